@@ -1,7 +1,9 @@
 """
-`python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers against the machine's, as ratios of one run.
+`python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers
+against the machine's, as ratios of one run.
 
-Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway recall reminders jobs. All of them without any.
+Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway
+recall reminders jobs. All of them without any.
 """
 
 import argparse
@@ -36,7 +38,9 @@ PARTS = {
 
 def main() -> None:
     asked = _arguments()
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled: commands are measured as users have them
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # an installed package is compiled: commands are measured as users have them
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
     rows: list[Row] = []
     ground = Ground(folder, asked.scale)
@@ -62,12 +66,28 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench", description="Our numbers against the machine's, as ratios of one run.")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=f"one or more of: {' '.join(PARTS)}")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Our numbers against the machine's, as ratios of one run.",
+    )
+    parser.add_argument(
+        "parts",
+        nargs="*",
+        choices=[*PARTS, []],
+        metavar="PART",
+        help=f"one or more of: {' '.join(PARTS)}",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    parser.add_argument("--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
-    parser.add_argument("--in", dest="folder", type=Path, help="a folder on the disk to measure; the system's temporary folder otherwise")
+    parser.add_argument(
+        "--in",
+        dest="folder",
+        type=Path,
+        help="a folder on the disk to measure; the system's temporary folder otherwise",
+    )
     return parser.parse_args()
 
 

@@ -1,4 +1,7 @@
-"""One session: a durable append, synchronous and asynchronous, against write and fdatasync of the same bytes on the same disk."""
+"""
+One session: a durable append, synchronous and asynchronous, against write and fdatasync of the same
+bytes on the same disk.
+"""
 
 import asyncio
 
@@ -23,19 +26,25 @@ async def _measure(ground: Ground) -> list[Row]:
     hops = f"off the event loop: two changes of thread; at p10 {soon.p10 / raw.p10:.2f} x"
     return [
         compared(PART, "one session, synchronous, p50", now.p50, raw.p50, at_most=GOAL, note=size),
-        compared(PART, "one session, asynchronous, p50", soon.p50, raw.p50, at_most=GOAL, note=hops),
+        compared(
+            PART, "one session, asynchronous, p50", soon.p50, raw.p50, at_most=GOAL, note=hops
+        ),
         compared(PART, "one session, synchronous, p99", now.p99, raw.p99),
         compared(PART, "one session, asynchronous, p99", soon.p99, raw.p99),
     ]
 
 
-async def in_turns_async(ground: Ground, journal: FileJournal, times: int) -> tuple[Times, Times, Times]:
+async def in_turns_async(
+    ground: Ground, journal: FileJournal, times: int
+) -> tuple[Times, Times, Times]:
     """Raw, synchronous, asynchronous."""
     raw = RawFile(ground.folder, LINE_BYTES, f"raw-{times}")
     found: tuple[list[float], ...] = ([], [], [])
     for _ in range(times // BLOCK):
         found[0].extend(timed(raw.append) for _ in range(BLOCK))
-        found[1].extend(timed(lambda: journal.append_now(one, since=journal.head)) for _ in range(BLOCK))
+        found[1].extend(
+            timed(lambda: journal.append_now(one, since=journal.head)) for _ in range(BLOCK)
+        )
         found[2].extend(await append_soon(journal, BLOCK))
     raw.close()
     return Times(found[0]), Times(found[1]), Times(found[2])

@@ -1,8 +1,11 @@
 """
-An HTTP client in a process of its own, so that what it costs to ask is not counted with what it costs to answer.
+An HTTP client in a process of its own, so that what it costs to ask is not counted with what it
+costs to answer.
 
-It is a bare socket that stays open: a request goes out in one piece, an answer is read by its length. Whoever measures tells it what to ask, a line of JSON each, and is
-told when the request began and when its answer was there, by CLOCK_MONOTONIC, which is one clock for all processes of a machine.
+It is a bare socket that stays open: a request goes out in one piece, an answer is read by its
+length. Whoever measures tells it what to ask, a line of JSON each, and is told when the request
+began and when its answer was there, by CLOCK_MONOTONIC, which is one clock for all processes of a
+machine.
 """
 
 import json
@@ -44,7 +47,9 @@ class Asker:
     def ask(self, method: str, path: str, body: Any = None) -> Reply:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = request_text(method, path, self._port, self._token, body="" if body is None else json.dumps(body))
+        request = request_text(
+            method, path, self._port, self._token, body="" if body is None else json.dumps(body)
+        )
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return Reply(*json.loads(self._process.stdout.readline()))
@@ -54,12 +59,21 @@ class Asker:
 def asking(port: int, token: str) -> Iterator[Asker]:
     """One connection, ended with its process before this returns."""
     command = [sys.executable, "-m", "bench.asking", str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         yield Asker(process, port, token)  # its stdin closes with it, which ends it
 
 
-def request_text(method: str, path: str, port: int, token: str, *headers: str, body: str = "") -> str:
-    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", f"Authorization: Bearer {token}", *headers]
+def request_text(
+    method: str, path: str, port: int, token: str, *headers: str, body: str = ""
+) -> str:
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        f"Host: 127.0.0.1:{port}",
+        f"Authorization: Bearer {token}",
+        *headers,
+    ]
     if body:
         lines += ["Content-Type: application/json", f"Content-Length: {len(body.encode())}"]
     return "\r\n".join(lines) + "\r\n\r\n" + body

@@ -1,9 +1,12 @@
 """
-The bare steps that the promises ask of a turn with one tool call, as a plain program would take them: the least that any of it can cost in Python.
+The bare steps that the promises ask of a turn with one tool call, as a plain program would take
+them: the least that any of it can cost in Python.
 
-Four commits and the anchor's sync. Each commit takes the lock, sees that path, size, anchor and every byte of the active segment are as they were left,
-frames its records with a mac each, has a thread write and sync them off the event loop, looks again, writes the anchor and lets go. Nothing is decided,
-folded, asked, run, listed or told, and nothing is done about trouble. None of the product's code is in it.
+Four commits and the anchor's sync. Each commit takes the lock, sees that path, size, anchor and
+every byte of the active segment are as they were left, frames its records with a mac each, has a
+thread write and sync them off the event loop, looks again, writes the anchor and lets go. Nothing
+is decided, folded, asked, run, listed or told, and nothing is done about trouble. None of the
+product's code is in it.
 """
 
 import asyncio
@@ -18,8 +21,19 @@ from queue import SimpleQueue
 from blake3 import blake3
 
 _KEY = b"k" * 32
-_RECORDS = (3, 2, 3, 2)  # of the turn's commits: accepted, asked and started, run and asked again, answered
-_BODY = {"turn": "t" * 20, "call": "c" * 20, "text": "It is up, and has been up since the night before.", "arguments": {"service": "api-1"}, "n": 7}
+_RECORDS = (
+    3,
+    2,
+    3,
+    2,
+)  # of the turn's commits: accepted, asked and started, run and asked again, answered
+_BODY = {
+    "turn": "t" * 20,
+    "call": "c" * 20,
+    "text": "It is up, and has been up since the night before.",
+    "arguments": {"service": "api-1"},
+    "n": 7,
+}
 
 
 class BareTurns:
@@ -70,7 +84,11 @@ class BareTurns:
     def _framed(self) -> bytes:
         body = json.dumps(_BODY).encode()
         digest = blake3(body).digest()
-        header = b'{"seq":%d,"at":%d,"epoch":1,"type":"Something","digest":"%s"' % (self._offset, self._offset, digest.hex().encode())
+        header = b'{"seq":%d,"at":%d,"epoch":1,"type":"Something","digest":"%s"' % (
+            self._offset,
+            self._offset,
+            digest.hex().encode(),
+        )
         self._mac = blake3(self._mac + header + digest, key=_KEY).digest()
         return b'%s,"body":%s,"mac":"%s"}\n' % (header, body, self._mac.hex().encode())
 

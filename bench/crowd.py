@@ -1,4 +1,7 @@
-"""Many at once: 1,000 sessions by 64 tasks against 64 threads on plain files; two processes on one session and on two."""
+"""
+Many at once: 1,000 sessions by 64 tasks against 64 threads on plain files; two processes on one
+session and on two.
+"""
 
 import asyncio
 import json
@@ -74,7 +77,8 @@ async def _by_tasks(journals: list[FileJournal], each: int) -> float:
     return time.perf_counter() - started
 
 
-# --- two processes ----------------------------------------------------------------------------------------------------
+# --- two processes
+# ----------------------------------------------------------------------------------------------------
 
 
 def _two_processes(ground: Ground) -> list[Row]:
@@ -89,17 +93,37 @@ def _two_processes(ground: Ground) -> list[Row]:
     asyncio.run(prepare())
     limit = _rate(home, ["raw", "raw"], times)
     rows = []
-    for what, names in (("two processes, a session each", ["own0", "own1"]), ("two processes, one session", ["shared", "shared"])):
+    for what, names in (
+        ("two processes, a session each", ["own0", "own1"]),
+        ("two processes, one session", ["shared", "shared"]),
+    ):
         rate = _rate(home, names, times)
         note = "limit: two processes, bare write+fdatasync on a file each"
-        rows.append(compared(PART, what, rate, limit, ours_told=f"{rate:,.0f}/s", limit_told=f"{limit:,.0f}/s", note=note))
+        rows.append(
+            compared(
+                PART,
+                what,
+                rate,
+                limit,
+                ours_told=f"{rate:,.0f}/s",
+                limit_told=f"{limit:,.0f}/s",
+                note=note,
+            )
+        )
     return rows
 
 
 def _rate(home: Path, names: list[str], times: int) -> float:
-    """Appends per second of all of them together, from when the first begins to when the last ends."""
+    """
+    Appends per second of all of them together, from when the first begins to when the last ends.
+    """
     command = [python(), "-m", "bench.crowd", str(home)]
-    working = [subprocess.Popen([*command, name, str(times)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for name in names]
+    working = [
+        subprocess.Popen(
+            [*command, name, str(times)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in names
+    ]
     spans = []
     for process in working:
         assert process.stdout is not None

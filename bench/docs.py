@@ -1,5 +1,6 @@
 """
-docs/benchmarks.md and its picture, written from docs/benchmarks.json, which `python -m bench` and `python -m bench.peers` fill.
+docs/benchmarks.md and its picture, written from docs/benchmarks.json, which `python -m bench` and
+`python -m bench.peers` fill.
 
 Nothing in the document is typed by hand: what a run found is what it says, goals missed included.
 """
@@ -13,7 +14,10 @@ from bench.picture import DARK, LIGHT, picture
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "docs" / "benchmarks.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
-PICTURES = {LIGHT: ROOT / "docs" / "img" / "append-cost.svg", DARK: ROOT / "docs" / "img" / "append-cost-dark.svg"}
+PICTURES = {
+    LIGHT: ROOT / "docs" / "img" / "append-cost.svg",
+    DARK: ROOT / "docs" / "img" / "append-cost-dark.svg",
+}
 
 TITLE = "Appending one more to a session, by the length of its history (p50)"
 SHOWN = """<picture>
@@ -40,7 +44,11 @@ def note(section: str, found: dict[str, Any]) -> None:
         new = {row["part"] for row in found["rows"]}
         kept = [row for row in known["ours"]["rows"] if row["part"] not in new]
         before = known["ours"]["machine"]
-        earlier = {part: text for part, text in before.get("parts of earlier runs", {}).items() if part not in new}
+        earlier = {
+            part: text
+            for part, text in before.get("parts of earlier runs", {}).items()
+            if part not in new
+        }
         when = f"{before['date']}, load {before['load when it began']}"
         earlier |= {row["part"]: when for row in kept if row["part"] not in earlier}
         if earlier:
@@ -59,31 +67,57 @@ def note(section: str, found: dict[str, Any]) -> None:
 
 def _series(known: dict[str, Any]) -> dict[str, Any]:
     """The lines of one run: that beside the others where there was one, ours alone otherwise."""
-    found: dict[str, Any] = known.get("peers", {}).get("series", {}) or known.get("ours", {}).get("series", {})
+    found: dict[str, Any] = known.get("peers", {}).get("series", {}) or known.get("ours", {}).get(
+        "series", {}
+    )
     return found
 
 
 def page(known: dict[str, Any]) -> str:
     parts = [HEAD]
     if "ours" in known:
-        parts += ["## Ours against the limit", _machine(known["ours"]["machine"]), _ours(known["ours"]["rows"]), _verdict(known["ours"]["rows"])]
+        parts += [
+            "## Ours against the limit",
+            _machine(known["ours"]["machine"]),
+            _ours(known["ours"]["rows"]),
+            _verdict(known["ours"]["rows"]),
+        ]
     if "peers" in known:
-        parts += ["## The same work done by others", _machine(known["peers"]["machine"]), peers(known["peers"])]
+        parts += [
+            "## The same work done by others",
+            _machine(known["peers"]["machine"]),
+            peers(known["peers"]),
+        ]
     parts += ["## Cost against history", SHOWN]
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def _machine(machine: dict[str, Any]) -> str:
     said = [f"- {name}: {value}" for name, value in machine.items() if not isinstance(value, dict)]
-    said += [f"- {part}: of an earlier run, {when}" for part, when in machine.get("parts of earlier runs", {}).items()]
+    said += [
+        f"- {part}: of an earlier run, {when}"
+        for part, when in machine.get("parts of earlier runs", {}).items()
+    ]
     return "\n".join(said)
 
 
 def _ours(rows: list[dict[str, Any]]) -> str:
-    lines = ["| | what | ours | limit | ratio | goal | reached | |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| | what | ours | limit | ratio | goal | reached | |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for row in rows:
         ratio = f"{row['ratio']:.2f}" if row["ratio"] is not None else ""
-        cells = (row["part"], row["what"], row["ours"], row["limit"], ratio, row["goal"], verdict(row["reached"]), row["note"])
+        cells = (
+            row["part"],
+            row["what"],
+            row["ours"],
+            row["limit"],
+            ratio,
+            row["goal"],
+            verdict(row["reached"]),
+            row["note"],
+        )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -98,12 +132,30 @@ def _verdict(rows: list[dict[str, Any]]) -> str:
 def peers(found: dict[str, Any]) -> str:
     names = found["names"]
     lines = ["| | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    lines += ["| " + " | ".join([row["what"], *(row["cells"].get(name, "-") for name in names)]) + " |" for row in found["rows"]]
-    lines += ["", "How durable each one is:", "", *(f"- {name}: {mode}." for name, mode in found["durability"].items())]
+    lines += [
+        "| " + " | ".join([row["what"], *(row["cells"].get(name, "-") for name in names)]) + " |"
+        for row in found["rows"]
+    ]
+    lines += [
+        "",
+        "How durable each one is:",
+        "",
+        *(f"- {name}: {mode}." for name, mode in found["durability"].items()),
+    ]
     if found["better"]:
-        lines += ["", "Where others are ahead of Holdfast:", "", *(f"- {line}." for line in found["better"])]
+        lines += [
+            "",
+            "Where others are ahead of Holdfast:",
+            "",
+            *(f"- {line}." for line in found["better"]),
+        ]
     if found["left_out"]:
-        lines += ["", "Not measured, and why:", "", *(f"- {name}: {reason}." for name, reason in found["left_out"].items())]
+        lines += [
+            "",
+            "Not measured, and why:",
+            "",
+            *(f"- {name}: {reason}." for name, reason in found["left_out"].items()),
+        ]
     return "\n".join([*lines, "", "How to read it:", "", *(f"- {each}" for each in found["notes"])])
 
 

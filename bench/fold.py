@@ -1,8 +1,10 @@
 """
-How fast a session's history is folded: events per second through decode and evolve, against msgspec's decoding of the same records alone.
+How fast a session's history is folded: events per second through decode and evolve, against
+msgspec's decoding of the same records alone.
 
-A record is a line as stored: header, body, mac. msgspec reads the line and its typed body; a fold reads the body and moves the state.
-The ratio is what counts: 150,000 events/s where msgspec decodes 700,000 such records/s, so about 0.21. `python -m bench.fold`
+A record is a line as stored: header, body, mac. msgspec reads the line and its typed body; a fold
+reads the body and moves the state. The ratio is what counts: 150,000 events/s where msgspec decodes
+700,000 such records/s, so about 0.21. `python -m bench.fold`
 """
 
 import gc
@@ -22,21 +24,41 @@ ROUNDS = 9
 
 
 def realistic_session(turns: int = TURNS) -> list[Stored]:
-    """Turns of a few model calls with tools that look and, in every fourth turn, one that asks; compacted now and then."""
+    """
+    Turns of a few model calls with tools that look and, in every fourth turn, one that asks;
+    compacted now and then.
+    """
     teller = Teller()
     pure = teller.pure
     teller._say_events = lambda _before: None  # type: ignore[method-assign]  # telling is not what is measured
-    pure.tools_say = "\n".join(f"2026-11-16T02:{minute:02}:00Z api-{minute % 3} GET /v1/tickets 200 {minute * 7} ms" for minute in range(12))
+    pure.tools_say = "\n".join(
+        f"2026-11-16T02:{minute:02}:00Z api-{minute % 3} GET /v1/tickets 200 {minute * 7} ms"
+        for minute in range(12)
+    )
     for number in range(turns):
-        teller.tell([f'submit "look into ticket {number}, and say what you find in a sentence or two" dedup=k{number}', "go"])
+        teller.tell(
+            [
+                f'submit "look into ticket {number}, and say what you find in a sentence or two" dedup=k{number}',
+                "go",
+            ]
+        )
         for step in range(3):
-            teller.tell([f'calls "look at=ticket-{number}-{step} depth={step}" "look at=log-{number}-{step} lines=200"', "go"])
+            teller.tell(
+                [
+                    f'calls "look at=ticket-{number}-{step} depth={step}" "look at=log-{number}-{step} lines=200"',
+                    "go",
+                ]
+            )
         if number % 4 == 0:
             teller.tell([f'calls "delete branch=b{number}"', "decide", "park"])
             (approval,) = pure.state.approvals
             pure.answer(approval, "approve_once", "alice")
             teller.tell(["go"])
-        teller.tell([f'says "Ticket {number} is about a service that was restarted twice during the night; nothing is wrong with it now."'])
+        teller.tell(
+            [
+                f'says "Ticket {number} is about a service that was restarted twice during the night; nothing is wrong with it now."'
+            ]
+        )
         if len(pure.state.view.entries) > 40:
             teller.tell(['compact 30 "tickets were looked into"'])
     return pure.records
@@ -57,7 +79,10 @@ class Line(msgspec.Struct):
 
 
 def best_seconds(*works: Callable[[], object]) -> list[float]:
-    """The best of several rounds of each, in turns: the one least disturbed by everything else on the machine. Processor time, not the wall's."""
+    """
+    The best of several rounds of each, in turns: the one least disturbed by everything else on the
+    machine. Processor time, not the wall's.
+    """
     found: list[list[float]] = [[] for _ in works]
     for _ in range(ROUNDS):
         for times, work in zip(found, works, strict=True):
@@ -72,7 +97,19 @@ def measure() -> tuple[float, float]:
     """(events folded per second, records decoded per second)."""
     records = realistic_session()
     lines = [
-        msgspec.json.encode(Line(seq, each.at, 3, "w-1234567890", each.type, each.version, "0" * 64, msgspec.Raw(each.body), "f" * 64))
+        msgspec.json.encode(
+            Line(
+                seq,
+                each.at,
+                3,
+                "w-1234567890",
+                each.type,
+                each.version,
+                "0" * 64,
+                msgspec.Raw(each.body),
+                "f" * 64,
+            )
+        )
         for seq, each in enumerate(records, 1)
     ]
     decoders = {name: msgspec.json.Decoder(kind).decode for name, kind in EVENT_TYPES.items()}
@@ -84,7 +121,13 @@ def measure() -> tuple[float, float]:
             decoders[record.type](record.body)
 
     def decode_and_fold() -> None:
-        fold(initial(SESSION, LIFE), ((seq, each.at, decode(each.type, each.version, each.body, seq=seq)) for seq, each in enumerate(records, 1)))
+        fold(
+            initial(SESSION, LIFE),
+            (
+                (seq, each.at, decode(each.type, each.version, each.body, seq=seq))
+                for seq, each in enumerate(records, 1)
+            ),
+        )
 
     folding, decoding = best_seconds(decode_and_fold, decode_alone)
     return len(records) / folding, len(records) / decoding

@@ -1,9 +1,12 @@
 """
-The gateway over loopback: how soon a thousand followers and a thousand inboxes hear, how many messages a second are taken in, what an answer costs until its tool starts.
+The gateway over loopback: how soon a thousand followers and a thousand inboxes hear, how many
+messages a second are taken in, what an answer costs until its tool starts.
 
-Client and server never share a process. For the first three the server is one of its own, as people run it. For the fourth it is in this one, so that the syncs on
-the way can be counted, and who asks is another (`bench.asking`). The syncs are priced at what a bare write+fdatasync costs on this disk in this run; what a request that
-does nothing takes on the same connection is said beside it. Every row's connections and processes have ended before the next row begins.
+Client and server never share a process. For the first three the server is one of its own, as people
+run it. For the fourth it is in this one, so that the syncs on the way can be counted, and who asks
+is another (`bench.asking`). The syncs are priced at what a bare write+fdatasync costs on this disk
+in this run; what a request that does nothing takes on the same connection is said beside it. Every
+row's connections and processes have ended before the next row begins.
 """
 
 import asyncio
@@ -67,10 +70,24 @@ def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterat
     script = work / "script.jsonl"
     script.write_text(script_lines)
     home.mkdir(mode=0o700)
-    (home / "holdfast.toml").write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["now", "ask_person"]\n')
+    (home / "holdfast.toml").write_text(
+        f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["now", "ask_person"]\n'
+    )
     token = asyncio.run(_new_token(home))
-    command = [sys.executable, "-m", "holdfast", "--home", str(home), "--json", "serve", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=work) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "--home",
+        str(home),
+        "--json",
+        "serve",
+        "--port",
+        "0",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=work
+    ) as process:
         assert process.stdout is not None
         port = int(json.loads(process.stdout.readline())["url"].rpartition(":")[2])
         try:
@@ -87,7 +104,9 @@ def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterat
 async def _new_token(home: Path) -> str:
     async with open_service(home) as service:
         now = service.world.clock.now_ms()
-        token, _ = await TokenBook(service.home).add("bench", person="alice", scopes=("read", "send", "approve"), by="bench", now=now)
+        token, _ = await TokenBook(service.home).add(
+            "bench", person="alice", scopes=("read", "send", "approve"), by="bench", now=now
+        )
         return token
 
 
@@ -100,7 +119,18 @@ def _followers(ground: Ground) -> list[Row]:
         late, opened = asyncio.run(_fan_out(served, count, rounds))
     goal = f"p99 at most {told(FOLLOW_GOAL_SECONDS)}"
     note = f"{count} followers of one session, {rounds} messages; from the record's own time to the client; {told(opened)} to open them all"
-    return [Row(PART, f"{count} followers hear of a message, p99", late.told(), "", None, goal, late.p99 <= FOLLOW_GOAL_SECONDS, note)]
+    return [
+        Row(
+            PART,
+            f"{count} followers hear of a message, p99",
+            late.told(),
+            "",
+            None,
+            goal,
+            late.p99 <= FOLLOW_GOAL_SECONDS,
+            note,
+        )
+    ]
 
 
 async def _fan_out(served: Served, count: int, rounds: int) -> tuple[Times, float]:
@@ -119,14 +149,24 @@ async def _fan_out(served: Served, count: int, rounds: int) -> tuple[Times, floa
 
 
 def _asyncly(served: Served) -> httpx.AsyncClient:
-    return httpx.AsyncClient(base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60)
+    return httpx.AsyncClient(
+        base_url=served.url, headers={"authorization": f"Bearer {served.token}"}, timeout=60
+    )
 
 
 @asynccontextmanager
-async def _streams(served: Served, count: int, request: bytes, until: bytes) -> AsyncIterator[tuple[list[asyncio.StreamReader], float]]:
-    """So many live streams, each open as far as `until`, and how long that took. All of them are closed when this returns."""
+async def _streams(
+    served: Served, count: int, request: bytes, until: bytes
+) -> AsyncIterator[tuple[list[asyncio.StreamReader], float]]:
+    """
+    So many live streams, each open as far as `until`, and how long that took. All of them are
+    closed when this returns.
+    """
     started = time.perf_counter()
-    streams = [await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX) for _ in range(count)]
+    streams = [
+        await asyncio.open_connection("127.0.0.1", served.port, limit=_HEAD_MAX)
+        for _ in range(count)
+    ]
     try:
         for _, writer in streams:
             writer.write(request)
@@ -169,16 +209,33 @@ async def _settled(client: httpx.AsyncClient, session: str) -> int:
 
 def _inboxes(ground: Ground) -> list[Row]:
     count, rounds = ground.count(FOLLOWERS), ground.count(20, 5)
-    with _process(ground.fresh("inboxes"), '{"call": [{"tool": "ask_person", "args": {"question": "go on?"}}]}\n' * (rounds + 1)) as served:
+    with _process(
+        ground.fresh("inboxes"),
+        '{"call": [{"tool": "ask_person", "args": {"question": "go on?"}}]}\n' * (rounds + 1),
+    ) as served:
         late, opened = asyncio.run(_ask_around(served, count, rounds))
     goal = f"p99 at most {told(FOLLOW_GOAL_SECONDS)}"
     note = f"{count} live inboxes, {rounds} prompts; from the record's own time to the client; {told(opened)} to open them all"
-    return [Row(PART, f"{count} inboxes hear of a prompt, p99", late.told(), "", None, goal, late.p99 <= FOLLOW_GOAL_SECONDS, note)]
+    return [
+        Row(
+            PART,
+            f"{count} inboxes hear of a prompt, p99",
+            late.told(),
+            "",
+            None,
+            goal,
+            late.p99 <= FOLLOW_GOAL_SECONDS,
+            note,
+        )
+    ]
 
 
 async def _ask_around(served: Served, count: int, rounds: int) -> tuple[Times, float]:
     request = served.request("GET", "/v1/approvals/events")
-    async with _asyncly(served) as client, _streams(served, count, request, b'"more":false}\n\n') as (readers, opened):
+    async with (
+        _asyncly(served) as client,
+        _streams(served, count, request, b'"more":false}\n\n') as (readers, opened),
+    ):
         late: list[float] = []
         for number in range(rounds):
             waiting = [asyncio.ensure_future(_hears_of_prompt(reader)) for reader in readers]
@@ -205,7 +262,18 @@ def _messages(ground: Ground) -> list[Row]:
     per_second = taken / seconds
     note = f"{SENDERS} senders in as many sessions, every turn driven meanwhile; one message {times.told()}"
     goal = f"at least {MESSAGES_GOAL} a second"
-    return [Row(PART, "messages taken in durably, a second", f"{per_second:.0f}", "", None, goal, per_second >= MESSAGES_GOAL, note)]
+    return [
+        Row(
+            PART,
+            "messages taken in durably, a second",
+            f"{per_second:.0f}",
+            "",
+            None,
+            goal,
+            per_second >= MESSAGES_GOAL,
+            note,
+        )
+    ]
 
 
 async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
@@ -216,10 +284,14 @@ async def _pour(served: Served, each: int) -> tuple[int, float, Times]:
         for count in range(-2, each):
             body = json.dumps({"text": f"message {count}"})
             started = time.perf_counter()
-            writer.write(served.request("POST", f"/v1/sessions/bench/s{number}/messages", body=body))
+            writer.write(
+                served.request("POST", f"/v1/sessions/bench/s{number}/messages", body=body)
+            )
             head = await reader.readuntil(b"\r\n\r\n")
             assert b" 202 " in head, head
-            await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0]))
+            await reader.readexactly(
+                int(head.lower().partition(b"content-length: ")[2].split(b"\r\n", 1)[0])
+            )
             if count == -1:
                 ready.release()
                 await go.wait()
@@ -256,7 +328,11 @@ def _answer_row(ground: Ground, what: str, text: str) -> Row:
     answers: list[_Answer] = []
     bare: list[float] = []
     limits: list[float] = []
-    with counting_syncs() as counted, _in_this_process(folder) as served, asking(served.port, served.token) as client:
+    with (
+        counting_syncs() as counted,
+        _in_this_process(folder) as served,
+        asking(served.port, served.token) as client,
+    ):
         for number in range(times):
             limits += [timed(raw.append) for _ in range(5)]
             prompt = _prompt(client, number, text.format(number))
@@ -264,7 +340,10 @@ def _answer_row(ground: Ground, what: str, text: str) -> Row:
             bare.append(client.ask("GET", "/healthz").seconds)
             answers.append(_answered(client, prompt, counted))
     raw.close()
-    each, on_the_way = Times(limits).p50, min(len(answer.synced) for answer in answers)  # the tool and what it says sync too, beside the answer
+    each, on_the_way = (
+        Times(limits).p50,
+        min(len(answer.synced) for answer in answers),
+    )  # the tool and what it says sync too, beside the answer
     heard = Times([answer.heard for answer in answers])
     durable = Times([answer.synced[on_the_way - 1] for answer in answers])
     note = (
@@ -275,7 +354,9 @@ def _answer_row(ground: Ground, what: str, text: str) -> Row:
 
 
 def _rest(counted: Callable[[], Syncs]) -> None:
-    """Until the turn that asked has come to rest: what it still syncs is not on the answer's way."""
+    """
+    Until the turn that asked has come to rest: what it still syncs is not on the answer's way.
+    """
     for _ in range(200):
         before = counted().count
         time.sleep(0.02)
@@ -305,7 +386,9 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
     token = await _new_token(home)
     async with (
         open_service(home, lasting=True) as service,
-        open_serving(service, GatewaySettings(port=0), workspace=lambda: Workspace(str(work), identity)) as serving,
+        open_serving(
+            service, GatewaySettings(port=0), workspace=lambda: Workspace(str(work), identity)
+        ) as serving,
     ):
         found += [serving, asyncio.get_running_loop(), token]
         async with asyncio.TaskGroup() as group:
@@ -315,7 +398,9 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
 
 
 def _prompt(client: Asker, number: int, text: str) -> dict[str, Any]:
-    assert client.ask("POST", f"/v1/sessions/bench/a{number}/messages", {"text": text}).status == 202
+    assert (
+        client.ask("POST", f"/v1/sessions/bench/a{number}/messages", {"text": text}).status == 202
+    )
     for _ in range(2_000):
         waiting: list[dict[str, Any]] = client.ask("GET", "/v1/approvals").json()["approvals"]
         if waiting:
@@ -325,25 +410,35 @@ def _prompt(client: Asker, number: int, text: str) -> dict[str, Any]:
 
 
 class _Answer(NamedTuple):
-    """Seconds from the request: until its client heard `started`, and until each sync since had ended."""
+    """
+    Seconds from the request: until its client heard `started`, and until each sync since had ended.
+    """
 
     heard: float
     synced: list[float]
 
 
 def _answered(client: Asker, prompt: dict[str, Any], counted: Callable[[], Syncs]) -> _Answer:
-    """The answer waits for the durable ToolStarted, and for nothing after it, before it says `started`."""
+    """
+    The answer waits for the durable ToolStarted, and for nothing after it, before it says
+    `started`.
+    """
     before = counted().count
     body = {"option": "approve_once", "answer_id": os.urandom(8).hex(), "digest": prompt["digest"]}
     reply = client.ask("POST", f"/v1/approvals/{prompt['id']}/answer", body)
     assert reply.json()["result"] == "started", reply.body
-    return _Answer(reply.seconds, [ended - reply.began for ended in counted().ends[before:] if ended <= reply.ended])
+    return _Answer(
+        reply.seconds,
+        [ended - reply.began for ended in counted().ends[before:] if ended <= reply.ended],
+    )
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
         for row in measure(Ground(Path(folder))):
-            print(f"{row.what}: {row.ours}{f' ({row.ratio:.2f} x)' if row.ratio is not None else ''}; goal {row.goal}: {row.reached}; {row.note}")
+            print(
+                f"{row.what}: {row.ours}{f' ({row.ratio:.2f} x)' if row.ratio is not None else ''}; goal {row.goal}: {row.reached}; {row.note}"
+            )
 
 
 __all__ = ["PART", "Serving", "main", "measure"]

@@ -1,7 +1,9 @@
 """
-Where measurements stand: a folder on the disk in question, the raw cost of that disk, and rows of ratios.
+Where measurements stand: a folder on the disk in question, the raw cost of that disk, and rows of
+ratios.
 
-Ours and the limit are measured in turns within one run, in blocks, so that whatever else the machine does falls on both alike. Medians, never best cases.
+Ours and the limit are measured in turns within one run, in blocks, so that whatever else the
+machine does falls on both alike. Medians, never best cases.
 """
 
 import contextlib
@@ -21,7 +23,10 @@ BLOCK = 25  # operations of one kind before the other kind has its turn
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `ratio` is ours to the limit; `goal` is in words; `reached` is None where nothing was promised."""
+    """
+    One line of the table. `ratio` is ours to the limit; `goal` is in words; `reached` is None where
+    nothing was promised.
+    """
 
     part: str
     what: str
@@ -111,7 +116,10 @@ class RawFile:
 
 
 class Syncs(NamedTuple):
-    """Syncs that happened: how many, how long they took together, and when each had ended, by CLOCK_MONOTONIC."""
+    """
+    Syncs that happened: how many, how long they took together, and when each had ended, by
+    CLOCK_MONOTONIC.
+    """
 
     count: int
     seconds: float
@@ -154,15 +162,54 @@ def without_syncs() -> Iterator[None]:
         os.fsync, os.fdatasync = real
 
 
-def compared(part: str, what: str, ours: float, limit: float, *, at_most: float | None = None, at_least: float | None = None, **words: Any) -> Row:
-    """A row whose ratio is `ours` to `limit`; both in seconds unless `words` say how to tell them."""
+def compared(
+    part: str,
+    what: str,
+    ours: float,
+    limit: float,
+    *,
+    at_most: float | None = None,
+    at_least: float | None = None,
+    **words: Any,
+) -> Row:
+    """
+    A row whose ratio is `ours` to `limit`; both in seconds unless `words` say how to tell them.
+    """
     ratio = ours / limit
-    goal = f"<= {at_most:g} x" if at_most is not None else f">= {at_least:g} x" if at_least is not None else ""
-    reached = ratio <= at_most if at_most is not None else ratio >= at_least if at_least is not None else None
-    return Row(part, what, words.pop("ours_told", told(ours)), words.pop("limit_told", told(limit)), ratio, goal, reached, **words)
+    goal = (
+        f"<= {at_most:g} x"
+        if at_most is not None
+        else f">= {at_least:g} x"
+        if at_least is not None
+        else ""
+    )
+    reached = (
+        ratio <= at_most
+        if at_most is not None
+        else ratio >= at_least
+        if at_least is not None
+        else None
+    )
+    return Row(
+        part,
+        what,
+        words.pop("ours_told", told(ours)),
+        words.pop("limit_told", told(limit)),
+        ratio,
+        goal,
+        reached,
+        **words,
+    )
 
 
-def under(part: str, what: str, value: float, limit: float, tell: Callable[[float], str] = told, note: str = "") -> Row:
+def under(
+    part: str,
+    what: str,
+    value: float,
+    limit: float,
+    tell: Callable[[float], str] = told,
+    note: str = "",
+) -> Row:
     """A row with an absolute goal."""
     return Row(part, what, tell(value), "", None, f"< {tell(limit)}", value < limit, note)
 
@@ -185,7 +232,11 @@ def _filesystem(folder: Path) -> str:
     """The type of the longest mount that the folder lies under."""
     mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
     path = str(folder.resolve())
-    under_ = [(len(where), kind) for where, kind in mounts if path == where or path.startswith(where.rstrip("/") + "/")]
+    under_ = [
+        (len(where), kind)
+        for where, kind in mounts
+        if path == where or path.startswith(where.rstrip("/") + "/")
+    ]
     return max(under_)[1] if under_ else "unknown"
 
 

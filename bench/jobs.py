@@ -1,4 +1,7 @@
-"""1,000 jobs submitted and reported while their driver is killed with -9 every few seconds: nothing lost, nothing doubled."""
+"""
+1,000 jobs submitted and reported while their driver is killed with -9 every few seconds: nothing
+lost, nothing doubled.
+"""
 
 import time
 
@@ -17,7 +20,15 @@ def measure(ground: Ground) -> list[Row]:
     folder = ground.fresh("jobs")
     (folder / "workspace").mkdir()
     started = time.perf_counter()
-    found = storm(folder / "home", folder / "workspace", jobs=jobs, sessions=SESSIONS, kills=None, seed=7, every_seconds=EVERY_SECONDS)
+    found = storm(
+        folder / "home",
+        folder / "workspace",
+        jobs=jobs,
+        sessions=SESSIONS,
+        kills=None,
+        seed=7,
+        every_seconds=EVERY_SECONDS,
+    )
     seconds = time.perf_counter() - started
     flaws = found.flaws(jobs)
     ended = ", ".join(f"{count} {outcome}" for outcome, count in sorted(found.ended.items()))
@@ -28,7 +39,8 @@ def measure(ground: Ground) -> list[Row]:
             str(len(flaws)),
             goal="0",
             reached=not flaws,
-            note=f"{found.kills} drivers killed with -9; {ended}" + (f"; {flaws[0]}" if flaws else ""),
+            note=f"{found.kills} drivers killed with -9; {ended}"
+            + (f"; {flaws[0]}" if flaws else ""),
         ),
         Row(
             PART,

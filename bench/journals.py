@@ -1,6 +1,7 @@
 """
-Homes and journals to measure on. Long journals are laid down by direct writing of whole segments, framed by the very code that appends
-(`Fence.write`), and then opened by the store like any other: building a million records by a million syncs would measure nothing new.
+Homes and journals to measure on. Long journals are laid down by direct writing of whole segments,
+framed by the very code that appends (`Fence.write`), and then opened by the store like any other:
+building a million records by a million syncs would measure nothing new.
 """
 
 import os
@@ -16,7 +17,9 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Section
 
 BODY_TEXT = "The service was restarted twice during the night; nothing is wrong with it now, as far as its log of the last hour tells. "
-BODY = msgspec.json.encode({"turn": "t12", "call": "c-t12-3-0", "run": 1, "outcome": "ok", "text": BODY_TEXT * 2})
+BODY = msgspec.json.encode(
+    {"turn": "t12", "call": "c-t12-3-0", "run": 1, "outcome": "ok", "text": BODY_TEXT * 2}
+)
 DRAFT = Draft("tool_finished", 1, BODY)
 LINE_BYTES = len(BODY) + 330  # with header and mac, give or take a digit
 
@@ -32,7 +35,13 @@ async def open_store(path: Path, **settings: int) -> AsyncIterator[FileStore]:
 
 async def new_journal(store: FileStore, name: str) -> FileJournal:
     session = SessionId(f"bench/{name}")
-    return await store.create(session, InstanceId(name.replace("/", "-")), [Draft("session_born", 1, b"{}")], origin="created", by="bench")
+    return await store.create(
+        session,
+        InstanceId(name.replace("/", "-")),
+        [Draft("session_born", 1, b"{}")],
+        origin="created",
+        by="bench",
+    )
 
 
 def one(_: Section) -> list[Draft]:
@@ -61,8 +70,16 @@ def lay_down(journal: FileJournal, records: int) -> None:
                 os.pwrite(fd, b"".join(lines), start)
                 os.close(fd)
                 fence.enter_next()
-                fd = os.open(files.name(fence.number), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-                lines, start = [fence.open_segment(generation=files.generation(), at=now, writer=writer)], 0
+                fd = os.open(
+                    files.name(fence.number),
+                    os.O_RDWR | os.O_CREAT | os.O_EXCL,
+                    0o600,
+                    dir_fd=folder,
+                )
+                lines, start = (
+                    [fence.open_segment(generation=files.generation(), at=now, writer=writer)],
+                    0,
+                )
             lines.append(fence.write(DRAFT, at=now, epoch=0, writer=writer)[0])
         os.pwrite(fd, b"".join(lines), start)
         os.fsync(fd)

@@ -22,7 +22,10 @@ async def _measure(ground: Ground) -> list[Row]:
         for _ in range(ground.count(600) // BLOCK):
             found[0] += [timed(raw.append) for _ in range(BLOCK)]
             for length, journal in journals.items():
-                found[length] += [timed(lambda journal=journal: journal.append_now(one, since=journal.head)) for _ in range(BLOCK)]
+                found[length] += [
+                    timed(lambda journal=journal: journal.append_now(one, since=journal.head))
+                    for _ in range(BLOCK)
+                ]
         raw.close()
     times = {length: Times(each) for length, each in found.items()}
     ground.series["holdfast"] = [(length, times[length].p50 * 1e6) for length in lengths]
@@ -31,6 +34,19 @@ async def _measure(ground: Ground) -> list[Row]:
     rows = []
     for length in lengths:
         goal = {"at_most": 1.1} if length == lengths[-1] else {}
-        note = "limit: the same at 10 records; history laid down directly, then opened and verified" if goal else ""
-        rows.append(compared(PART, f"append at {length:,} records, p50", times[length].p50, shortest, note=note, **goal))
+        note = (
+            "limit: the same at 10 records; history laid down directly, then opened and verified"
+            if goal
+            else ""
+        )
+        rows.append(
+            compared(
+                PART,
+                f"append at {length:,} records, p50",
+                times[length].p50,
+                shortest,
+                note=note,
+                **goal,
+            )
+        )
     return rows

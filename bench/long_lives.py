@@ -1,9 +1,11 @@
 """
-Long lives: opening a session of 100,000 records with and without its snapshot, and what looking for room in the view costs a turn.
+Long lives: opening a session of 100,000 records with and without its snapshot, and what looking for
+room in the view costs a turn.
 
     python bench/long_lives.py [RECORDS]
 
-Must reach: with a snapshot at most 0.25 x of without; compaction adds at most 5 ms of our own time to a turn.
+Must reach: with a snapshot at most 0.25 x of without; compaction adds at most 5 ms of our own time
+to a turn.
 """
 
 import asyncio
@@ -21,7 +23,16 @@ from holdfast.runtime.ledger import ledger as ledgers
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.authority.context import MessageSource, context_from_source
 from holdfast.session.codec import encode
-from holdfast.session.events import Compacted, InputAccepted, ModelAnswered, ModelCallStarted, SessionBorn, SessionEvent, TurnEnded, TurnStarted
+from holdfast.session.events import (
+    Compacted,
+    InputAccepted,
+    ModelAnswered,
+    ModelCallStarted,
+    SessionBorn,
+    SessionEvent,
+    TurnEnded,
+    TurnStarted,
+)
 from holdfast.session.view.compaction import plan_for_turn, view_tokens
 from holdfast.session.view.messages import Usage
 
@@ -30,28 +41,45 @@ TURNS_PER_SUMMARY = 100
 
 
 def story(records: int) -> list[SessionEvent]:
-    events: list[SessionEvent] = [SessionBorn(session=SESSION, instance=LIFE, origin="created", by="bench")]
+    events: list[SessionEvent] = [
+        SessionBorn(session=SESSION, instance=LIFE, origin="created", by="bench")
+    ]
     number = 0
     while len(events) < records:
         number += 1
         turn = TurnId(f"t{number}")
-        context = context_from_source(MessageSource.local("alice"), session=SESSION, instance=LIFE, turn=turn, workspace=None)
+        context = context_from_source(
+            MessageSource.local("alice"), session=SESSION, instance=LIFE, turn=turn, workspace=None
+        )
         raw = msgspec.Raw(msgspec.json.encode(context))
         name = InputId(f"i{number}")
         events += [
             InputAccepted(
-                input=name, turn=turn, text=f"request {number} " + "word " * 20, context=raw, agent="ops", model="demo", dedup=f"k{number}"
+                input=name,
+                turn=turn,
+                text=f"request {number} " + "word " * 20,
+                context=raw,
+                agent="ops",
+                model="demo",
+                dedup=f"k{number}",
             ),
             TurnStarted(turn=turn, inputs=(name,), epoch=1),
             ModelCallStarted(turn=turn, number=1, epoch=1, model="demo"),
-            ModelAnswered(turn=turn, number=1, text="answer " * 20, usage=Usage(input_tokens=100, output_tokens=10)),
+            ModelAnswered(
+                turn=turn,
+                number=1,
+                text="answer " * 20,
+                usage=Usage(input_tokens=100, output_tokens=10),
+            ),
             TurnEnded(turn=turn, outcome="completed", reply="answer " * 20),
         ]
         if number % TURNS_PER_SUMMARY == 0:
             events.append(
                 Compacted(
                     summary="so far",
-                    turns=TURNS_PER_SUMMARY - 4 if number == TURNS_PER_SUMMARY else TURNS_PER_SUMMARY,
+                    turns=TURNS_PER_SUMMARY - 4
+                    if number == TURNS_PER_SUMMARY
+                    else TURNS_PER_SUMMARY,
                     tokens_before=9000,
                     tokens_after=90,
                     trigger="bench",
@@ -78,7 +106,13 @@ async def main(records: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
         store = await FileStore.open(home)
-        journal = await store.create(SESSION, LIFE, [Draft(*encode(each)) for each in story(records)], origin="created", by="bench")
+        journal = await store.create(
+            SESSION,
+            LIFE,
+            [Draft(*encode(each)) for each in story(records)],
+            origin="created",
+            by="bench",
+        )
         ledgers.SNAPSHOT_EVERY = 10**9
         ledger = await Ledger.open(journal)
         state = ledger.state
@@ -96,9 +130,15 @@ async def main(records: int) -> None:
         await store.close()
         with_ = min([await timed_open(home) for _ in range(3)], key=lambda each: each[1])
         print(f"records {records}, view {len(state.view.entries)} turns")
-        print(f"open without a snapshot: {without[1] * 1000:8.1f} ms (of it verifying {without[0] * 1000:.1f})")
-        print(f"open with a snapshot:    {with_[1] * 1000:8.1f} ms (of it verifying {with_[0] * 1000:.1f}) = {with_[1] / without[1]:.3f} x")
-        print(f"writing one:             {keeping * 1000:8.1f} ms, once per {2000} records, off the event loop")
+        print(
+            f"open without a snapshot: {without[1] * 1000:8.1f} ms (of it verifying {without[0] * 1000:.1f})"
+        )
+        print(
+            f"open with a snapshot:    {with_[1] * 1000:8.1f} ms (of it verifying {with_[0] * 1000:.1f}) = {with_[1] / without[1]:.3f} x"
+        )
+        print(
+            f"writing one:             {keeping * 1000:8.1f} ms, once per {2000} records, off the event loop"
+        )
     look_for_room()
 
 
@@ -119,7 +159,9 @@ def look_for_room() -> None:
     for _ in range(20):
         plan_for_turn(state, turn, tokens=20_000, goal=5_000, keep_turns=4)
     planning = (time.perf_counter() - start) / 20
-    print(f"looking for room before a call: {looking * 1000:.3f} ms; planning a compaction: {planning * 1000:.3f} ms")
+    print(
+        f"looking for room before a call: {looking * 1000:.3f} ms; planning a compaction: {planning * 1000:.3f} ms"
+    )
 
 
 if __name__ == "__main__":

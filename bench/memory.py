@@ -1,7 +1,9 @@
 """
-Recall over 100,000 items: all of one person, and as they lie in a home that many share; by messages of a length that people write.
+Recall over 100,000 items: all of one person, and as they lie in a home that many share; by messages
+of a length that people write.
 
-Words are drawn as they are in prose: few are everywhere, most are rare. Every tenth message asks in common words only, which is the worst that can be asked.
+Words are drawn as they are in prose: few are everywhere, most are rare. Every tenth message asks in
+common words only, which is the worst that can be asked.
 """
 
 import os
@@ -27,7 +29,10 @@ _WEIGHTS = list(accumulate(1 / (rank + 10) for rank in range(VOCABULARY)))
 
 
 def measure(ground: Ground) -> list[Row]:
-    return [_recall(ground, "of one person", people=1), _recall(ground, "of a hundred people", people=100)]
+    return [
+        _recall(ground, "of one person", people=1),
+        _recall(ground, "of a hundred people", people=100),
+    ]
 
 
 def _recall(ground: Ground, whose: str, *, people: int) -> Row:
@@ -37,19 +42,28 @@ def _recall(ground: Ground, whose: str, *, people: int) -> Row:
     asked = [query_words(_message(draw, common=number % 10 == 0)) for number in range(MESSAGES)]
 
     def recall(words: tuple[str, ...]) -> None:
-        memory.find(words, circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=limits.MEMORY_RECALL_SECONDS)
+        memory.find(
+            words,
+            circle,
+            limit=2 * limits.MEMORY_RECALLED_MAX,
+            seconds=limits.MEMORY_RECALL_SECONDS,
+        )
 
     recall(asked[0])
     times = Times([timed(lambda words=words: recall(words)) for words in asked])
     memory.close()
     note = f"p99 {times.p99 * 1e3:.1f} ms; bm25 over FTS5, MACs checked, in {items:,} items"
-    return under(PART, f"recall in {items:,} items {whose}, p50", times.p50, GOAL_SECONDS, note=note)
+    return under(
+        PART, f"recall in {items:,} items {whose}, p50", times.p50, GOAL_SECONDS, note=note
+    )
 
 
 def _filled(folder: Path, items: int, people: int) -> SqliteMemory:
     key = os.urandom(32)
     memory = SqliteMemory(folder / "memory.db", lambda generation: (generation or 1, key))
-    with memory._writing() as db:  # all in one transaction: how fast things are remembered is the disk's affair
+    with (
+        memory._writing() as db
+    ):  # all in one transaction: how fast things are remembered is the disk's affair
         for item in _items(items, people):
             memory._insert(db, item)
     return memory
@@ -77,8 +91,14 @@ def _items(count: int, people: int) -> Iterator[MemoryItem]:
 
 
 def _words(draw: random.Random, count: int) -> list[str]:
-    return [f"word{rank}" for rank in draw.choices(range(VOCABULARY), cum_weights=_WEIGHTS, k=count)]
+    return [
+        f"word{rank}" for rank in draw.choices(range(VOCABULARY), cum_weights=_WEIGHTS, k=count)
+    ]
 
 
 def _message(draw: random.Random, *, common: bool) -> str:
-    return " ".join(f"word{draw.randrange(20)}" for _ in range(8)) if common else " ".join(_words(draw, draw.randint(4, 24)))
+    return (
+        " ".join(f"word{draw.randrange(20)}" for _ in range(8))
+        if common
+        else " ".join(_words(draw, draw.randint(4, 24)))
+    )

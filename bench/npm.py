@@ -1,6 +1,7 @@
 """
-Packages of npm, for the peer that needs them: fetched by `npm pack` into a temporary folder, compared with the digests of
-requirements/peers-npm.lock, and unpacked. No script of a package runs, and nothing is installed that the lock does not name.
+Packages of npm, for the peer that needs them: fetched by `npm pack` into a temporary folder,
+compared with the digests of requirements/peers-npm.lock, and unpacked. No script of a package runs,
+and nothing is installed that the lock does not name.
 """
 
 import base64
@@ -30,7 +31,9 @@ class Pinned(NamedTuple):
 
 
 def pinned(text: str) -> list[Pinned]:
-    return [Pinned(*line.split()) for line in text.splitlines() if line and not line.startswith("#")]
+    return [
+        Pinned(*line.split()) for line in text.splitlines() if line and not line.startswith("#")
+    ]
 
 
 def node() -> str:
@@ -53,7 +56,9 @@ def unpack(archive: Path, package: Pinned, modules: Path) -> None:
     """Nothing is unpacked whose bytes are not those that were pinned."""
     found = "sha512-" + base64.b64encode(hashlib.sha512(archive.read_bytes()).digest()).decode()
     if not hmac.compare_digest(found, package.digest):
-        raise NoPackage(f"{package.name} {package.version} is not what was pinned: its digest is {found}")
+        raise NoPackage(
+            f"{package.name} {package.version} is not what was pinned: its digest is {found}"
+        )
     place = modules / package.name
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=modules) as fresh, tarfile.open(archive) as tar:
@@ -62,13 +67,37 @@ def unpack(archive: Path, package: Pinned, modules: Path) -> None:
 
 
 def _packed(package: Pinned, folder: Path) -> Path:
-    command = ["npm", "pack", f"{package.name}@{package.version}", "--pack-destination", str(folder), "--json", "--ignore-scripts"]
+    command = [
+        "npm",
+        "pack",
+        f"{package.name}@{package.version}",
+        "--pack-destination",
+        str(folder),
+        "--json",
+        "--ignore-scripts",
+    ]
     quiet = {**os.environ, "NO_UPDATE_NOTIFIER": "1", "npm_config_fetch_retries": "1"}
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, cwd=folder, env=quiet)
+        asked = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            cwd=folder,
+            env=quiet,
+        )
     except (OSError, subprocess.SubprocessError) as exc:
-        raise NoPackage(f"{package.name} {package.version} could not be fetched: {type(exc).__name__}") from exc
+        raise NoPackage(
+            f"{package.name} {package.version} could not be fetched: {type(exc).__name__}"
+        ) from exc
     if asked.returncode != 0:
-        codes = [line.removeprefix("npm error code ") for line in asked.stderr.splitlines() if line.startswith("npm error code ")]
-        raise NoPackage(f"{package.name} {package.version} could not be fetched: npm said {codes[0] if codes else asked.returncode}")
+        codes = [
+            line.removeprefix("npm error code ")
+            for line in asked.stderr.splitlines()
+            if line.startswith("npm error code ")
+        ]
+        raise NoPackage(
+            f"{package.name} {package.version} could not be fetched: npm said {codes[0] if codes else asked.returncode}"
+        )
     return folder / json.loads(asked.stdout)[0]["filename"]

@@ -1,4 +1,7 @@
-"""10,000 parked sessions: what listing them takes, in time and memory, and what each costs on disk beyond its content."""
+"""
+10,000 parked sessions: what listing them takes, in time and memory, and what each costs on disk
+beyond its content.
+"""
 
 import asyncio
 import json
@@ -35,7 +38,9 @@ async def restart_service(service: str) -> str:
 
 class Asking(Instant):
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
-        return ModelAnswer(text="", calls=(ProposedCall("restart_service", '{"service":"api"}', None),))
+        return ModelAnswer(
+            text="", calls=(ProposedCall("restart_service", '{"service":"api"}', None),)
+        )
 
 
 def measure(ground: Ground) -> list[Row]:
@@ -51,10 +56,36 @@ def measure(ground: Ground) -> list[Row]:
     disk = _disk(home, sessions)
     kib = lambda each: f"{each / KIB:.2f} KiB"  # noqa: E731
     return [
-        under(PART, f"approvals list of {sessions:,}, the whole command", Times(listed).p50, 0.5, note="reads and checks every row, prints JSON"),
-        under(PART, "memory while listing", Times(peaks).p50, 150 * MIB, lambda each: f"{each / MIB:.0f} MiB"),
-        under(PART, "disk a session, beyond its content, by size", disk.by_size, 6 * KIB, kib, note=disk.shares),
-        under(PART, "disk a session, by blocks, beyond those of its content", disk.by_blocks, 6 * KIB, kib, note="st_blocks; 4 KiB is the folder"),
+        under(
+            PART,
+            f"approvals list of {sessions:,}, the whole command",
+            Times(listed).p50,
+            0.5,
+            note="reads and checks every row, prints JSON",
+        ),
+        under(
+            PART,
+            "memory while listing",
+            Times(peaks).p50,
+            150 * MIB,
+            lambda each: f"{each / MIB:.0f} MiB",
+        ),
+        under(
+            PART,
+            "disk a session, beyond its content, by size",
+            disk.by_size,
+            6 * KIB,
+            kib,
+            note=disk.shares,
+        ),
+        under(
+            PART,
+            "disk a session, by blocks, beyond those of its content",
+            disk.by_blocks,
+            6 * KIB,
+            kib,
+            note="st_blocks; 4 KiB is the folder",
+        ),
         under(
             PART,
             "disk a session, by blocks, beyond the bytes of its content",
@@ -64,19 +95,29 @@ def measure(ground: Ground) -> list[Row]:
             note=f"the empty rest of a journal's last block is {kib(disk.rest_of_blocks)} of it for these {disk.content:,.0f} bytes, "
             "and anything from 0 to 4 KiB for others",
         ),
-        Row(PART, "made", f"{building / sessions * 1e3:.1f} ms each", note="by whole turns, with syncs switched off while building only"),
+        Row(
+            PART,
+            "made",
+            f"{building / sessions * 1e3:.1f} ms each",
+            note="by whole turns, with syncs switched off while building only",
+        ),
     ]
 
 
 def park_without_syncs(home: Path, sessions: int) -> float:
-    """Whole turns up to the pause. Ten thousand would wait for the disk for minutes, which is measured elsewhere."""
+    """
+    Whole turns up to the pause. Ten thousand would wait for the disk for minutes, which is measured
+    elsewhere.
+    """
     with without_syncs():
         return timed(lambda: asyncio.run(_park(home, sessions)))
 
 
 def specs() -> tuple[Sequence[AgentSpec], Sequence[Tool], Asking]:
     """An agent that asks before its only tool runs."""
-    agents, tools, _ = specs_from_agents([holdfast.Agent("ops", model="instant", tools=[restart_service])])
+    agents, tools, _ = specs_from_agents(
+        [holdfast.Agent("ops", model="instant", tools=[restart_service])]
+    )
     return agents, tools, Asking()
 
 
@@ -102,9 +143,14 @@ print(time.perf_counter() - started, used.ru_maxrss, file=sys.stderr)
 
 
 def _list(home: Path) -> tuple[float, float, int]:
-    """(seconds, peak bytes, how many waited). Started by a small process: the peak of one counts from what its parent had when it was forked."""
+    """
+    (seconds, peak bytes, how many waited). Started by a small process: the peak of one counts from
+    what its parent had when it was forked.
+    """
     command = [python(), "-m", "holdfast", "--home", str(home), "--json", "approvals", "list"]
-    done = subprocess.run([python(), "-I", "-c", _WATCHED, *command], capture_output=True, check=True)
+    done = subprocess.run(
+        [python(), "-I", "-c", _WATCHED, *command], capture_output=True, check=True
+    )
     seconds, kib = done.stderr.split()[-2:]
     return float(seconds), int(kib) * 1024, len(json.loads(done.stdout)["approvals"])
 
@@ -136,5 +182,14 @@ def _disk(home: Path, sessions: int) -> Disk:
             size += status.st_size
             blocks += status.st_blocks * 512
             shares[share] = shares.get(share, 0) + status.st_size
-    told = ", ".join(f"{name} {each / sessions:,.0f}" for name, each in sorted(shares.items(), key=lambda each: -each[1])[:4])
-    return Disk(content / sessions, size / sessions, blocks / sessions, (content_blocks - content) / sessions, f"bytes: {told}")
+    told = ", ".join(
+        f"{name} {each / sessions:,.0f}"
+        for name, each in sorted(shares.items(), key=lambda each: -each[1])[:4]
+    )
+    return Disk(
+        content / sessions,
+        size / sessions,
+        blocks / sessions,
+        (content_blocks - content) / sessions,
+        f"bytes: {told}",
+    )

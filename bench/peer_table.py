@@ -1,4 +1,7 @@
-"""What was measured of us and of the others, as one table: pure, so that it can be tested without any of them."""
+"""
+What was measured of us and of the others, as one table: pure, so that it can be tested without any
+of them.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -9,7 +12,10 @@ from bench.ground import told
 class Peer(NamedTuple):
     title: str
     synced: bool = True
-    """Whether what it acknowledges is on the disk: to be quicker than one that waits for the disk is no merit."""
+    """
+    Whether what it acknowledges is on the disk: to be quicker than one that waits for the disk is
+    no merit.
+    """
 
 
 OURS = Peer("Holdfast")
@@ -31,16 +37,26 @@ NOTES = (
 
 
 def table(found: dict[Peer, Found], sizes: dict[str, Any]) -> dict[str, Any]:
-    """Rows of cells by column, what is left out and why, how durable each one is, and the lines of the picture."""
+    """
+    Rows of cells by column, what is left out and why, how durable each one is, and the lines of the
+    picture.
+    """
     measured = {peer: each for peer, each in found.items() if "left_out" not in each}
-    named = {peer: f"{peer.title} {each.get('version', '')}".strip() for peer, each in measured.items()}
+    named = {
+        peer: f"{peer.title} {each.get('version', '')}".strip() for peer, each in measured.items()
+    }
     rows = list(_rows(measured, sizes))
     return {
         "names": list(named.values()),
-        "rows": [{"what": row.what, "cells": {named[peer]: cell for peer, cell in row.cells().items()}} for row in rows],
+        "rows": [
+            {"what": row.what, "cells": {named[peer]: cell for peer, cell in row.cells().items()}}
+            for row in rows
+        ],
         "better": [line for row in rows if (line := row.better_than_ours())],
         "durability": {named[peer]: each.get("durability", "-") for peer, each in measured.items()},
-        "left_out": {peer.title: each["left_out"] for peer, each in found.items() if "left_out" in each},
+        "left_out": {
+            peer.title: each["left_out"] for peer, each in found.items() if "left_out" in each
+        },
         "notes": list(NOTES),
         "series": _series(measured),
     }
@@ -58,7 +74,13 @@ class Row(NamedTuple):
         bold = set()
         if self.best is not None and len(numbers) > 1:
             synced = {peer: value for peer, value in numbers.items() if peer.synced}
-            bold = {peer for each in (numbers, synced) if each for peer, value in each.items() if value == self.best(each.values())}
+            bold = {
+                peer
+                for each in (numbers, synced)
+                if each
+                for peer, value in each.items()
+                if value == self.best(each.values())
+            }
         said = {peer: self.tell(value) for peer, value in numbers.items()}
         said |= {peer: str(value) for peer, value in self.values.items() if isinstance(value, str)}
         return {peer: f"**{text}**" if peer in bold else text for peer, text in said.items()}
@@ -68,7 +90,11 @@ class Row(NamedTuple):
         numbers = self._numbers(self.values)
         if self.best is None or OURS not in numbers:
             return ""
-        ahead = {peer: each for peer, each in numbers.items() if each != numbers[OURS] and self.best((each, numbers[OURS])) == each}
+        ahead = {
+            peer: each
+            for peer, each in numbers.items()
+            if each != numbers[OURS] and self.best((each, numbers[OURS])) == each
+        }
         names = ", ".join(f"{peer.title} {self.tell(each)}" for peer, each in ahead.items())
         return f"{self.what}: {names}; Holdfast {self.tell(numbers[OURS])}" if ahead else ""
 
@@ -78,16 +104,29 @@ class Row(NamedTuple):
 
 
 def _rows(found: dict[Peer, Found], sizes: dict[str, Any]) -> Iterable[Row]:
-    def row(what: str, value: Callable[[Found], Any], tell: Callable[[float], str] = _duration, best: Any = min) -> Row:
+    def row(
+        what: str,
+        value: Callable[[Found], Any],
+        tell: Callable[[float], str] = _duration,
+        best: Any = min,
+    ) -> Row:
         return Row(what, {peer: value(each) for peer, each in found.items()}, tell, best)
 
     yield row("import", lambda each: each.get("import"))
     for length in sizes["lengths"]:
         yield row(f"append at {length:,}", lambda each, n=length: _at(each, "append", n))
     for length in sizes["turn_lengths"]:
-        yield row(f"turn with one tool at {length:,} messages", lambda each, n=length: _at(each, "turn", n))
+        yield row(
+            f"turn with one tool at {length:,} messages",
+            lambda each, n=length: _at(each, "turn", n),
+        )
     yield row("load 1,000 messages", lambda each: each.get("load"))
-    yield row(f"{sizes['sessions']:,} sessions by {sizes['tasks']} tasks, appends a second", lambda each: each.get("many"), _rate, max)
+    yield row(
+        f"{sizes['sessions']:,} sessions by {sizes['tasks']} tasks, appends a second",
+        lambda each: each.get("many"),
+        _rate,
+        max,
+    )
     yield row("turn up to a pause", lambda each: each.get("pause"))
     yield row("cold resume, new process to tool", lambda each: each.get("resume"))
     yield row(f"list what waits ({sizes['parked']:,})", lambda each: each.get("list"))
@@ -101,7 +140,12 @@ def _at(found: Found, kind: str, length: int) -> Any:
 
 def _series(found: dict[Peer, Found]) -> dict[str, list[tuple[int, float]]]:
     """Appends by length of history, ours first, and the disk's own as a line of its own."""
-    lines = {peer.title: sorted((int(n), us) for n, us in each.get("append", {}).items() if not isinstance(us, str)) for peer, each in found.items()}
+    lines = {
+        peer.title: sorted(
+            (int(n), us) for n, us in each.get("append", {}).items() if not isinstance(us, str)
+        )
+        for peer, each in found.items()
+    }
     bare = found.get(OURS, {}).get("bare")
     if bare is not None and lines[OURS.title]:
         lines["write + fdatasync alone"] = [(length, bare) for length, _ in lines[OURS.title]]

@@ -1,8 +1,10 @@
 """
-`python -m bench.peers --python PEERS_PYTHON [NAME ...] [--write-docs] [--scale 0.1]`: the same work done by what people use instead.
+`python -m bench.peers --python PEERS_PYTHON [NAME ...] [--write-docs] [--scale 0.1]`: the same work
+done by what people use instead.
 
-Each peer runs in processes of an environment apart from ours, with the store that it brings and that store's own defaults, on the same disk.
-What cannot run here is left out with its reason; what a peer does better is marked like anything else. Durability differs and is stated.
+Each peer runs in processes of an environment apart from ours, with the store that it brings and
+that store's own defaults, on the same disk. What cannot run here is left out with its reason; what
+a peer does better is marked like anything else. Durability differs and is stated.
 """
 
 import argparse
@@ -74,19 +76,37 @@ def main() -> None:
     result = {"machine": facts, **table(found, _sizes())}
     print(docs.peers(result))
     if asked.json is not None:
-        asked.json.write_text(json.dumps({**result, "raw": {peer.title: each for peer, each in found.items()}}, indent=1) + "\n")
+        asked.json.write_text(
+            json.dumps(
+                {**result, "raw": {peer.title: each for peer, each in found.items()}}, indent=1
+            )
+            + "\n"
+        )
     if asked.write_docs:
         docs.note("peers", result)
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench.peers", description="The same work done by what people use instead.")
-    parser.add_argument("names", nargs="*", choices=[*PEERS, []], metavar="NAME", help=f"some of: {' '.join(PEERS)}")
-    parser.add_argument("--python", type=Path, required=True, help="the Python of the peers' environment")
-    parser.add_argument("--in", dest="folder", type=Path, help="a folder on the disk to measure; the system's temporary folder otherwise")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.peers", description="The same work done by what people use instead."
+    )
+    parser.add_argument(
+        "names", nargs="*", choices=[*PEERS, []], metavar="NAME", help=f"some of: {' '.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--python", type=Path, required=True, help="the Python of the peers' environment"
+    )
+    parser.add_argument(
+        "--in",
+        dest="folder",
+        type=Path,
+        help="a folder on the disk to measure; the system's temporary folder otherwise",
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
-    parser.add_argument("--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture"
+    )
     return parser.parse_args()
 
 
@@ -94,16 +114,31 @@ def _sizes() -> dict[str, Any]:
     """How much every one of them is asked to do."""
     from bench.peer import work  # reads BENCH_SCALE when it is imported
 
-    names = {"lengths": "LENGTHS", "appends": "APPENDS", "loads": "LOADS", "sessions": "SESSIONS", "tasks": "TASKS", "parked": "PARKED"}
+    names = {
+        "lengths": "LENGTHS",
+        "appends": "APPENDS",
+        "loads": "LOADS",
+        "sessions": "SESSIONS",
+        "tasks": "TASKS",
+        "parked": "PARKED",
+    }
     sizes = {name: getattr(work, constant) for name, constant in names.items()}
-    return {**sizes, "turn_lengths": work.TURN_LENGTHS, "seconds": work.MANY_SECONDS, "text": work.TEXT}
+    return {
+        **sizes,
+        "turn_lengths": work.TURN_LENGTHS,
+        "seconds": work.MANY_SECONDS,
+        "text": work.TEXT,
+    }
 
 
-# --- each of them -----------------------------------------------------------------------------------------------------
+# --- each of them
+# -----------------------------------------------------------------------------------------------------
 
 
 def _ours(folder: Path) -> dict[str, Any]:
-    return _measured(Program([sys.executable, "-m", "bench.peers_ours"], {}, ""), OURS.title, folder / "ours")
+    return _measured(
+        Program([sys.executable, "-m", "bench.peers_ours"], {}, ""), OURS.title, folder / "ours"
+    )
 
 
 def _peer(name: str, python: Path, folder: Path) -> dict[str, Any]:
@@ -121,10 +156,23 @@ def _program(name: str, python: Path, folder: Path, stack: contextlib.ExitStack)
     if name == "pi_jsonl":
         packages = folder / "npm"
         packages.mkdir()
-        environment = {"BENCH_NODE_MODULES": str(npm.fetched(packages)), "BENCH_WORK": json.dumps(_sizes())}
-        return Program([npm.node(), str(HERE / "pi_jsonl.mjs")], environment, npm.pinned(npm.LOCK.read_text())[0].version)
-    environment = {"BENCH_POSTGRES": stack.enter_context(postgres.server(folder))} if name == "langgraph_postgres" else {}
-    return Program([str(python), str(HERE / f"{name}.py")], environment, _version(python, PACKAGES[name]))
+        environment = {
+            "BENCH_NODE_MODULES": str(npm.fetched(packages)),
+            "BENCH_WORK": json.dumps(_sizes()),
+        }
+        return Program(
+            [npm.node(), str(HERE / "pi_jsonl.mjs")],
+            environment,
+            npm.pinned(npm.LOCK.read_text())[0].version,
+        )
+    environment = (
+        {"BENCH_POSTGRES": stack.enter_context(postgres.server(folder))}
+        if name == "langgraph_postgres"
+        else {}
+    )
+    return Program(
+        [str(python), str(HERE / f"{name}.py")], environment, _version(python, PACKAGES[name])
+    )
 
 
 def _version(python: Path, package: str) -> str:
@@ -141,11 +189,17 @@ def _measured(program: Program, title: str, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"version": program.version}
     try:
         imports = [_asked(program, "import", folder)["import"] for _ in range(IMPORTS)]
-        found |= {"import": statistics.median(imports), "bare": _bare(folder), **_asked(program, "work", folder)}
+        found |= {
+            "import": statistics.median(imports),
+            "bare": _bare(folder),
+            **_asked(program, "work", folder),
+        }
     except LeftOut as exc:
         print(f"{title}: {exc}", file=sys.stderr, flush=True)
         return {**found, "left_out": str(exc)}
-    found["resume"] = _resumed(program, folder) if isinstance(found.get("pause"), float) else found.get("pause")
+    found["resume"] = (
+        _resumed(program, folder) if isinstance(found.get("pause"), float) else found.get("pause")
+    )
     return found
 
 
@@ -170,7 +224,14 @@ def _asked(program: Program, mode: str, folder: Path) -> dict[str, Any]:
     command = [*program.command, mode, str(folder)]
     environment = {**os.environ, **QUIET, **program.environment}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS, env=environment)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LIMIT_SECONDS,
+            env=environment,
+        )
     except subprocess.TimeoutExpired as exc:
         raise LeftOut(f"its {mode} took longer than {LIMIT_SECONDS} s") from exc
     told = [line for line in done.stdout.splitlines() if line.startswith("{")]

@@ -1,4 +1,7 @@
-"""The peers' work, done by us: `python -m bench.peers_ours work|resume FOLDER`, as in bench/peer/work.py."""
+"""
+The peers' work, done by us: `python -m bench.peers_ours work|resume FOLDER`, as in
+bench/peer/work.py.
+"""
 
 import asyncio
 import json
@@ -47,7 +50,9 @@ from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMess
 from holdfast.wiring import open_service  # noqa: E402
 
 BLOCK = 5
-LONGER = (100_000,) if SCALE >= 0.1 else ()  # for the picture only: there it does not end where the peers' lines do
+LONGER = (
+    (100_000,) if SCALE >= 0.1 else ()
+)  # for the picture only: there it does not end where the peers' lines do
 
 
 @holdfast.tool
@@ -61,11 +66,15 @@ class Asking(Instant):
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
         if isinstance(request.messages[-1], ResultMessage):
             return ModelAnswer(text="done")
-        return ModelAnswer(text="", calls=(ProposedCall("service_status", '{"service":"api"}', None),))
+        return ModelAnswer(
+            text="", calls=(ProposedCall("service_status", '{"service":"api"}', None),)
+        )
 
 
 def _asking(folder: Path):
-    specs, tools, _ = specs_from_agents([holdfast.Agent("ops", model="instant", tools=[service_status])])
+    specs, tools, _ = specs_from_agents(
+        [holdfast.Agent("ops", model="instant", tools=[service_status])]
+    )
     return open_service(folder / "parked", agents=specs, tools=tools, models=Asking())
 
 
@@ -73,9 +82,14 @@ async def _work(folder: Path) -> dict[str, object]:
     durability = "a journal of its own, fdatasync before every acknowledgement; its anchor is synced at each turn's end"
     found: dict[str, object] = {"durability": durability}
     async with open_store(folder / "append") as store:
-        journals = {length: await long_journal(store, f"a{length}", length) for length in (*LENGTHS, *LONGER)}
+        journals = {
+            length: await long_journal(store, f"a{length}", length)
+            for length in (*LENGTHS, *LONGER)
+        }
         found["append"], found["bare"] = await _appends(journals, folder)
-        found["many"] = await _crowd([await new_journal(store, f"m{number}") for number in range(SESSIONS)])
+        found["many"] = await _crowd(
+            [await new_journal(store, f"m{number}") for number in range(SESSIONS)]
+        )
     found["turn"], found["load"] = await _turns(folder)
     found["pause"], found["list"] = await _pauses(folder)
     fixed = sum(path.lstat().st_blocks * 512 for path in [folder / "parked" / "reserve"])
@@ -83,8 +97,13 @@ async def _work(folder: Path) -> dict[str, object]:
     return found
 
 
-async def _appends(journals: dict[int, FileJournal], folder: Path) -> tuple[dict[int, float], float]:
-    """All lengths and the disk itself in turns, so that whatever else the machine does falls on all of them alike."""
+async def _appends(
+    journals: dict[int, FileJournal], folder: Path
+) -> tuple[dict[int, float], float]:
+    """
+    All lengths and the disk itself in turns, so that whatever else the machine does falls on all of
+    them alike.
+    """
     found: dict[int, list[float]] = {length: [] for length in journals}
     bare: list[float] = []
     raw = RawFile(folder, LINE_BYTES)
@@ -130,7 +149,9 @@ async def _pauses(folder: Path) -> tuple[float, float]:
             seconds.append(time.perf_counter() - started)
             assert turn.outcome == "waiting", turn
             if number == 0:
-                (folder / "approval.json").write_text(json.dumps([turn.approvals[0].id, turn.approvals[0].digest]))
+                (folder / "approval.json").write_text(
+                    json.dumps([turn.approvals[0].id, turn.approvals[0].digest])
+                )
         started = time.perf_counter()
         assert len(await service.approvals()) == PARKED
         return median_us(seconds), (time.perf_counter() - started) * 1e6

@@ -1,4 +1,7 @@
-"""One picture, drawn by hand: what an append costs against how long the history is, both axes logarithmic. Once for light pages, once for dark ones."""
+"""
+One picture, drawn by hand: what an append costs against how long the history is, both axes
+logarithmic. Once for light pages, once for dark ones.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +12,9 @@ WIDTH, HEIGHT = 860, 440
 LEFT, RIGHT, TOP, BOTTOM = 72, 232, 54, 60
 LABEL_HEIGHT = 18
 OURS = "Holdfast"  # drawn last, and thicker
-LIMITS = frozenset({"write + fdatasync alone", "write+fdatasync"})  # what nobody who syncs can be below: dashed
+LIMITS = frozenset(
+    {"write + fdatasync alone", "write+fdatasync"}
+)  # what nobody who syncs can be below: dashed
 
 Series = Mapping[str, Sequence[tuple[float, float]]]
 Place = Callable[[tuple[float, float]], tuple[float, float]]
@@ -25,9 +30,26 @@ class Colours(NamedTuple):
     others: tuple[str, ...]
 
 
-# The others' are the ones of Okabe and Ito, which people who do not see all colours can tell apart; lighter on a dark page.
-LIGHT = Colours("#ffffff", "#1f2328", "#59636e", "#e4e7eb", "#007a53", "#8b949e", ("#d55e00", "#0072b2", "#b3579a", "#a67c00", "#3f8fc4", "#7a5230"))
-DARK = Colours("#0d1117", "#e6edf3", "#9198a1", "#262c36", "#3ddc97", "#767e89", ("#ff9248", "#58a6ff", "#e39ccb", "#e3b341", "#8ad0f5", "#c99a6b"))
+# The others' are the ones of Okabe and Ito, which people who do not see all colours can tell apart;
+# lighter on a dark page.
+LIGHT = Colours(
+    "#ffffff",
+    "#1f2328",
+    "#59636e",
+    "#e4e7eb",
+    "#007a53",
+    "#8b949e",
+    ("#d55e00", "#0072b2", "#b3579a", "#a67c00", "#3f8fc4", "#7a5230"),
+)
+DARK = Colours(
+    "#0d1117",
+    "#e6edf3",
+    "#9198a1",
+    "#262c36",
+    "#3ddc97",
+    "#767e89",
+    ("#ff9248", "#58a6ff", "#e39ccb", "#e3b341", "#8ad0f5", "#c99a6b"),
+)
 
 
 def picture(series: Series, title: str, colours: Colours = LIGHT) -> str:
@@ -37,8 +59,16 @@ def picture(series: Series, title: str, colours: Colours = LIGHT) -> str:
     y_axis = _decades([y for _, y in points])
 
     def place(point: tuple[float, float]) -> tuple[float, float]:
-        x = LEFT + (math.log10(point[0]) - x_axis[0]) / (x_axis[-1] - x_axis[0]) * (WIDTH - LEFT - RIGHT)
-        y = HEIGHT - BOTTOM - (math.log10(point[1]) - y_axis[0]) / (y_axis[-1] - y_axis[0]) * (HEIGHT - TOP - BOTTOM)
+        x = LEFT + (math.log10(point[0]) - x_axis[0]) / (x_axis[-1] - x_axis[0]) * (
+            WIDTH - LEFT - RIGHT
+        )
+        y = (
+            HEIGHT
+            - BOTTOM
+            - (math.log10(point[1]) - y_axis[0])
+            / (y_axis[-1] - y_axis[0])
+            * (HEIGHT - TOP - BOTTOM)
+        )
         return round(x, 1), round(y, 1)
 
     drawn = [
@@ -56,14 +86,24 @@ def _grid(x_axis: list[int], y_axis: list[int], place: Place, colours: Colours) 
     drawn = []
     for power in x_axis:
         x, _ = place((10**power, 10 ** y_axis[0]))
-        drawn.append(f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="{colours.grid}"/>')
-        drawn.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle" fill="{colours.faint}">{10**power:,}</text>')
+        drawn.append(
+            f'<line x1="{x}" y1="{TOP}" x2="{x}" y2="{HEIGHT - BOTTOM}" stroke="{colours.grid}"/>'
+        )
+        drawn.append(
+            f'<text x="{x}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle" fill="{colours.faint}">{10**power:,}</text>'
+        )
     for power in y_axis:
         _, y = place((10 ** x_axis[0], 10**power))
-        drawn.append(f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{colours.grid}"/>')
-        drawn.append(f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end" fill="{colours.faint}">{_duration(10**power)}</text>')
+        drawn.append(
+            f'<line x1="{LEFT}" y1="{y}" x2="{WIDTH - RIGHT}" y2="{y}" stroke="{colours.grid}"/>'
+        )
+        drawn.append(
+            f'<text x="{LEFT - 10}" y="{y + 4}" text-anchor="end" fill="{colours.faint}">{_duration(10**power)}</text>'
+        )
     middle = (LEFT + WIDTH - RIGHT) / 2
-    drawn.append(f'<text x="{middle}" y="{HEIGHT - 16}" text-anchor="middle" fill="{colours.faint}">records or messages in the session</text>')
+    drawn.append(
+        f'<text x="{middle}" y="{HEIGHT - 16}" text-anchor="middle" fill="{colours.faint}">records or messages in the session</text>'
+    )
     return drawn
 
 
@@ -74,15 +114,25 @@ def _lines(series: Series, place: Place, colours: Colours) -> list[str]:
     drawn = []
     for name, line in sorted(series.items(), key=lambda each: each[0] == OURS):
         colour, placed = coloured[name], [place(point) for point in line]
-        width, dashes = (3.4 if name == OURS else 2), (' stroke-dasharray="5 5"' if name in LIMITS else "")
+        width, dashes = (
+            (3.4 if name == OURS else 2),
+            (' stroke-dasharray="5 5"' if name in LIMITS else ""),
+        )
         path = " ".join(f"{x},{y}" for x, y in placed)
-        drawn.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>')
+        drawn.append(
+            f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="{width}" stroke-linejoin="round"{dashes}/>'
+        )
         if name not in LIMITS:
-            drawn += [f'<circle cx="{x}" cy="{y}" r="{width + 1}" fill="{colour}"/>' for x, y in placed]
+            drawn += [
+                f'<circle cx="{x}" cy="{y}" r="{width + 1}" fill="{colour}"/>' for x, y in placed
+            ]
         beside, (end_x, end_y) = WIDTH - RIGHT + 16, placed[-1]
         lead = f'<polyline points="{end_x},{end_y} {beside - 4},{labels[name] - 4}" fill="none" stroke="{colour}" stroke-width="1" opacity="0.45"/>'
         weight = ' font-weight="700"' if name == OURS else ""
-        drawn += [lead, f'<text x="{beside}" y="{labels[name]}" fill="{colour}"{weight}>{escape(name)}</text>']
+        drawn += [
+            lead,
+            f'<text x="{beside}" y="{labels[name]}" fill="{colour}"{weight}>{escape(name)}</text>',
+        ]
     return drawn
 
 

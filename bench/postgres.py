@@ -1,5 +1,6 @@
 """
-A PostgreSQL of the bench's own: a fresh one in a temporary folder, on a Unix socket only, durable as it is by default, and ended with the run.
+A PostgreSQL of the bench's own: a fresh one in a temporary folder, on a Unix socket only, durable
+as it is by default, and ended with the run.
 
 PostgreSQL refuses to run as root, so for root it runs as a user who owns nothing but that folder.
 """
@@ -30,11 +31,16 @@ class NoPostgres(Exception):
 
 @contextlib.contextmanager
 def server(beside: Path) -> Iterator[str]:
-    """Start one on the disk of `beside`; yields what psycopg needs to connect, but for the database's name."""
+    """
+    Start one on the disk of `beside`; yields what psycopg needs to connect, but for the database's
+    name.
+    """
     programs = _programs()
     who = _who()
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-", dir=beside.parent))
-    sockets = Path(tempfile.mkdtemp(prefix="hf-"))  # short: a socket's path has about a hundred characters
+    sockets = Path(
+        tempfile.mkdtemp(prefix="hf-")
+    )  # short: a socket's path has about a hundred characters
     try:
         for each in (folder, sockets):
             os.chown(each, who.get("user", -1), who.get("group", -1))
@@ -65,13 +71,34 @@ def _who() -> dict[str, Any]:
         with contextlib.suppress(KeyError):
             entry = pwd.getpwnam(name)
             return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
-    raise NoPostgres(f"PostgreSQL does not run as root, and there is no user {' or '.join(UNPRIVILEGED)}")
+    raise NoPostgres(
+        f"PostgreSQL does not run as root, and there is no user {' or '.join(UNPRIVILEGED)}"
+    )
 
 
 def _made(initdb: Path, data: Path, who: dict[str, Any]) -> None:
-    command = [initdb, "--pgdata", data, "--username", "bench", "--auth", "trust", "--encoding", "UTF8", "--no-locale"]
+    command = [
+        initdb,
+        "--pgdata",
+        data,
+        "--username",
+        "bench",
+        "--auth",
+        "trust",
+        "--encoding",
+        "UTF8",
+        "--no-locale",
+    ]
     try:
-        asked = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS, cwd=data.parent, **who)
+        asked = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=PATIENCE_SECONDS,
+            cwd=data.parent,
+            **who,
+        )
     except (OSError, subprocess.SubprocessError) as exc:
         raise NoPostgres(f"initdb could not run: {type(exc).__name__}") from exc
     if asked.returncode != 0:
@@ -81,9 +108,20 @@ def _made(initdb: Path, data: Path, who: dict[str, Any]) -> None:
 @contextlib.contextmanager
 def _running(postgres: Path, folder: Path, sockets: Path, who: dict[str, Any]) -> Iterator[None]:
     log = folder / "log"
-    settings = [part for setting in ("listen_addresses=", f"unix_socket_directories={sockets}", *DURABLE) for part in ("-c", setting)]
+    settings = [
+        part
+        for setting in ("listen_addresses=", f"unix_socket_directories={sockets}", *DURABLE)
+        for part in ("-c", setting)
+    ]
     with log.open("wb") as out:
-        process = subprocess.Popen([postgres, "-D", folder / "data", *settings], stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=folder, **who)
+        process = subprocess.Popen(
+            [postgres, "-D", folder / "data", *settings],
+            stdout=out,
+            stderr=out,
+            stdin=subprocess.DEVNULL,
+            cwd=folder,
+            **who,
+        )
     try:
         _wait_until_ready(process, sockets / ".s.PGSQL.5432", log)
         yield
@@ -100,7 +138,9 @@ def _wait_until_ready(process: subprocess.Popen[bytes], place: Path, log: Path) 
     deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise NoPostgres(f"PostgreSQL did not start: {_last_line(log.read_text(errors='replace'))}")
+            raise NoPostgres(
+                f"PostgreSQL did not start: {_last_line(log.read_text(errors='replace'))}"
+            )
         if b"ready to accept connections" in log.read_bytes() and _answers(place):
             return
         time.sleep(0.05)

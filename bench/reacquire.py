@@ -1,4 +1,7 @@
-"""Coming back from a model call: the active segment is hashed again, and what others wrote meanwhile is verified."""
+"""
+Coming back from a model call: the active segment is hashed again, and what others wrote meanwhile
+is verified.
+"""
 
 import asyncio
 import os
@@ -41,8 +44,21 @@ async def _measure(ground: Ground) -> list[Row]:
         size = f"active segment of {len(data) // 1024} KiB"
         behind = await _filled(store, "behind", SEGMENT_BYTES // LINE_BYTES // 4)
         rows = [
-            compared(PART, "nothing new", back.p50, read.p50, at_most=1.5, note=f"{size}; limit: one read, one hash"),
-            compared(PART, "nothing new, against the hash alone", back.p50, hashed.p50, note="limit: bytes already in memory"),
+            compared(
+                PART,
+                "nothing new",
+                back.p50,
+                read.p50,
+                at_most=1.5,
+                note=f"{size}; limit: one read, one hash",
+            ),
+            compared(
+                PART,
+                "nothing new, against the hash alone",
+                back.p50,
+                hashed.p50,
+                note="limit: bytes already in memory",
+            ),
         ]
         theirs = await other.open(behind.session)
         for count in (1, 70):
@@ -50,7 +66,14 @@ async def _measure(ground: Ground) -> list[Row]:
             for _ in range(3 if count > 1 else ground.count(60)):
                 theirs.append_now(lambda _, count=count: [DRAFT] * count, since=theirs.head)
                 found.append(timed(lambda: come_back(behind)))
-            rows.append(compared(PART, f"{count} owned record{'s' if count > 1 else ''} of another handle", Times(found).p50, read.p50))
+            rows.append(
+                compared(
+                    PART,
+                    f"{count} owned record{'s' if count > 1 else ''} of another handle",
+                    Times(found).p50,
+                    read.p50,
+                )
+            )
     return rows
 
 

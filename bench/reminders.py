@@ -1,4 +1,7 @@
-"""100,000 reminders that stand: what a server that waits for them holds in tasks, timers and memory, against one with none; and how late one comes."""
+"""
+100,000 reminders that stand: what a server that waits for them holds in tasks, timers and memory,
+against one with none; and how late one comes.
+"""
 
 import asyncio
 import json
@@ -37,21 +40,49 @@ def measure(ground: Ground) -> list[Row]:
     none, full = _serve(folder / "none"), _serve(folder / "full")
     late = Times(full["late"])
     return [
-        compared(PART, f"tasks and timers with {count:,} standing", full["held"], none["held"], at_most=1.0, **_counts(full, none)),
-        under(PART, "finding the next one due", Times(full["looks"]).p50, 0.001, note=f"p99 {told(Times(full['looks']).p99)}; checks its mac"),
-        under(PART, "memory beyond a server's with none", max(0, full["memory"] - none["memory"]), 64 * MIB, lambda each: f"{each / MIB:.1f} MiB"),
+        compared(
+            PART,
+            f"tasks and timers with {count:,} standing",
+            full["held"],
+            none["held"],
+            at_most=1.0,
+            **_counts(full, none),
+        ),
+        under(
+            PART,
+            "finding the next one due",
+            Times(full["looks"]).p50,
+            0.001,
+            note=f"p99 {told(Times(full['looks']).p99)}; checks its mac",
+        ),
+        under(
+            PART,
+            "memory beyond a server's with none",
+            max(0, full["memory"] - none["memory"]),
+            64 * MIB,
+            lambda each: f"{each / MIB:.1f} MiB",
+        ),
         Row(
             PART,
             "from its time to its durable input",
             late.told(),
             note="one more reminder in another session; with the sync, and Python's own timer",
         ),
-        Row(PART, "made", f"{building / count * 1e6:.0f} us each", note="a hundred in a commit, with syncs switched off while building only"),
+        Row(
+            PART,
+            "made",
+            f"{building / count * 1e6:.0f} us each",
+            note="a hundred in a commit, with syncs switched off while building only",
+        ),
     ]
 
 
 def _counts(full: dict[str, Any], none: dict[str, Any]) -> dict[str, str]:
-    return {"ours_told": f"{full['held']}", "limit_told": f"{none['held']}", "note": "of the whole process; the limit is a server with no reminders"}
+    return {
+        "ours_told": f"{full['held']}",
+        "limit_told": f"{none['held']}",
+        "note": "of the whole process; the limit is a server with no reminders",
+    }
 
 
 def _without_syncs(home: Path, sessions: int) -> float:
@@ -71,20 +102,34 @@ async def _set_many(home: Path, sessions: int) -> None:
         for number in range(sessions):
             await service.create(f"bench/r{number}", by="alice")
             async with service.shelf.use(SessionId(f"bench/r{number}")) as ledger:
-                await ledger.commit(*(_wish(ledger.instance, number, each) for each in range(REMINDERS_PER_SESSION_MAX)))
+                await ledger.commit(
+                    *(
+                        _wish(ledger.instance, number, each)
+                        for each in range(REMINDERS_PER_SESSION_MAX)
+                    )
+                )
                 note(service.world, ledger)
 
 
 def _wish(instance: Any, session: int, each: int) -> SetReminder:
     schedule = Every(7200 + 13 * session + each, 0)
-    return SetReminder(reminder=reminder_id(instance, str(each)), text="look", schedule=schedule, source=ALICE, agent="assistant", model="demo")
+    return SetReminder(
+        reminder=reminder_id(instance, str(each)),
+        text="look",
+        schedule=schedule,
+        source=ALICE,
+        agent="assistant",
+        model="demo",
+    )
 
 
 # --- in a process of its own
 
 
 def _serve(home: Path) -> dict[str, Any]:
-    done = subprocess.run([python(), "-m", "bench.reminders", str(home)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [python(), "-m", "bench.reminders", str(home)], capture_output=True, text=True, check=True
+    )
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
@@ -120,7 +165,12 @@ async def _one(service: Service, drives: DriveScheduler, number: int) -> float:
         wish = _wish(ledger.instance, 0, 0)
         at = service.world.clock.now_ms() + 300
         command = SetReminder(
-            reminder=reminder_id(ledger.instance, f"once {number}"), text="help", schedule=Once(at), source=ALICE, agent=wish.agent, model=wish.model
+            reminder=reminder_id(ledger.instance, f"once {number}"),
+            text="help",
+            schedule=Once(at),
+            source=ALICE,
+            agent=wish.agent,
+            model=wish.model,
         )
         seq = ledger.state.seq
         await ledger.commit(command)
@@ -137,7 +187,11 @@ async def _one(service: Service, drives: DriveScheduler, number: int) -> float:
 
 
 def _events(ledger: Any, after: int) -> list[tuple[int, Any]]:
-    return [(record.at, decode(record.type, record.version, record.body)) for record in ledger.recent if record.seq > after]
+    return [
+        (record.at, decode(record.type, record.version, record.body))
+        for record in ledger.recent
+        if record.seq > after
+    ]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""How large a segment should be: what a reacquire re-hashes against what rotating costs. Chosen: 256 KiB."""
+"""
+How large a segment should be: what a reacquire re-hashes against what rotating costs. Chosen: 256
+KiB.
+"""
 
 import asyncio
 import statistics
@@ -26,13 +29,21 @@ async def _one_size(ground: Ground, size: int) -> Row:
         come_back(journal)
         (back,) = in_turns(ground.count(300), lambda: come_back(journal))
         # Rotations included: enough appends for one at least.
-        appended = [timed(lambda: journal.append_now(one, since=journal.head)) for _ in range(max(ground.count(400), size // LINE_BYTES + 50))]
+        appended = [
+            timed(lambda: journal.append_now(one, since=journal.head))
+            for _ in range(max(ground.count(400), size // LINE_BYTES + 50))
+        ]
         long = await long_journal(store, "long", ground.count(RECORDS))
         await long.close()
-        opened = Times([timed(lambda: store._lives.open(SessionId("bench/long"))) for _ in range(3)])
+        opened = Times(
+            [timed(lambda: store._lives.open(SessionId("bench/long"))) for _ in range(3)]
+        )
     chosen = "chosen" if size == SEGMENT_BYTES else ""
     rotating = max(appended)
     ours = f"reacquire {told(back.p50)}, append mean {told(statistics.fmean(appended))}"
     return Row(
-        PART, f"{size // KIB} KiB", ours, note=f"{chosen} full segment; worst append (rotation) {told(rotating)}; open {told(opened.p50)}".strip()
+        PART,
+        f"{size // KIB} KiB",
+        ours,
+        note=f"{chosen} full segment; worst append (rotation) {told(rotating)}; open {told(opened.p50)}".strip(),
     )

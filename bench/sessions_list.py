@@ -1,8 +1,10 @@
 """
-100,000 sessions, 10,000 of them waiting: the first page, a page from the middle, everything that waits.
+100,000 sessions, 10,000 of them waiting: the first page, a page from the middle, everything that
+waits.
 
-They are born by the store's own births, five hundred to a commit of the home's journal and with syncs switched off; their rows are put by the index itself.
-Whole turns for all of them would take a quarter of an hour, and lists read neither journals nor anything else that a turn leaves.
+They are born by the store's own births, five hundred to a commit of the home's journal and with
+syncs switched off; their rows are put by the index itself. Whole turns for all of them would take a
+quarter of an hour, and lists read neither journals nor anything else that a turn leaves.
 """
 
 import asyncio
@@ -51,7 +53,12 @@ async def _measured(home: Path, sessions: int, building: float) -> list[Row]:
         opening = time.perf_counter() - started
         first = await _timed(lambda: service.sessions(limit=PAGE))
         pages = Times([await _timed(lambda: service.sessions(limit=PAGE)) for _ in range(TIMES)])
-        middle = Times([await _timed(lambda: service.sessions(limit=PAGE, after=SessionId("bench/p5"))) for _ in range(TIMES)])
+        middle = Times(
+            [
+                await _timed(lambda: service.sessions(limit=PAGE, after=SessionId("bench/p5")))
+                for _ in range(TIMES)
+            ]
+        )
         waiting = Times([await _timed(service.approvals) for _ in range(3)])
         assert len(await service.approvals()) == -(-sessions // WAITING)
     told_ = f"{sessions:,} sessions, {sessions // WAITING:,} waiting"
@@ -64,7 +71,12 @@ async def _measured(home: Path, sessions: int, building: float) -> list[Row]:
             note=f"the first of a process: {told(first)}, once it has opened the home: {told(opening)}",
         ),
         under(PART, f"a page of {PAGE} from the middle", middle.p50, 0.05),
-        Row(PART, "everything that waits", told(waiting.p50), note="looks at every anchor and every row, since any may have been missed in a crash"),
+        Row(
+            PART,
+            "everything that waits",
+            told(waiting.p50),
+            note="looks at every anchor and every row, since any may have been missed in a crash",
+        ),
         Row(
             PART,
             "made",
@@ -98,7 +110,13 @@ async def _build(home: Path, sessions: int) -> float:
         assert isinstance(store, FileStore)
         started = time.perf_counter()
         for start in range(0, sessions, COMMIT):
-            born = _bear(store, [SessionId(f"bench/p{number}") for number in range(start, min(start + COMMIT, sessions))])
+            born = _bear(
+                store,
+                [
+                    SessionId(f"bench/p{number}")
+                    for number in range(start, min(start + COMMIT, sessions))
+                ],
+            )
             for number, created in enumerate(born, start):
                 service.world.index.put(_row(parked, created, waits=number % WAITING == 0))
         return time.perf_counter() - started
@@ -113,9 +131,26 @@ def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
         for offset, session in enumerate(names):
             instance = new_instance()
             files = store._files.at(session, instance, slot + offset)
-            first = [Draft(*encode(SessionBorn(session=session, instance=instance, origin="created", by="bench")))]
+            first = [
+                Draft(
+                    *encode(
+                        SessionBorn(
+                            session=session, instance=instance, origin="created", by="bench"
+                        )
+                    )
+                )
+            ]
             _, first_mac = birth.bear(files, first, at=section.now, writer=store.writer)
-            born.append(SessionCreated(session=session, instance=instance, first_mac=first_mac, slot=slot + offset, origin="created", by="bench"))
+            born.append(
+                SessionCreated(
+                    session=session,
+                    instance=instance,
+                    first_mac=first_mac,
+                    slot=slot + offset,
+                    origin="created",
+                    by="bench",
+                )
+            )
         return [Draft(*encode_home_event(each)) for each in born]
 
     store._own.append(decide)
@@ -127,4 +162,10 @@ def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
 
 def _row(parked: IndexRow, created: SessionCreated, *, waits: bool) -> IndexRow:
     row = msgspec.structs.replace(parked, session=created.session, instance=created.instance)
-    return row if waits else msgspec.structs.replace(row, approvals=(), waiting_for=(), expires_at=None, phase="idle")
+    return (
+        row
+        if waits
+        else msgspec.structs.replace(
+            row, approvals=(), waiting_for=(), expires_at=None, phase="idle"
+        )
+    )

@@ -1,4 +1,7 @@
-"""Cold starts: commands that look, and a parked session resumed by a new process up to the durable start of its tool."""
+"""
+Cold starts: commands that look, and a parked session resumed by a new process up to the durable
+start of its tool.
+"""
 
 import json
 import resource
@@ -28,7 +31,11 @@ def measure(ground: Ground) -> list[Row]:
         bare.append(timed(lambda: _run(python(), "-c", "pass")))
         for command, seconds in (("--help", shown), ("verify", verified), ("approvals", listed)):
             before = _cpu_of_children()
-            arguments = ("--home", str(home), *{"verify": ["verify"], "approvals": ["approvals", "list"]}.get(command, [command]))
+            arguments = (
+                "--home",
+                str(home),
+                *{"verify": ["verify"], "approvals": ["approvals", "list"]}.get(command, [command]),
+            )
             seconds.append(timed(lambda arguments=arguments: _holdfast(*arguments)))
             used[command] += (_cpu_of_children() - before) / times
     before = _cpu_of_children()
@@ -36,9 +43,27 @@ def measure(ground: Ground) -> list[Row]:
     answering = (_cpu_of_children() - before) / times
     bare_told = f"a bare Python starts in {told(Times(bare).p50)}"
     return [
-        under(PART, "holdfast --help", Times(shown).p50, 0.3, note=f"{told(used['--help'])} of CPU; {bare_told}"),
-        under(PART, "holdfast verify, a small home", Times(verified).p50, 0.3, note=f"{told(used['verify'])} of CPU"),
-        under(PART, "holdfast approvals list, a small home", Times(listed).p50, 0.3, note=f"{told(used['approvals'])} of CPU; a goal of ours"),
+        under(
+            PART,
+            "holdfast --help",
+            Times(shown).p50,
+            0.3,
+            note=f"{told(used['--help'])} of CPU; {bare_told}",
+        ),
+        under(
+            PART,
+            "holdfast verify, a small home",
+            Times(verified).p50,
+            0.3,
+            note=f"{told(used['verify'])} of CPU",
+        ),
+        under(
+            PART,
+            "holdfast approvals list, a small home",
+            Times(listed).p50,
+            0.3,
+            note=f"{told(used['approvals'])} of CPU; a goal of ours",
+        ),
         under(
             PART,
             "cold resume of a parked session: new process to ToolStarted",
@@ -63,7 +88,18 @@ def _holdfast(*arguments: str) -> str:
 
 
 def _park(home: Path, script: Path, workspace: Path, number: int) -> str:
-    told_ = _holdfast("--home", str(home), "--json", "send", f"bench/p{number}", "go", "--model", f"script:{script}", "--workspace", str(workspace))
+    told_ = _holdfast(
+        "--home",
+        str(home),
+        "--json",
+        "send",
+        f"bench/p{number}",
+        "go",
+        "--model",
+        f"script:{script}",
+        "--workspace",
+        str(workspace),
+    )
     (approval,) = json.loads(told_)["approvals"]
     return str(approval["id"])
 
@@ -72,7 +108,18 @@ def _resume(home: Path, number: int, approval: str) -> float:
     """From the start of a new process until the journal on disk holds a ToolStarted."""
     (segment,) = (home / "sessions" / "bench" / f"p{number}").glob("*.jsonl")
     started = time.perf_counter()
-    command = [python(), "-m", "holdfast", "--home", str(home), "--json", "approvals", "answer", approval, "approve_once"]
+    command = [
+        python(),
+        "-m",
+        "holdfast",
+        "--home",
+        str(home),
+        "--json",
+        "approvals",
+        "answer",
+        approval,
+        "approve_once",
+    ]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         while b'"type":"tool_started"' not in segment.read_bytes():

@@ -1,8 +1,10 @@
 """
-A turn with one tool call that needs no approval, on short and long sessions, against the syncs that its promises require.
+A turn with one tool call that needs no approval, on short and long sessions, against the syncs that
+its promises require.
 
-The syncs are counted as they happen and priced at what a bare write+fdatasync costs on this disk in this run. The model is a stand-in that
-answers at once, so all that is left is ours. The bare steps that the promises ask for are measured beside it, as a plain program takes them.
+The syncs are counted as they happen and priced at what a bare write+fdatasync costs on this disk in
+this run. The model is a stand-in that answers at once, so all that is left is ours. The bare steps
+that the promises ask for are measured beside it, as a plain program takes them.
 """
 
 import asyncio
@@ -46,15 +48,24 @@ class Instant:
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:  # noqa: ARG002
         last = request.messages[-1]
         if isinstance(last, ResultMessage) or last.text != "look":
-            return ModelAnswer(text="It is up, and has been up since the night before.", usage=Usage(input_tokens=40 * len(request.messages)))
+            return ModelAnswer(
+                text="It is up, and has been up since the night before.",
+                usage=Usage(input_tokens=40 * len(request.messages)),
+            )
         self.asked += 1  # equal calls again and again would be stopped, and rightly
         usage = Usage(input_tokens=40 * len(request.messages), output_tokens=12)
-        return ModelAnswer(text="", calls=(ProposedCall("service_status", f'{{"service":"api-{self.asked}"}}', None),), usage=usage)
+        return ModelAnswer(
+            text="",
+            calls=(ProposedCall("service_status", f'{{"service":"api-{self.asked}"}}', None),),
+            usage=usage,
+        )
 
 
 @asynccontextmanager
 async def instant_service(home: Path) -> AsyncIterator[Service]:
-    specs, tools, _ = specs_from_agents([holdfast.Agent("ops", model="instant", tools=[service_status])])
+    specs, tools, _ = specs_from_agents(
+        [holdfast.Agent("ops", model="instant", tools=[service_status])]
+    )
     async with open_service(home, agents=specs, tools=tools, models=Instant()) as service:
         yield service
 
@@ -78,7 +89,10 @@ async def _measure(ground: Ground) -> list[Row]:
                 await _talk(service, f"bench/short{number}", SHORT)
                 bare += [timed(raw.append) for _ in range(6)]
                 least.append(await steps.turn())
-                for length, session in ((SHORT, f"bench/short{number}"), (LONG, f"bench/turn{LONG}")):
+                for length, session in (
+                    (SHORT, f"bench/short{number}"),
+                    (LONG, f"bench/turn{LONG}"),
+                ):
                     before, started = counted().count, time.perf_counter()
                     turn = await service.send(session, "look", source=SOURCE)
                     ours[length].append(time.perf_counter() - started)
@@ -86,8 +100,12 @@ async def _measure(ground: Ground) -> list[Row]:
                     assert turn.outcome == "completed", turn
         steps.close()
         raw.close()
-    syncs = {length: round(statistics.median(each)) for length, each in made.items()}  # a rotation now and then makes some more
-    return _rows(Times(bare), Times(least), {length: Times(each) for length, each in ours.items()}, syncs)
+    syncs = {
+        length: round(statistics.median(each)) for length, each in made.items()
+    }  # a rotation now and then makes some more
+    return _rows(
+        Times(bare), Times(least), {length: Times(each) for length, each in ours.items()}, syncs
+    )
 
 
 async def _talk(service: Service, session: str, messages: int) -> None:
@@ -102,9 +120,21 @@ def _rows(bare: Times, least: Times, ours: dict[int, Times], syncs: dict[int, in
     note = f"limit: the {syncs[SHORT]} syncs it makes, at {told(bare.p50)} each; {quiet}"
     nothing = "four commits and the anchor's sync, by a plain program that decides, folds, runs and lists nothing"
     return [
-        compared(PART, f"one tool call, session of {SHORT} messages, p50", short.p50, limit, at_most=3, note=note),
+        compared(
+            PART,
+            f"one tool call, session of {SHORT} messages, p50",
+            short.p50,
+            limit,
+            at_most=3,
+            note=note,
+        ),
         compared(PART, "the bare steps of its commits, p50", least.p50, 5 * bare.p50, note=nothing),
-        compared(PART, f"one tool call, session of {LONG:,} messages, p50", long.p50, syncs[LONG] * bare.p50),
+        compared(
+            PART,
+            f"one tool call, session of {LONG:,} messages, p50",
+            long.p50,
+            syncs[LONG] * bare.p50,
+        ),
         compared(PART, f"{LONG:,} messages against {SHORT}", long.p50, short.p50, at_most=1.5),
         compared(PART, f"one tool call, session of {SHORT} messages, p99", short.p99, limit),
     ]

@@ -1,1 +1,4 @@
-"""This project's own proof: simulations, campaigns, fuzzing, mutation. It imports holdfast and is not shipped."""
+"""
+This project's own proof: simulations, campaigns, fuzzing, mutation. It imports holdfast and is not
+shipped.
+"""

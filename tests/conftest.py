@@ -1,5 +1,6 @@
 """
-What every test gets: Hypothesis' profiles, compiled sources, and a plain word when the system lacks a program.
+What every test gets: Hypothesis' profiles, compiled sources, and a plain word when the system lacks
+a program.
 
 A missing program skips the test with the reason, so that a plain user can run `make test` anywhere.
 Where CI=true it fails the test: there a skip would hide that a promise went untested.
@@ -41,25 +42,38 @@ SOURCES = Path(__file__).resolve().parents[1] / "src"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # Started in the background or by nohup, a process ignores some signals, and so would all that it starts: tests send them, and programs expect them.
+    # Started in the background or by nohup, a process ignores some signals, and so would all that
+    # it starts: tests send them, and programs expect them.
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.default_int_handler)
         for name in ("SIGHUP", "SIGQUIT"):
             signal.signal(signal.Signals[name], signal.SIG_DFL)
-    # Tests start a thousand commands. Where Python may keep nothing of what it compiled (PYTHONDONTWRITEBYTECODE, common in containers), each would
-    # compile all of our modules again, which is half of its time; so it is done here, once, as pip does it for an installed package.
+    # Tests start a thousand commands. Where Python may keep nothing of what it compiled
+    # (PYTHONDONTWRITEBYTECODE, common in containers), each would
+    # compile all of our modules again, which is half of its time; so it is done here, once, as pip
+    # does it for an installed package.
     if not hasattr(config, "workerinput"):
         compileall.compile_dir(SOURCES, quiet=2)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--rewrite", action="store_true", help="write the scenario files anew; the diff is what gets reviewed")
-    parser.addoption("--cold", action="store_true", help="start every command as people do, and none by a fork of one that has imported all")
+    parser.addoption(
+        "--rewrite",
+        action="store_true",
+        help="write the scenario files anew; the diff is what gets reviewed",
+    )
+    parser.addoption(
+        "--cold",
+        action="store_true",
+        help="start every command as people do, and none by a fork of one that has imported all",
+    )
 
 
 @pytest.fixture(scope="session")
 def warm(request: pytest.FixtureRequest) -> Iterator[WarmStart | None]:
-    """Where commands are started from; None with `--cold`, and where Python can't watch a process."""
+    """
+    Where commands are started from; None with `--cold`, and where Python can't watch a process.
+    """
     if request.config.getoption("--cold") or not hasattr(os, "pidfd_open"):
         yield None
         return

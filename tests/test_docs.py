@@ -1,4 +1,7 @@
-"""The documents say what the code does: promises name tests that exist, examples run as printed, codes and events are listed."""
+"""
+The documents say what the code does: promises name tests that exist, examples run as printed, codes
+and events are listed.
+"""
 
 import ast
 import json
@@ -18,12 +21,23 @@ from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PROSE = [
-    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(
+        ROOT / name
+        for name in (
+            "README.md",
+            "ARCHITECTURE.md",
+            "CHANGELOG.md",
+            "CONTRIBUTING.md",
+            "SECURITY.md",
+        )
+    ),
     *sorted(DOCS.glob("*.md")),
     *sorted((DOCS / "decisions").glob("*.md")),
 ]
 FAMILIES = {"D": 10, "L": 7, "T": 7, "A": 7, "P": 11, "M": 2, "G": 4, "X": 1, "C": 3, "S": 1}
-LETTERS = [f"{family}{number}" for family, count in FAMILIES.items() for number in range(1, count + 1)]
+LETTERS = [
+    f"{family}{number}" for family, count in FAMILIES.items() for number in range(1, count + 1)
+]
 NOT_BUILT = {"X1", "C2", "C3"}
 
 
@@ -44,7 +58,10 @@ def sections_of(page: Path) -> dict[str, str]:
 
 
 def test_every_promise_is_in_the_failure_model_with_what_falsifies_it() -> None:
-    """Each letter of the design has one section with its threat, its defence and a test, or says that it is not built."""
+    """
+    Each letter of the design has one section with its threat, its defence and a test, or says that
+    it is not built.
+    """
     sections = sections_of(DOCS / "failure-model.md")
     assert list(sections) == LETTERS
     for letter, text in sections.items():
@@ -52,12 +69,18 @@ def test_every_promise_is_in_the_failure_model_with_what_falsifies_it() -> None:
         if letter in NOT_BUILT:
             assert "not built" in parts["Defence"], letter
         else:
-            assert all(parts[name].strip() for name in ("Threat", "Defence", "Remains possible")), letter
+            assert all(parts[name].strip() for name in ("Threat", "Defence", "Remains possible")), (
+                letter
+            )
             assert "`" in parts["Tests"], letter
 
 
 def names_of_tests() -> set[str]:
-    files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "src/holdfast/testing").rglob("*.py"), *(ROOT / "proof").rglob("*.py")]
+    files = [
+        *(ROOT / "tests").rglob("*.py"),
+        *(ROOT / "src/holdfast/testing").rglob("*.py"),
+        *(ROOT / "proof").rglob("*.py"),
+    ]
     return {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
 
 
@@ -74,18 +97,34 @@ def test_every_test_that_a_document_names_exists() -> None:
 
 def is_code(node: ast.expr) -> Iterator[str]:
     for each in ast.walk(node):
-        if isinstance(each, ast.Constant) and isinstance(each.value, str) and re.fullmatch(r"[a-z]+(_[a-z]+)*", each.value):
+        if (
+            isinstance(each, ast.Constant)
+            and isinstance(each.value, str)
+            and re.fullmatch(r"[a-z]+(_[a-z]+)*", each.value)
+        ):
             yield each.value
 
 
-POSITIONS = {"refused": 0, "Deny": 0, "ErrorReport": 0, "_voided": 3, "_finished": 4, "_given_up": 1, "problem": 1}
+POSITIONS = {
+    "refused": 0,
+    "Deny": 0,
+    "ErrorReport": 0,
+    "_voided": 3,
+    "_finished": 4,
+    "_given_up": 1,
+    "problem": 1,
+}
 """Functions that take a code by position, and where."""
 
 
 def codes_in(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Call):
-            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            name = (
+                node.func.attr
+                if isinstance(node.func, ast.Attribute)
+                else getattr(node.func, "id", "")
+            )
             for keyword in node.keywords:
                 if keyword.arg == "code" and name not in {"ToolDefinition", "SealMark", "replace"}:
                     yield from is_code(keyword.value)
@@ -94,7 +133,9 @@ def codes_in(file: Path) -> Iterator[str]:
                 yield from is_code(node.args[place])
         elif isinstance(node, ast.AnnAssign | ast.Assign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            if any(isinstance(target, ast.Name) and target.id == "default_code" for target in targets):
+            if any(
+                isinstance(target, ast.Name) and target.id == "default_code" for target in targets
+            ):
                 yield from is_code(node.value)
 
 
@@ -116,25 +157,44 @@ def test_every_event_is_documented() -> None:
 
 def examples() -> Iterator[tuple[str, str]]:
     for page in PROSE:
-        for number, code in enumerate(re.findall(r"```python\n# runnable\n(.*?)```", page.read_text(), re.DOTALL), 1):
+        for number, code in enumerate(
+            re.findall(r"```python\n# runnable\n(.*?)```", page.read_text(), re.DOTALL), 1
+        ):
             yield f"{page.name} {number}", code
 
 
-@pytest.mark.parametrize("code", [code for _, code in examples()], ids=[name for name, _ in examples()])
+@pytest.mark.parametrize(
+    "code", [code for _, code in examples()], ids=[name for name, _ in examples()]
+)
 def test_an_example_runs_as_printed(code: str, tmp_path: Path) -> None:
     """Copied out of the page, in an empty folder, in a process of its own."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_verifier_of_the_format_believes_what_holds_and_nothing_else(tmp_path: Path) -> None:
     """The page says all that is needed to verify a journal without Holdfast."""
-    found = re.search(r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL)
+    found = re.search(
+        r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL
+    )
     assert found is not None
     home = tmp_path / "home"
     holdfast = [sys.executable, "-m", "holdfast", "--home", str(home)]
     for text in ("what time is it", "list files"):
-        subprocess.run([*holdfast, "send", "notes", text], cwd=tmp_path, capture_output=True, timeout=60, check=True)
+        subprocess.run(
+            [*holdfast, "send", "notes", text],
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
     segments = sorted((home / "sessions/local/notes").glob("*.jsonl"))
 
     def verdict() -> tuple[int, str]:
@@ -149,15 +209,34 @@ def test_the_verifier_of_the_format_believes_what_holds_and_nothing_else(tmp_pat
 
 
 def test_the_crash_of_the_readme_is_resumed_as_printed(tmp_path: Path) -> None:
-    """Its chat in a real terminal, its kill -9, and its commands with their exit codes and their effect."""
+    """
+    Its chat in a real terminal, its kill -9, and its commands with their exit codes and their
+    effect.
+    """
     program = [sys.executable, "-m", "holdfast"]
     env = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "state")}
 
     def holdfast(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([*program, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run(
+            [*program, *arguments],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
 
-    story = (ROOT / "README.md").read_text().partition("## Crash it and resume it")[2].partition("## ")[0]
-    chat, *printed = [shlex.split(line) for line in re.findall(r"^\$ holdfast (.*?)\s*(?:#.*)?$", story, re.MULTILINE)]
+    story = (
+        (ROOT / "README.md")
+        .read_text()
+        .partition("## Crash it and resume it")[2]
+        .partition("## ")[0]
+    )
+    chat, *printed = [
+        shlex.split(line)
+        for line in re.findall(r"^\$ holdfast (.*?)\s*(?:#.*)?$", story, re.MULTILINE)
+    ]
     (said,) = re.findall(r"^you> (.*)$", story, re.MULTILINE)
     with PseudoTerminal([*program, *chat], env=env, cwd=str(tmp_path)) as terminal:
         terminal.wait_until_seen("you> ")
@@ -171,7 +250,13 @@ def test_the_crash_of_the_readme_is_resumed_as_printed(tmp_path: Path) -> None:
             listed = json.loads(holdfast("--json", "approvals", "list").stdout)
             words[words.index("a-...")] = listed["approvals"][0]["id"]
         codes.append((words[0], holdfast(*words).returncode))
-    assert codes == [("approvals", 0), ("approvals", 0), ("sessions", 0), ("verify", 0), ("send", 3)]
+    assert codes == [
+        ("approvals", 0),
+        ("approvals", 0),
+        ("sessions", 0),
+        ("verify", 0),
+        ("send", 3),
+    ]
     assert (tmp_path / "deploys.log").read_text() == "deployed\n"
 
 
@@ -181,14 +266,21 @@ def test_the_crash_of_the_readme_is_resumed_as_printed(tmp_path: Path) -> None:
 def prose_lines(page: Path) -> Iterator[str]:
     """Lines of running text: no code, no tables, no headings."""
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
-    return (line for line in text.splitlines() if line and not line.startswith(("|", "#", "[", "    ")))
+    return (
+        line for line in text.splitlines() if line and not line.startswith(("|", "#", "[", "    "))
+    )
 
 
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
 def test_prose_has_one_sentence_per_line(page: Path) -> None:
     """So that a change of a sentence is a change of a line."""
     ends = re.compile(r"[a-z`)\]][.?!] +[A-Z`]")
-    marked = [line for line in prose_lines(page) if ends.search(re.sub(r"`[^`]*`", "`x`", line)) and not line.lstrip().startswith(("-", "*", "1"))]
+    marked = [
+        line
+        for line in prose_lines(page)
+        if ends.search(re.sub(r"`[^`]*`", "`x`", line))
+        and not line.lstrip().startswith(("-", "*", "1"))
+    ]
     assert marked == []
 
 
@@ -199,11 +291,16 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "benchmarks.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", DOCS / "benchmarks.md"], ids=lambda page: page.name
+)
 def test_the_picture_of_the_costs_is_shown_on_light_and_dark_pages(page: Path) -> None:
     """Two files that exist, one for each."""
     shown = re.findall(r'src(?:set)?="([^"]+)"', page.read_text())
-    assert [Path(each).name for each in shown if "cost" in each] == ["append-cost-dark.svg", "append-cost.svg"]
+    assert [Path(each).name for each in shown if "cost" in each] == [
+        "append-cost-dark.svg",
+        "append-cost.svg",
+    ]
     assert [each for each in shown if not (page.parent / each).exists()] == []
 
 

@@ -1,10 +1,12 @@
 """
-Commands that start warm: each is a process of its own, forked from one that has imported our modules already.
+Commands that start warm: each is a process of its own, forked from one that has imported our
+modules already.
 
-Starting Python and importing takes nine tenths of what a command takes, and tests run more than a thousand of them. A warm one is as real as any other:
-its own pid, folder, environment and descriptors; it ends by itself with its own code, and dies of signals. Only its first moments are shared.
-What depends on those starts cold: what is imported when, variables that Python itself reads, another user, a tracer, a terminal.
-With `--cold` everything does, as in `make test-long`.
+Starting Python and importing takes nine tenths of what a command takes, and tests run more than a
+thousand of them. A warm one is as real as any other: its own pid, folder, environment and
+descriptors; it ends by itself with its own code, and dies of signals. Only its first moments are
+shared. What depends on those starts cold: what is imported when, variables that Python itself
+reads, another user, a tracer, a terminal. With `--cold` everything does, as in `make test-long`.
 """
 
 import contextlib
@@ -23,7 +25,12 @@ from pathlib import Path
 from pkgutil import walk_packages
 from typing import Any, NoReturn, TextIO
 
-PACKAGES = ("holdfast.cli", "holdfast.runtime", "holdfast.adapters.files", "holdfast.adapters.tools")
+PACKAGES = (
+    "holdfast.cli",
+    "holdfast.runtime",
+    "holdfast.adapters.files",
+    "holdfast.adapters.tools",
+)
 MODULES = (
     "apsw",
     "holdfast.home",
@@ -33,11 +40,19 @@ MODULES = (
     "holdfast.gateway.server.serve",
 )
 REQUEST_BYTES_MAX = 1 << 18  # more than a command line may have
-FREE = ("HOLDFAST_", "_HOLDFAST_", "COMP_", "COLUMNS")  # variables that nothing reads before a command runs
+FREE = (
+    "HOLDFAST_",
+    "_HOLDFAST_",
+    "COMP_",
+    "COLUMNS",
+)  # variables that nothing reads before a command runs
 
 
 class WarmProcess:
-    """What `subprocess.Popen` is to a process of ours. Its parent is the one that it was forked from, which tells how it ended."""
+    """
+    What `subprocess.Popen` is to a process of ours. Its parent is the one that it was forked from,
+    which tells how it ended.
+    """
 
     def __init__(self, news: socket.socket) -> None:
         self._news = news
@@ -89,25 +104,42 @@ class WarmStart:
     """The process that all are forked from; gone with whoever started it."""
 
     def __init__(self) -> None:
-        self._env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
+        self._env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HOLDFAST_", "PYTEST"))
+        }
         self._door, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             words = [sys.executable, __file__, str(theirs.fileno())]
-            self._process = subprocess.Popen(words, env=self._env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+            self._process = subprocess.Popen(
+                words,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
 
     def begins_like(self, env: Mapping[str, str]) -> bool:
         """Whether Python would start with these variables as it did here."""
         return _fixed(env) == _fixed(self._env)
 
-    def start(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], fds: tuple[int, int, int]) -> WarmProcess:
-        """`python -m holdfast WORDS` in a session of its own, on these three descriptors, which stay the caller's."""
+    def start(
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], fds: tuple[int, int, int]
+    ) -> WarmProcess:
+        """
+        `python -m holdfast WORDS` in a session of its own, on these three descriptors, which stay
+        the caller's.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.send(json.dumps({"words": list(words), "cwd": str(cwd), "env": dict(env)}).encode())
         with theirs:
             socket.send_fds(self._door, [b"!"], [theirs.fileno(), *fds])
         return WarmProcess(ours)
 
-    def open(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: int | None = None) -> WarmProcess:
+    def open(
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: int | None = None
+    ) -> WarmProcess:
         """On two pipes, and what is given as its input."""
         (hear_out, say_out), (hear_err, say_err) = os.pipe(), os.pipe()
         take = os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin
@@ -119,7 +151,9 @@ class WarmStart:
         process.stdout, process.stderr = os.fdopen(hear_out), os.fdopen(hear_err)
         return process
 
-    def run(self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    def run(
+        self, words: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: str, seconds: float
+    ) -> "subprocess.CompletedProcess[str]":
         """As `subprocess.run` would: to its end, and until nobody is left who could write."""
         take, give = os.pipe()
         feeding = threading.Thread(target=_feed, args=(give, stdin))
@@ -154,12 +188,18 @@ def _feed(fd: int, text: str) -> None:
 
 def _serve(door: socket.socket) -> None:
     """Fork for each that asks, and tell how each ended."""
-    inside = (module.name for package in PACKAGES for module in walk_packages(import_module(package).__path__, f"{package}."))
+    inside = (
+        module.name
+        for package in PACKAGES
+        for module in walk_packages(import_module(package).__path__, f"{package}.")
+    )
     for name in (*MODULES, *inside):
         import_module(name)
     assert threading.active_count() == 1, "a fork has only one of its parent's threads"
     gc.freeze()
-    running: dict[int, tuple[int, socket.socket]] = {}  # by a descriptor that can be read once it has ended
+    running: dict[
+        int, tuple[int, socket.socket]
+    ] = {}  # by a descriptor that can be read once it has ended
     while True:
         for ready in select.select([door.fileno(), *running], [], [])[0]:
             if ready in running:
@@ -195,7 +235,10 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> NoReturn:
         os.dup2(fd, number)
         os.close(fd)
     os.setsid()
-    kept = [{"encoding": each.encoding, "errors": each.errors, "closefd": False} for each in (sys.stdin, sys.stdout, sys.stderr)]
+    kept = [
+        {"encoding": each.encoding, "errors": each.errors, "closefd": False}
+        for each in (sys.stdin, sys.stdout, sys.stderr)
+    ]
     sys.stdin, sys.stdout = open(0, **kept[0]), open(1, "w", **kept[1])  # noqa: SIM115  # they stay open to the end
     sys.stderr = open(2, "w", buffering=1, **kept[2])  # noqa: SIM115
     os.chdir(request["cwd"])

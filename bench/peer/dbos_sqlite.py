@@ -1,4 +1,7 @@
-"""DBOS on SQLite: a session is a workflow, a message a step of it, a turn a workflow of three steps, a pause a wait for a message to the workflow."""
+"""
+DBOS on SQLite: a session is a workflow, a message a step of it, a turn a workflow of three steps, a
+pause a wait for a message to the workflow.
+"""
 
 import asyncio
 import contextlib
@@ -7,7 +10,24 @@ import logging
 import os
 import time
 
-from work import APPENDS, LENGTHS, LOADS, NOT_OFFERED, PARKED, SESSIONS, TEXT, TURNS, imported, main, many, median_us, on_disk, pragmas, ran, timed
+from work import (
+    APPENDS,
+    LENGTHS,
+    LOADS,
+    NOT_OFFERED,
+    PARKED,
+    SESSIONS,
+    TEXT,
+    TURNS,
+    imported,
+    main,
+    many,
+    median_us,
+    on_disk,
+    pragmas,
+    ran,
+    timed,
+)
 
 
 def imports():
@@ -45,7 +65,10 @@ def steps(lengths: list[int]) -> None:
 
 
 def lay_down(length):
-    """The running workflow has that many steps: its first by itself, the others as copies of that one's row, which is the same history sooner."""
+    """
+    The running workflow has that many steps: its first by itself, the others as copies of that
+    one's row, which is the same history sooner.
+    """
     from dbos._context import get_local_dbos_context
     from dbos._dbos import _get_dbos_instance
 
@@ -55,10 +78,10 @@ def lay_down(length):
     with _get_dbos_instance()._sys_db.engine.begin() as db:
         columns = [row[1] for row in db.exec_driver_sql("PRAGMA table_info(operation_outputs)")]
         copied = ", ".join("?" if column == "function_id" else column for column in columns)
-        copy = (
-            f"INSERT INTO operation_outputs ({', '.join(columns)}) SELECT {copied} FROM operation_outputs WHERE workflow_uuid = ? AND function_id = 1"  # noqa: S608
-        )
-        more = [(number, context.workflow_id) for number in range(context.function_id + 1, length + 1)]
+        copy = f"INSERT INTO operation_outputs ({', '.join(columns)}) SELECT {copied} FROM operation_outputs WHERE workflow_uuid = ? AND function_id = 1"  # noqa: S608
+        more = [
+            (number, context.workflow_id) for number in range(context.function_id + 1, length + 1)
+        ]
         if more:
             db.exec_driver_sql(copy, more)
     context.function_id = max(context.function_id, length)
@@ -92,7 +115,10 @@ INBOX: list[asyncio.Queue] = []
 
 @contextlib.contextmanager
 def without_syncs():
-    """Sessions begin and end without waiting for the disk; what is measured is between, on connections that have not heard of it."""
+    """
+    Sessions begin and end without waiting for the disk; what is measured is between, on connections
+    that have not heard of it.
+    """
     from dbos._dbos import _get_dbos_instance
     from sqlalchemy import event
 
@@ -129,7 +155,9 @@ def work(folder):
     with SetWorkflowID("short"):
         steps([1_000])
     assert len(DBOS.list_workflow_steps("short")) == 1_000 + APPENDS
-    found["load"] = median_us([timed(lambda: DBOS.list_workflow_steps("short", limit=1_000)) for _ in range(LOADS)])
+    found["load"] = median_us(
+        [timed(lambda: DBOS.list_workflow_steps("short", limit=1_000)) for _ in range(LOADS)]
+    )
     with SetWorkflowID("steps"):
         steps(list(LENGTHS))
     assert len(DBOS.list_workflow_steps("steps")) == LENGTHS[-1] + APPENDS
@@ -153,7 +181,11 @@ async def together(folder, found):
     found["pause"] = median_us(seconds)
     found["parked_bytes"] = (on_disk(folder) - before) / PARKED
     started = time.perf_counter()
-    waiting = [each for each in await DBOS.list_workflows_async(status="PENDING") if each.workflow_id.startswith("p")]
+    waiting = [
+        each
+        for each in await DBOS.list_workflows_async(status="PENDING")
+        if each.workflow_id.startswith("p")
+    ]
     assert len(waiting) == PARKED
     found["list"] = (time.perf_counter() - started) * 1e6
     # Leave without waiting for those that are parked: they are what the cold resume goes on with.

@@ -1,8 +1,23 @@
-"""LangGraph, whatever saver it has: a graph of a model and a tool over a list of messages, and the work done with it."""
+"""
+LangGraph, whatever saver it has: a graph of a model and a tool over a list of messages, and the
+work done with it.
+"""
 
 import time
 
-from work import APPENDS, LENGTHS, LOADS, PARKED, TEXT, TURN_LENGTHS, TURNS, many, median_us, ran, timed
+from work import (
+    APPENDS,
+    LENGTHS,
+    LOADS,
+    PARKED,
+    TEXT,
+    TURN_LENGTHS,
+    TURNS,
+    many,
+    median_us,
+    ran,
+    timed,
+)
 
 
 def graph(saver, ask):
@@ -14,7 +29,14 @@ def graph(saver, ask):
         last = state["messages"][-1]
         if last.type == "tool" or last.content != "look":
             return {"messages": [AIMessage("It is up, and has been up since the night before.")]}
-        return {"messages": [AIMessage("", tool_calls=[{"name": "service_status", "args": {"service": "api"}, "id": "c1"}])]}
+        return {
+            "messages": [
+                AIMessage(
+                    "",
+                    tool_calls=[{"name": "service_status", "args": {"service": "api"}, "id": "c1"}],
+                )
+            ]
+        }
 
     def tool(_state):
         if ask and interrupt("may I?") != "yes":
@@ -26,7 +48,9 @@ def graph(saver, ask):
     made.add_node("model", model)
     made.add_node("tool", tool)
     made.add_edge(START, "model")
-    made.add_conditional_edges("model", lambda state: "tool" if getattr(state["messages"][-1], "tool_calls", None) else END)
+    made.add_conditional_edges(
+        "model", lambda state: "tool" if getattr(state["messages"][-1], "tool_calls", None) else END
+    )
     made.add_edge("tool", "model")
     return made.compile(checkpointer=saver)
 
@@ -50,13 +74,27 @@ def talk(saver):
     for length in LENGTHS:
         name = filled(f"append{length}", length)
         times = APPENDS if length < 10_000 else 10  # each takes a good part of a second there
-        seconds = [timed(lambda name=name: made.update_state(name, {"messages": [AIMessage(TEXT)]}, as_node="model")) for _ in range(times)]
+        seconds = [
+            timed(
+                lambda name=name: made.update_state(
+                    name, {"messages": [AIMessage(TEXT)]}, as_node="model"
+                )
+            )
+            for _ in range(times)
+        ]
         found["append"][length] = median_us(seconds)
     for length in TURN_LENGTHS:
         name = filled(f"turn{length}", length)
         look = {"messages": [HumanMessage("look")]}
-        found["turn"][length] = median_us([timed(lambda name=name, look=look: made.invoke(look, name)) for _ in range(TURNS)])
-    found["load"] = median_us([timed(lambda: made.get_state(thread("append1000")).values["messages"]) for _ in range(LOADS)])
+        found["turn"][length] = median_us(
+            [timed(lambda name=name, look=look: made.invoke(look, name)) for _ in range(TURNS)]
+        )
+    found["load"] = median_us(
+        [
+            timed(lambda: made.get_state(thread("append1000")).values["messages"])
+            for _ in range(LOADS)
+        ]
+    )
     return found
 
 
@@ -65,10 +103,21 @@ def park(saver):
     from langchain_core.messages import HumanMessage
 
     asking = graph(saver, ask=True)
-    found = {"pause": median_us([timed(lambda n=n: asking.invoke({"messages": [HumanMessage("look")]}, thread(f"p{n}"))) for n in range(PARKED)])}
+    found = {
+        "pause": median_us(
+            [
+                timed(
+                    lambda n=n: asking.invoke({"messages": [HumanMessage("look")]}, thread(f"p{n}"))
+                )
+                for n in range(PARKED)
+            ]
+        )
+    }
     started = time.perf_counter()
     waiting = {
-        each.config["configurable"]["thread_id"] for each in saver.list(None) if any(w[1] == "__interrupt__" for w in each.pending_writes or ())
+        each.config["configurable"]["thread_id"]
+        for each in saver.list(None)
+        if any(w[1] == "__interrupt__" for w in each.pending_writes or ())
     }
     assert len(waiting) == PARKED
     found["list"] = (time.perf_counter() - started) * 1e6
@@ -81,7 +130,9 @@ async def crowd(saver):
     made = graph(saver, ask=False)
 
     async def append(number):
-        await made.aupdate_state(thread(f"s{number}"), {"messages": [AIMessage(TEXT)]}, as_node="model")
+        await made.aupdate_state(
+            thread(f"s{number}"), {"messages": [AIMessage(TEXT)]}, as_node="model"
+        )
 
     return await many(append)
 

@@ -39,8 +39,14 @@ async def _many(address):
     from psycopg.rows import dict_row
     from psycopg_pool import AsyncConnectionPool
 
-    settings = {"autocommit": True, "prepare_threshold": 0, "row_factory": dict_row}  # as the saver's own from_conn_string has them
-    async with AsyncConnectionPool(address, min_size=POOL, max_size=POOL, kwargs=settings, timeout=120) as pool:
+    settings = {
+        "autocommit": True,
+        "prepare_threshold": 0,
+        "row_factory": dict_row,
+    }  # as the saver's own from_conn_string has them
+    async with AsyncConnectionPool(
+        address, min_size=POOL, max_size=POOL, kwargs=settings, timeout=120
+    ) as pool:
         saver = AsyncPostgresSaver(pool)
         await saver.setup()
         return await crowd(saver)
@@ -62,12 +68,17 @@ def _database(name):
 
 
 def _size(db):
-    return next(iter(db.execute("SELECT pg_database_size(current_database()) AS bytes").fetchone().values()))
+    return next(
+        iter(db.execute("SELECT pg_database_size(current_database()) AS bytes").fetchone().values())
+    )
 
 
 def _durability(db):
     """As the server itself has it, not as it was asked to."""
-    told = {name: next(iter(db.execute(f"SHOW {name}").fetchone().values())) for name in ("server_version", "synchronous_commit", "fsync")}
+    told = {
+        name: next(iter(db.execute(f"SHOW {name}").fetchone().values()))
+        for name in ("server_version", "synchronous_commit", "fsync")
+    }
     version = told["server_version"].split()[0]
     return f"PostgreSQL {version} on a Unix socket, synchronous_commit={told['synchronous_commit']}, fsync={told['fsync']}; a commit at every step of the graph"
 

@@ -1,4 +1,7 @@
-"""OpenAI Agents SDK with its SQLite session; a pause is a RunState that the application keeps, here in a file that it syncs."""
+"""
+OpenAI Agents SDK with its SQLite session; a pause is a RunState that the application keeps, here in
+a file that it syncs.
+"""
 
 import asyncio
 import os
@@ -33,7 +36,11 @@ def imports():
 def agent(ask):
     from agents import Agent, ModelResponse, Usage, function_tool
     from agents.models.interface import Model
-    from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+    from openai.types.responses import (
+        ResponseFunctionToolCall,
+        ResponseOutputMessage,
+        ResponseOutputText,
+    )
 
     class Instant(Model):
         calls = 0
@@ -43,10 +50,21 @@ def agent(ask):
             if last.get("content") == "look":
                 Instant.calls += 1
                 call_id = f"c{os.getpid()}-{Instant.calls}"
-                call = ResponseFunctionToolCall(arguments='{"service":"api"}', call_id=call_id, name="service_status", type="function_call")
+                call = ResponseFunctionToolCall(
+                    arguments='{"service":"api"}',
+                    call_id=call_id,
+                    name="service_status",
+                    type="function_call",
+                )
                 return ModelResponse(output=[call], usage=Usage(), response_id=None)
-            text = ResponseOutputText(annotations=[], text="It is up, and has been up since the night before.", type="output_text")
-            said = ResponseOutputMessage(id="m", content=[text], role="assistant", status="completed", type="message")
+            text = ResponseOutputText(
+                annotations=[],
+                text="It is up, and has been up since the night before.",
+                type="output_text",
+            )
+            said = ResponseOutputMessage(
+                id="m", content=[text], role="assistant", status="completed", type="message"
+            )
             return ModelResponse(output=[said], usage=Usage(), response_id=None)
 
         def stream_response(self, *_, **__):
@@ -73,15 +91,22 @@ async def work(folder):
     for length in LENGTHS:
         session = SQLiteSession(f"append{length}", path)
         await session.add_items([item(number) for number in range(length)])
-        found["append"][length] = median_us([await atimed(session.add_items([item(0)])) for _ in range(APPENDS)])
+        found["append"][length] = median_us(
+            [await atimed(session.add_items([item(0)])) for _ in range(APPENDS)]
+        )
     ops = agent(ask=False)
     for length in TURN_LENGTHS:
         session = SQLiteSession(f"turn{length}", path)
         await session.add_items([item(number) for number in range(length)])
-        found["turn"][length] = median_us([await atimed(Runner.run(ops, "look", session=session)) for _ in range(TURNS)])
+        found["turn"][length] = median_us(
+            [await atimed(Runner.run(ops, "look", session=session)) for _ in range(TURNS)]
+        )
     session = SQLiteSession("append1000", path)
     found["load"] = median_us([await atimed(session.get_items()) for _ in range(LOADS)])
-    found["durability"] = pragmas(path) + "; a sync at every save of messages; a pause is kept by the application, here in a file with an fsync"
+    found["durability"] = (
+        pragmas(path)
+        + "; a sync at every save of messages; a pause is kept by the application, here in a file with an fsync"
+    )
     found["many"] = await crowd(folder / "many.db")
     parked = folder / "parked"
     parked.mkdir()
@@ -97,7 +122,9 @@ async def pauses(parked):
     seconds = []
     for number in range(PARKED):
         started = time.perf_counter()
-        result = await Runner.run(asking, "look", session=SQLiteSession(f"p{number}", parked / "p.db"))
+        result = await Runner.run(
+            asking, "look", session=SQLiteSession(f"p{number}", parked / "p.db")
+        )
         assert result.interruptions
         with (parked / f"p{number}.json").open("w") as file:
             file.write(result.to_state().to_string())
@@ -111,7 +138,9 @@ async def crowd(path):
     from agents import SQLiteSession
 
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each session has a connection of its own for each thread that it meets
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most, most)
+    )  # each session has a connection of its own for each thread that it meets
     sessions = [SQLiteSession(f"s{number}", path) for number in range(SESSIONS)]
     return await many(lambda number: sessions[number].add_items([item(0)]))
 

@@ -1,11 +1,13 @@
 """
-What every peer is asked to do, and how it tells: one JSON object on stdout. Runs in the peers' environment, with nothing of ours.
+What every peer is asked to do, and how it tells: one JSON object on stdout. Runs in the peers'
+environment, with nothing of ours.
 
     python bench/peer/NAME.py import FOLDER      seconds to import what a program needs
     python bench/peer/NAME.py work FOLDER        everything but the cold resume
     python bench/peer/NAME.py resume FOLDER      a new process: go on with the paused session, and say when its tool ran
 
-A number is what was measured, a text says why there is none. BENCH_SCALE below 1 makes everything smaller, for a quick look.
+A number is what was measured, a text says why there is none. BENCH_SCALE below 1 makes everything
+smaller, for a quick look.
 """
 
 import asyncio
@@ -26,18 +28,25 @@ def _count(wanted, least):
 LENGTHS = (10, 100, 1_000, 10_000) if SCALE >= 0.1 else (10, 100, 1_000)
 TURN_LENGTHS = (10, 1_000)
 SESSIONS, TASKS = _count(1_000, 64), 64
-MANY_SECONDS = 3 * min(1, SCALE)  # every session has one append, and more follow until these are over
-MANY_SECONDS_MAX = 20  # whoever is slower than that does not get through all of them, and its rate is told all the same
+MANY_SECONDS = 3 * min(
+    1, SCALE
+)  # every session has one append, and more follow until these are over
+# whoever is slower than that does not get through all of them, and its rate is told all the same
+MANY_SECONDS_MAX = 20
 PARKED = _count(200, 10)
 APPENDS = _count(60, 20)
 TURNS = _count(30, 5)
 LOADS = 10
-TEXT = "The service was restarted twice during the night; nothing is wrong with it now, as far as its log of the last hour tells. " * 2
+TEXT = (
+    "The service was restarted twice during the night; nothing is wrong with it now, as far as its log of the last hour tells. "
+    * 2
+)
 
 NOT_OFFERED = "not offered"
 
 
-# --- measuring --------------------------------------------------------------------------------------------------------
+# --- measuring
+# --------------------------------------------------------------------------------------------------------
 
 
 def median_us(seconds):
@@ -57,7 +66,10 @@ async def atimed(work):
 
 
 async def many(append):
-    """Appends a second: 64 tasks share the sessions, each goes through its own at least once and on until the time is up."""
+    """
+    Appends a second: 64 tasks share the sessions, each goes through its own at least once and on
+    until the time is up.
+    """
     done = 0
     started = time.perf_counter()
 
@@ -105,11 +117,14 @@ def pragmas(path):
 
     with sqlite3.connect(path) as db:
         mode = db.execute("PRAGMA journal_mode").fetchone()[0]
-        sync = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[db.execute("PRAGMA synchronous").fetchone()[0]]
+        sync = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[
+            db.execute("PRAGMA synchronous").fetchone()[0]
+        ]
     return f"SQLite, journal_mode={mode}, synchronous={sync}"
 
 
-# --- telling ----------------------------------------------------------------------------------------------------------
+# --- telling
+# ----------------------------------------------------------------------------------------------------------
 
 
 def asked():
@@ -117,7 +132,10 @@ def asked():
 
 
 def imported(work):
-    """Asked for the import, tell how long it takes and leave; otherwise nothing. Stands before anything else of the peer is imported."""
+    """
+    Asked for the import, tell how long it takes and leave; otherwise nothing. Stands before
+    anything else of the peer is imported.
+    """
     if asked() == "import":
         print(json.dumps({"import": timed(work) * 1e6}), flush=True)
         os._exit(0)

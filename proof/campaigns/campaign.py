@@ -1,8 +1,11 @@
 """
-The Nth-syscall campaign: a real process runs a full approval turn through the command line, and something goes wrong at one system call. Then:
+The Nth-syscall campaign: a real process runs a full approval turn through the command line, and
+something goes wrong at one system call. Then:
 
-the journal holds and nobody is accused, what was acknowledged is there, the tool ran once at most and only after its durable consent, authority is what it was,
-what was said agrees with what is kept, and sending, resuming and answering again finish the turn. No traceback, no hang, no exit code outside the contract.
+the journal holds and nobody is accused, what was acknowledged is there, the tool ran once at most
+and only after its durable consent, authority is what it was, what was said agrees with what is
+kept, and sending, resuming and answering again finish the turn. No traceback, no hang, no exit code
+outside the contract.
 
 `python -m proof.campaigns.campaign` sweeps everything; see `sweeping`.
 """
@@ -63,24 +66,37 @@ def act(what: str) -> str:
 
 ops = holdfast.Agent("ops", model="demo", tools=[act, "shell"])
 '''
-_ARGUMENTS: dict[Tool, dict[str, str]] = {"act": {"what": "it"}, "shell": {"command": "echo ran >> ran.txt"}}
+_ARGUMENTS: dict[Tool, dict[str, str]] = {
+    "act": {"what": "it"},
+    "shell": {"command": "echo ran >> ran.txt"},
+}
 
 
 def environment_for(home: Path) -> dict[str, str]:
     """Of a command on that home: ours, without what could change what it does."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))
+    }
     # No bytecode is kept, or a fault would be baked into what Python keeps of our modules.
     return kept | {"HOLDFAST_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def write_script(path: Path, tool: Tool) -> None:
     """A model that calls the tool once, and is done."""
-    lines: list[dict[str, Any]] = [{"call": [{"tool": tool, "args": _ARGUMENTS[tool], "id": "c1"}]}, {"say": "done"}]
+    lines: list[dict[str, Any]] = [
+        {"call": [{"tool": tool, "args": _ARGUMENTS[tool], "id": "c1"}]},
+        {"say": "done"},
+    ]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 class Rig:
-    """One folder in which cases are run, one after the other: a workspace, a home, and homes kept as they are when a prompt waits."""
+    """
+    One folder in which cases are run, one after the other: a workspace, a home, and homes kept as
+    they are when a prompt waits.
+    """
 
     def __init__(self, folder: Path, strace: str) -> None:
         self._strace = strace
@@ -105,25 +121,47 @@ class Rig:
 
     def _sending(self, tool: Tool) -> list[str]:
         model = f"script:{self.workspace / tool}.jsonl"
-        return self._words("send", SESSION, "go", "--as", "alice", "--model", model, "--dedup", "one")
+        return self._words(
+            "send", SESSION, "go", "--as", "alice", "--model", model, "--dedup", "one"
+        )
 
     def _answering(self, approval: str) -> list[str]:
-        return self._words("approvals", "answer", approval, "approve_once", "--as", "alice", "--answer-id", "mine")
+        return self._words(
+            "approvals", "answer", approval, "approve_once", "--as", "alice", "--answer-id", "mine"
+        )
 
-    def say(self, words: Sequence[str], fault: Fault | None = None, *, trace: tuple[str, Path] | None = None) -> Said:
-        return run_warm(self._warm, self._strace, words, fault, paths=self._paths, timeout_seconds=TIMEOUT_SECONDS, trace=trace)
+    def say(
+        self,
+        words: Sequence[str],
+        fault: Fault | None = None,
+        *,
+        trace: tuple[str, Path] | None = None,
+    ) -> Said:
+        return run_warm(
+            self._warm,
+            self._strace,
+            words,
+            fault,
+            paths=self._paths,
+            timeout_seconds=TIMEOUT_SECONDS,
+            trace=trace,
+        )
 
     def ran(self) -> int:
         path = self.workspace / "ran.txt"
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def history(self) -> History | None:
-        """Read from a copy: opening settles what a crash left, and that is for the commands to do."""
+        """
+        Read from a copy: opening settles what a crash left, and that is for the commands to do.
+        """
         copy = self.folder / "looked at"
         shutil.rmtree(copy, ignore_errors=True)
         if not self.home.exists():
             return None
-        shutil.copytree(self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run"))
+        shutil.copytree(
+            self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run")
+        )
         return asyncio.run(read_history(copy, SESSION))
 
     # --- where cases begin
@@ -197,11 +235,18 @@ _PLACES = (
 
 
 def is_sealed(history: History | None) -> bool:
-    return history is not None and (history.home_is_sealed or history.verdict.sealed or history.verdict.verdict not in {"holds", "torn_tail"})
+    return history is not None and (
+        history.home_is_sealed
+        or history.verdict.sealed
+        or history.verdict.verdict not in {"holds", "torn_tail"}
+    )
 
 
 def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator[str]:
-    """Once all has been tried again without a fault: finished, believed, and the tool ran, or its outcome says why not."""
+    """
+    Once all has been tried again without a fault: finished, believed, and the tool ran, or its
+    outcome says why not.
+    """
     if lied and (history is None or is_sealed(history)):
         return
     if history is None:
@@ -219,21 +264,32 @@ def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator
 def authority_problems(history: History) -> Iterator[str]:
     for each in history.of("input_accepted"):
         context = each.body["context"]
-        if (context["requester"], context["audience"], context["boundary"]) != ("alice", "personal", "personal:alice"):
+        if (context["requester"], context["audience"], context["boundary"]) != (
+            "alice",
+            "personal",
+            "personal:alice",
+        ):
             yield f"authority changed: {context}"
 
 
 def _problems_of_words(said: Said, *, lied: bool) -> Iterator[str]:
     if said.code is None:
         yield f"it hangs: {said.out}{said.err}"
-    elif said.code not in _CONTRACT | {_KILLED} and not (lied and said.code == _SEALED) and not _is_about_settings(said):
+    elif (
+        said.code not in _CONTRACT | {_KILLED}
+        and not (lied and said.code == _SEALED)
+        and not _is_about_settings(said)
+    ):
         yield f"exit {said.code}: {said.out}{said.err}"
     if "Traceback" in said.err:
         yield f"a traceback: {said.err}"
 
 
 def _is_about_settings(said: Said) -> bool:
-    """Settings that can't be read are the one thing of a home whose fault is told as usage: nothing was tried."""
+    """
+    Settings that can't be read are the one thing of a home whose fault is told as usage: nothing
+    was tried.
+    """
     return said.code == _USAGE and _object(said.out).get("error", {}).get("code") == "settings"
 
 
@@ -242,7 +298,9 @@ def _problems_of_silence(said: Said) -> Iterator[str]:
         yield f"it exits {said.code} and says nothing"
 
 
-def _problems_of_history(history: History | None, said: Said, ran: int, *, lied: bool) -> Iterator[str]:
+def _problems_of_history(
+    history: History | None, said: Said, ran: int, *, lied: bool
+) -> Iterator[str]:
     """What was acknowledged is there, and what was said is so."""
     told = _object(said.out)
     if history is None:
@@ -264,7 +322,9 @@ def _problems_of_history(history: History | None, said: Said, ran: int, *, lied:
         yield "an end was told that is not there"
     if told.get("result") in {"started", "handed_on"} and not answered:
         yield "an answer was acknowledged that is not there"
-    in_doubt = told.get("reason") == "in_doubt" and bool(answered) and answered[-1].seq == last  # neither is claimed
+    in_doubt = (
+        told.get("reason") == "in_doubt" and bool(answered) and answered[-1].seq == last
+    )  # neither is claimed
     if told.get("result") == "failed" and answered and not in_doubt:
         yield f"an answer was refused as {told.get('reason')} that is there"
     started = history.of("tool_started")
@@ -292,25 +352,40 @@ def harms_for(call: str) -> tuple[str, ...]:
         case "flock":
             return ("kill", "EINTR")
         case "write":
-            return tuple(each for each in _ERRORS if not each.endswith("+"))  # what can't write at all can't say so
+            return tuple(
+                each for each in _ERRORS if not each.endswith("+")
+            )  # what can't write at all can't say so
         case _:
             return _ERRORS
 
 
-def plan(rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS) -> Iterator[Case]:
+def plan(
+    rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS
+) -> Iterator[Case]:
     """Every place of every call, with every harm; and every size at which files may end."""
     for tool in tools:
         for phase in ("send", "answer") if tool == "act" else ("answer",):
             for call in calls:
-                if call == LIMIT or (tool, call) == ("shell", "write"):  # most writers there are other programs: the launcher, the shell, bubblewrap
+                if call == LIMIT or (tool, call) == (
+                    "shell",
+                    "write",
+                ):  # most writers there are other programs: the launcher, the shell, bubblewrap
                     continue
                 for when in range(1, rig.places(tool, phase, call) + 1):
-                    yield from (Case(tool, phase, Fault(call, harm, when)) for harm in harms_for(call))
+                    yield from (
+                        Case(tool, phase, Fault(call, harm, when)) for harm in harms_for(call)
+                    )
             yield from (Case(tool, phase, Fault(LIMIT, "short", when)) for when in _LIMITS)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return sweep(arguments, name="campaign", rig=Rig, plan=lambda rig, calls, tools: plan(rig, tools=tools, calls=calls), calls=CALLS)
+    return sweep(
+        arguments,
+        name="campaign",
+        rig=Rig,
+        plan=lambda rig, calls, tools: plan(rig, tools=tools, calls=calls),
+        calls=CALLS,
+    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """
-Commands of ours without the wait for Python: each is a fork of one process that has imported everything already, so that a sweep starts thousands of them.
+Commands of ours without the wait for Python: each is a fork of one process that has imported
+everything already, so that a sweep starts thousands of them.
 
-What is forked is a process like any other: a session and group of its own, its own streams, its own exit code, killed like any other, and it ends as
-`python -m holdfast` ends. It stands at a gate before it does anything, so that a tracer can take hold of it. The calls that campaigns disturb are counted from
-there, and are those of a process that was started anew: importing makes none of them on a home. What an undisturbed command had to import, the next ones find
-imported. The process that forks has one thread, and runs no command itself.
+What is forked is a process like any other: a session and group of its own, its own streams, its own
+exit code, killed like any other, and it ends as `python -m holdfast` ends. It stands at a gate
+before it does anything, so that a tracer can take hold of it. The calls that campaigns disturb are
+counted from there, and are those of a process that was started anew: importing makes none of them
+on a home. What an undisturbed command had to import, the next ones find imported. The process that
+forks has one thread, and runs no command itself.
 """
 
 import atexit
@@ -34,7 +37,9 @@ from proof.child_process import words_for
 _REQUEST_BYTES_MAX = 1 << 16
 _NAMES_BYTES_MAX = 1 << 20
 _ANSWERS_SECONDS_MAX = 60.0  # for a fork, or the word of an end that has happened
-_ANYBODY_MAY_TRACE = 0x59616D61  # PR_SET_PTRACER, with -1: where only ancestors may, the tracer is none
+_ANYBODY_MAY_TRACE = (
+    0x59616D61  # PR_SET_PTRACER, with -1: where only ancestors may, the tracer is none
+)
 _SAY_WHERE = signal.SIGUSR1
 _SAYS_WHERE_SECONDS_MAX = 15.0  # for the first word of it
 _QUIET_SECONDS = 0.5  # after which it has said all
@@ -50,10 +55,17 @@ class Warm:
         with theirs:
             words = words_for("proof.campaigns.fork_server", str(theirs.fileno()))
             streams = dict.fromkeys(("stdin", "stdout"), subprocess.DEVNULL)
-            self._process = subprocess.Popen(words, env=dict(env), cwd=cwd, pass_fds=[theirs.fileno()], **streams)  # type: ignore[call-overload]
+            self._process = subprocess.Popen(
+                words, env=dict(env), cwd=cwd, pass_fds=[theirs.fileno()], **streams
+            )  # type: ignore[call-overload]
 
-    def start(self, words: Sequence[str], *, out: int, err: int, limit: int | None, disturbed: bool) -> "Started":
-        """A process that stands at its gate. Its files end at `limit`; the descriptors are its standard streams, and stay the caller's to close."""
+    def start(
+        self, words: Sequence[str], *, out: int, err: int, limit: int | None, disturbed: bool
+    ) -> "Started":
+        """
+        A process that stands at its gate. Its files end at `limit`; the descriptors are its
+        standard streams, and stay the caller's to close.
+        """
         inside, outside = os.pipe()
         request = {"words": list(words), "limit": limit, "teaches": not disturbed and limit is None}
         socket.send_fds(self._channel, [json.dumps(request).encode()], [out, err, inside])
@@ -66,7 +78,10 @@ class Warm:
 
 
 class Started:
-    """A forked command. Its number stays its own until the next one is started, so that a signal reaches nobody else."""
+    """
+    A forked command. Its number stays its own until the next one is started, so that a signal
+    reaches nobody else.
+    """
 
     def __init__(self, pid: int, gate: int, channel: socket.socket) -> None:
         self.pid = pid
@@ -107,13 +122,26 @@ def run_warm(
     """As `syscalls.run`, of arguments to `holdfast`."""
     limit = fault.when if fault is not None and fault.call == LIMIT else None
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-    started = warm.start(words, out=out_end, err=err_end, limit=limit, disturbed=fault is not None or trace is not None)
+    started = warm.start(
+        words,
+        out=out_end,
+        err=err_end,
+        limit=limit,
+        disturbed=fault is not None or trace is not None,
+    )
     os.close(out_end)
     os.close(err_end)
     ends = time.monotonic() + timeout_seconds
     code, told = None, [b"", b""]
     try:
-        with attached(strace, started.pid, fault if limit is None else None, paths, seconds_max=timeout_seconds, trace=trace):
+        with attached(
+            strace,
+            started.pid,
+            fault if limit is None else None,
+            paths,
+            seconds_max=timeout_seconds,
+            trace=trace,
+        ):
             started.go()
             told = _read_all([out, err], ends)
             code = started.wait(max(0.0, ends - time.monotonic()))
@@ -130,7 +158,9 @@ def _where_it_hangs(started: Started, err: int) -> bytes:
     """What each of its threads does; then it is ended."""
     os.kill(started.pid, _SAY_WHERE)
     told, seconds_max = b"", _SAYS_WHERE_SECONDS_MAX
-    while select.select([err], [], [], seconds_max)[0] and (piece := os.read(err, _REQUEST_BYTES_MAX)):
+    while select.select([err], [], [], seconds_max)[0] and (
+        piece := os.read(err, _REQUEST_BYTES_MAX)
+    ):
         told, seconds_max = told + piece, _QUIET_SECONDS
     started.signal_all(signal.SIGKILL)
     started.wait(_ANSWERS_SECONDS_MAX)
@@ -175,7 +205,13 @@ def _main(channel: socket.socket) -> None:
         if pid == 0:
             if not request["teaches"]:
                 os.close(learned)
-            _become(channel, request["words"], descriptors, request["limit"], learned if request["teaches"] else None)
+            _become(
+                channel,
+                request["words"],
+                descriptors,
+                request["limit"],
+                learned if request["teaches"] else None,
+            )
             return  # and end as a program does
         for each in descriptors:
             os.close(each)
@@ -183,13 +219,18 @@ def _main(channel: socket.socket) -> None:
             return
         ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         assert ended is not None
-        channel.send(str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode())
+        channel.send(
+            str(ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status).encode()
+        )
         _learn(learned)
         earlier = pid
 
 
 def _is_wanted_to_its_end(pid: int, channel: socket.socket) -> bool:
-    """Nothing is asked while a command runs: what can be read then is that nobody is there any more, and then nothing is left behind."""
+    """
+    Nothing is asked while a command runs: what can be read then is that nobody is there any more,
+    and then nothing is left behind.
+    """
     watched = os.pidfd_open(pid)
     ended = watched in select.select([watched, channel.fileno()], [], [])[0]
     os.close(watched)
@@ -201,14 +242,23 @@ def _is_wanted_to_its_end(pid: int, channel: socket.socket) -> bool:
     return False
 
 
-def _become(channel: socket.socket, words: list[str], descriptors: list[int], limit: int | None, learned: int | None) -> None:
+def _become(
+    channel: socket.socket,
+    words: list[str],
+    descriptors: list[int],
+    limit: int | None,
+    learned: int | None,
+) -> None:
     os.setsid()
     out, err, gate = descriptors
     os.dup2(out, 1)
     os.dup2(err, 2)
-    # Those of the elder process were opened on other files, and remember what could be done with them.
+    # Those of the elder process were opened on other files, and remember what could be done with
+    # them.
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)  # noqa: SIM115
+    sys.stderr = open(  # noqa: SIM115
+        2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
+    )
     faulthandler.register(_SAY_WHERE, all_threads=True)
     ctypes.CDLL(None).prctl(_ANYBODY_MAY_TRACE, ctypes.c_ulong(-1), 0, 0, 0)
     channel.send(str(os.getpid()).encode())
@@ -228,7 +278,11 @@ def _become(channel: socket.socket, words: list[str], descriptors: list[int], li
 def _teach(learned: int) -> None:
     """What was imported and is no part of the folder that the command works in."""
     here = str(Path.cwd())
-    names = [name for name, module in list(sys.modules.items()) if not str(getattr(module, "__file__", None)).startswith(here)]
+    names = [
+        name
+        for name, module in list(sys.modules.items())
+        if not str(getattr(module, "__file__", None)).startswith(here)
+    ]
     os.write(learned, json.dumps(names).encode())
 
 
@@ -237,7 +291,9 @@ def _learn(learned: int) -> None:
     os.close(learned)
     for name in json.loads(names or b"[]"):
         if name not in sys.modules:
-            with contextlib.suppress(ImportError):  # not every name there is a module that can be asked for
+            with contextlib.suppress(
+                ImportError
+            ):  # not every name there is a module that can be asked for
                 importlib.import_module(name)
 
 

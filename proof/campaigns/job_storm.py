@@ -3,9 +3,11 @@ Jobs while their driver is killed with -9, again and again: real processes on a 
 
     python -m proof.campaigns.job_storm work HOME WORKSPACE JOBS SESSIONS      submits what is not submitted yet, waits until all is reported
 
-Each job leaves a line in a file of its own number, so that what ran can be counted apart from what was said. `storm` starts the worker, kills it every few
-seconds until one of them comes to its end by itself, and then reads the journals: what was submitted, what ended, what was reported.
-With `forging`, a thread writes reports of success and other output into every job's folder meanwhile, as well as it can without a key.
+Each job leaves a line in a file of its own number, so that what ran can be counted apart from what
+was said. `storm` starts the worker, kills it every few seconds until one of them comes to its end
+by itself, and then reads the journals: what was submitted, what ended, what was reported. With
+`forging`, a thread writes reports of success and other output into every job's folder meanwhile, as
+well as it can without a key.
 """
 
 import asyncio
@@ -24,7 +26,13 @@ import msgspec
 
 import holdfast
 from holdfast.session.codec import decode
-from holdfast.session.events import CallFinished, InputAccepted, JobEnded, JobSubmitted, ModelAnswered
+from holdfast.session.events import (
+    CallFinished,
+    InputAccepted,
+    JobEnded,
+    JobSubmitted,
+    ModelAnswered,
+)
 
 SETTINGS = """
 [policy.personal]
@@ -49,7 +57,12 @@ class Storm(NamedTuple):
     told_ok: set[int]
     doubted: set[int]  # calls that a kill left in doubt before their job was submitted
     forged: set[int]  # jobs whose journalled end holds text that the forger wrote
-    given_up: set[int]  # calls that the journal says were not run: three drivers in a row were killed before they had finished a step
+    given_up: set[
+        int
+        # calls that the journal says were not run: three drivers in a row were killed before they
+        # had
+        # finished a step
+    ]
 
     def flaws(self, jobs: int) -> list[str]:
         """Why it was not as promised, in words; nothing when it was."""
@@ -58,14 +71,37 @@ class Storm(NamedTuple):
             *(f"{number} was never asked for" for number in sorted(every - self.asked)),
             *(
                 f"{number} was neither submitted nor said to be in doubt"
-                for number in sorted(self.asked - self.submitted.keys() - self.doubted - self.given_up)
+                for number in sorted(
+                    self.asked - self.submitted.keys() - self.doubted - self.given_up
+                )
             ),
-            *(f"{number} is said not to have run, and did" for number in sorted(self.given_up & self.ran.keys())),
-            *(f"{number} was submitted {count} times" for number, count in sorted(self.submitted.items()) if count != 1),
-            *(f"{number} was submitted and never reported" for number in sorted(self.submitted.keys() - self.reported.keys())),
-            *(f"{number} was reported {count} times" for number, count in sorted(self.reported.items()) if count != 1),
-            *(f"{number} ran {count} times" for number, count in sorted(self.ran.items()) if count != 1),
-            *(f"{number} is said to have run, and did not" for number in sorted(self.told_ok - self.ran.keys())),
+            *(
+                f"{number} is said not to have run, and did"
+                for number in sorted(self.given_up & self.ran.keys())
+            ),
+            *(
+                f"{number} was submitted {count} times"
+                for number, count in sorted(self.submitted.items())
+                if count != 1
+            ),
+            *(
+                f"{number} was submitted and never reported"
+                for number in sorted(self.submitted.keys() - self.reported.keys())
+            ),
+            *(
+                f"{number} was reported {count} times"
+                for number, count in sorted(self.reported.items())
+                if count != 1
+            ),
+            *(
+                f"{number} ran {count} times"
+                for number, count in sorted(self.ran.items())
+                if count != 1
+            ),
+            *(
+                f"{number} is said to have run, and did not"
+                for number in sorted(self.told_ok - self.ran.keys())
+            ),
             *(f"{number} ended as a forger wrote" for number in sorted(self.forged)),
         ]
 
@@ -83,39 +119,99 @@ def storm(
 ) -> Storm:
     """`kills` at most; None for as many as it takes until all is done."""
     if not forging:
-        return _storm(home, workspace, jobs=jobs, sessions=sessions, kills=kills, seed=seed, every_seconds=every_seconds)
+        return _storm(
+            home,
+            workspace,
+            jobs=jobs,
+            sessions=sessions,
+            kills=kills,
+            seed=seed,
+            every_seconds=every_seconds,
+        )
     enough = threading.Event()
     forger = threading.Thread(target=_forge, args=(home / "jobs", enough), daemon=True)
     forger.start()
     try:
-        return _storm(home, workspace, jobs=jobs, sessions=sessions, kills=kills, seed=seed, every_seconds=every_seconds)
+        return _storm(
+            home,
+            workspace,
+            jobs=jobs,
+            sessions=sessions,
+            kills=kills,
+            seed=seed,
+            every_seconds=every_seconds,
+        )
     finally:
         enough.set()
         forger.join()
 
 
 def _forge(jobs: Path, enough: threading.Event) -> None:
-    """Reports and output of somebody without a key, over those that are there and instead of those that are not."""
+    """
+    Reports and output of somebody without a key, over those that are there and instead of those
+    that are not.
+    """
     while not enough.wait(0.01):
         for folder in jobs.glob("j-*"):
             name, group, start = folder.name.split(".")
-            facts = {"ended": "exited", "status": 0, "failed": "", "bytes": 7, "kept": 7, "digest": "0" * 64, "left": 0, "left_names": [], "at_ms": 1}
-            whose = {"job": name, "boot": "unknown", "group": int(group), "start_time": int(start), "generation": 1}
+            facts = {
+                "ended": "exited",
+                "status": 0,
+                "failed": "",
+                "bytes": 7,
+                "kept": 7,
+                "digest": "0" * 64,
+                "left": 0,
+                "left_names": [],
+                "at_ms": 1,
+            }
+            whose = {
+                "job": name,
+                "boot": "unknown",
+                "group": int(group),
+                "start_time": int(start),
+                "generation": 1,
+            }
             with contextlib.suppress(OSError):
                 (folder / "output").write_text(_FORGED)
-                (folder / "status").write_text(json.dumps({**facts, **whose}) + "\n" + "0" * 64 + "\n")
+                (folder / "status").write_text(
+                    json.dumps({**facts, **whose}) + "\n" + "0" * 64 + "\n"
+                )
 
 
-def _storm(home: Path, workspace: Path, *, jobs: int, sessions: int, kills: int | None, seed: int, every_seconds: tuple[float, float]) -> Storm:
+def _storm(
+    home: Path,
+    workspace: Path,
+    *,
+    jobs: int,
+    sessions: int,
+    kills: int | None,
+    seed: int,
+    every_seconds: tuple[float, float],
+) -> Storm:
     dice = random.Random(seed)  # times, no secrets
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "holdfast.toml").write_text(SETTINGS)
     (home / "holdfast.toml").chmod(0o600)
     done, until = 0, time.monotonic() + _WORK_SECONDS_MAX
-    words = [sys.executable, "-P", "-m", "proof.campaigns.job_storm", "work", str(home), str(workspace), str(jobs), str(sessions)]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "proof.campaigns.job_storm",
+        "work",
+        str(home),
+        str(workspace),
+        str(jobs),
+        str(sessions),
+    ]
     while time.monotonic() < until:
         worker = subprocess.Popen(words, stdout=subprocess.DEVNULL)  # our own words
-        patience = dice.uniform(*every_seconds) if kills is None or done < kills else until - time.monotonic()
+        patience = (
+            dice.uniform(*every_seconds)
+            if kills is None or done < kills
+            else until - time.monotonic()
+        )
         try:
             if worker.wait(timeout=patience) != 0:
                 raise AssertionError(f"the worker ended with {worker.returncode}")
@@ -125,12 +221,23 @@ def _storm(home: Path, workspace: Path, *, jobs: int, sessions: int, kills: int 
         finally:
             worker.kill()
             worker.wait()
-    raise AssertionError(f"{jobs} jobs were not done after {_WORK_SECONDS_MAX:g} s and {done} kills")
+    raise AssertionError(
+        f"{jobs} jobs were not done after {_WORK_SECONDS_MAX:g} s and {done} kills"
+    )
 
 
 async def _read(home: Path, kills: int) -> Storm:
     found = Storm(
-        kills, set(), collections.Counter(), collections.Counter(), collections.Counter(), collections.Counter(), set(), set(), set(), set()
+        kills,
+        set(),
+        collections.Counter(),
+        collections.Counter(),
+        collections.Counter(),
+        collections.Counter(),
+        set(),
+        set(),
+        set(),
+        set(),
     )
     numbers: dict[str, int] = {}
     async with holdfast.open(home) as opened:
@@ -141,7 +248,9 @@ async def _read(home: Path, kills: int) -> Storm:
             await journal.load(records.append)
             await journal.close()
             for record in records:
-                _note(found, numbers, decode(record.type, record.version, record.body, seq=record.seq))
+                _note(
+                    found, numbers, decode(record.type, record.version, record.body, seq=record.seq)
+                )
     return found
 
 
@@ -180,7 +289,10 @@ def _number(arguments: str) -> int:
 
 
 async def work(home: Path, workspace: Path, jobs: int, sessions: int) -> None:
-    """Go on where the last one was killed: a message has its number as its key, so that it is taken in once."""
+    """
+    Go on where the last one was killed: a message has its number as its key, so that it is taken in
+    once.
+    """
     alice = holdfast.MessageSource.local("alice")
     agent = holdfast.Agent("storm", model="demo", tools=["shell"])
     async with holdfast.open(home, agents=[agent]) as opened:
@@ -189,7 +301,9 @@ async def work(home: Path, workspace: Path, jobs: int, sessions: int) -> None:
         async def send_all(mine: range, session: str) -> None:
             for number in mine:
                 text = f"shell command='echo {number} >> ran-{number}' background=true"
-                await opened.send(session, text, source=alice, dedup=str(number), workspace=workspace)
+                await opened.send(
+                    session, text, source=alice, dedup=str(number), workspace=workspace
+                )
 
         async with asyncio.TaskGroup() as group:
             for index in range(sessions):

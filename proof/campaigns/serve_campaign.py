@@ -1,9 +1,12 @@
 """
-The Nth-syscall campaign through the gateway: a real `holdfast serve` in which something goes wrong at one system call, and a client that talks HTTP to it.
+The Nth-syscall campaign through the gateway: a real `holdfast serve` in which something goes wrong
+at one system call, and a client that talks HTTP to it.
 
-The client sends a message under a key, waits for the prompt, answers it under an id, and waits for the end; whatever it was told counts. Then the server is
-killed, if it still lives, and a new one is started on the same home without faults; the client does it all again with the same key and id. In the end:
-what was acknowledged is there, the tool ran once at most and after its durable consent, authority is what it was, nobody is accused, and the turn is finished.
+The client sends a message under a key, waits for the prompt, answers it under an id, and waits for
+the end; whatever it was told counts. Then the server is killed, if it still lives, and a new one is
+started on the same home without faults; the client does it all again with the same key and id. In
+the end: what was acknowledged is there, the tool ran once at most and after its durable consent,
+authority is what it was, nobody is accused, and the turn is finished.
 
 `python -m proof.campaigns.serve_campaign` sweeps everything; see `sweeping`.
 """
@@ -25,7 +28,15 @@ from typing import IO, Any
 from holdfast.errors import HoldfastError
 from holdfast.gateway.server.tokens import TokenBook
 from holdfast.wiring import open_service
-from proof.campaigns.campaign import BOT, authority_problems, ended_problems, environment_for, harms_for, is_sealed, write_script
+from proof.campaigns.campaign import (
+    BOT,
+    authority_problems,
+    ended_problems,
+    environment_for,
+    harms_for,
+    is_sealed,
+    write_script,
+)
 from proof.campaigns.fork_server import Started, Warm
 from proof.campaigns.sweep import Case, Verdict, sweep
 from proof.campaigns.syscalls import LIES, Fault, attached, busiest, together
@@ -33,10 +44,24 @@ from proof.checkers.history import History, read_history
 from proof.checkers.promises import PromiseBroken
 
 SESSION = "ops/api"
-CALLS = ("pwrite64", "fdatasync", "fsync", "write", "rename,renameat,renameat2", "ftruncate", "openat", "unlink,unlinkat,rmdir", "flock")
+CALLS = (
+    "pwrite64",
+    "fdatasync",
+    "fsync",
+    "write",
+    "rename,renameat,renameat2",
+    "ftruncate",
+    "openat",
+    "unlink,unlinkat,rmdir",
+    "flock",
+)
 KEY, ANSWER = "the-one-message", "the-one-answer"
-DISTURBED_SECONDS_MAX = 8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
-REFUSALS_MAX = 10  # in a row, of a disturbed server: a disk that stays broken is not waited for either
+DISTURBED_SECONDS_MAX = (
+    8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
+)
+REFUSALS_MAX = (
+    10  # in a row, of a disturbed server: a disk that stays broken is not waited for either
+)
 CALM_SECONDS_MAX = 90.0
 _CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
 _KILLED = -signal.SIGKILL
@@ -57,14 +82,25 @@ class Told:
 class Served:
     """One `holdfast serve`, under a fault or not."""
 
-    def __init__(self, process: Started, tracer: AbstractContextManager[None], out: IO[str], log: Path, token: str) -> None:
+    def __init__(
+        self,
+        process: Started,
+        tracer: AbstractContextManager[None],
+        out: IO[str],
+        log: Path,
+        token: str,
+    ) -> None:
         self.process, self._log, self._token = process, log, token
         self._held = ExitStack()
         self._held.enter_context(out)
         self._held.enter_context(tracer)
         process.go()
         self.out = out.readline()  # the address, or nothing when it has ended
-        self.port = int(json.loads(self.out)["url"].rpartition(":")[2]) if self.out.startswith('{"url"') and self.out.endswith("\n") else None
+        self.port = (
+            int(json.loads(self.out)["url"].rpartition(":")[2])
+            if self.out.startswith('{"url"') and self.out.endswith("\n")
+            else None
+        )
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")
@@ -75,14 +111,29 @@ class Served:
     def can_not_go_on(self) -> bool:
         return "was not driven on" in self.log()
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> tuple[int, Any]:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+    ) -> tuple[int, Any]:
         """A status and an object; status 0 when nobody answered."""
         if self.port is None:
             return 0, None
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DISTURBED_SECONDS_MAX)
+        connection = http.client.HTTPConnection(
+            "127.0.0.1", self.port, timeout=DISTURBED_SECONDS_MAX
+        )
         try:
-            headers = {"authorization": f"Bearer {self._token}", "content-type": "application/json", **({"idempotency-key": key} if key else {})}
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+            headers = {
+                "authorization": f"Bearer {self._token}",
+                "content-type": "application/json",
+                **({"idempotency-key": key} if key else {}),
+            }
+            connection.request(
+                method, path, json.dumps(body) if body is not None else None, headers
+            )
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"null")
         except (OSError, http.client.HTTPException, ValueError):
@@ -103,7 +154,10 @@ class Served:
 
 
 class ServeRig:
-    """One folder in which cases are run, one after the other: a workspace, and a home with an agent, a token and nothing said yet."""
+    """
+    One folder in which cases are run, one after the other: a workspace, and a home with an agent, a
+    token and nothing said yet.
+    """
 
     def __init__(self, folder: Path, strace: str) -> None:
         self._strace = strace
@@ -129,7 +183,13 @@ class ServeRig:
         async with open_service(self.home) as service:
             now = service.world.clock.now_ms()
             token, _ = await TokenBook(service.home).add(
-                "client", person="alice", scopes=["read", "send", "approve"], audience="personal", expires_at=None, by="campaign", now=now
+                "client",
+                person="alice",
+                scopes=["read", "send", "approve"],
+                audience="personal",
+                expires_at=None,
+                by="campaign",
+                now=now,
             )
         return token
 
@@ -142,11 +202,17 @@ class ServeRig:
         log, (inside, out) = self.folder / "serve.log", os.pipe()
         with log.open("w") as err:
             process = self._warm.start(
-                ["--json", "serve", "--port", "0"], out=out, err=err.fileno(), limit=None, disturbed=fault is not None or trace is not None
+                ["--json", "serve", "--port", "0"],
+                out=out,
+                err=err.fileno(),
+                limit=None,
+                disturbed=fault is not None or trace is not None,
             )
         os.close(out)
         paths = [self.home / each for each in _PLACES]
-        tracer = attached(self._strace, process.pid, fault, paths, seconds_max=CALM_SECONDS_MAX, trace=trace)
+        tracer = attached(
+            self._strace, process.pid, fault, paths, seconds_max=CALM_SECONDS_MAX, trace=trace
+        )
         return Served(process, tracer, os.fdopen(inside), log, self.token)
 
     def ran(self) -> int:
@@ -154,10 +220,14 @@ class ServeRig:
         return len(path.read_text().splitlines()) if path.exists() else 0
 
     def history(self) -> History | None:
-        """Read from a copy: opening settles what a crash left, and that is for the next server to do."""
+        """
+        Read from a copy: opening settles what a crash left, and that is for the next server to do.
+        """
         copy = self.folder / "looked at"
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run"))
+        shutil.copytree(
+            self.home, copy, symlinks=True, ignore=shutil.ignore_patterns("reserve", "run")
+        )
         return asyncio.run(read_history(copy, SESSION))
 
     def places(self, call: str) -> int:
@@ -209,7 +279,11 @@ class ServeRig:
             ended = served.process.poll()
         finally:
             served.kill()
-        if ended is not None and ended != _KILLED and (ended not in _CONTRACT or not (served.out or served.log())):
+        if (
+            ended is not None
+            and ended != _KILLED
+            and (ended not in _CONTRACT or not (served.out or served.log()))
+        ):
             problems.append(f"it ends by itself with {ended}: {served.log()[-500:]}")
         if "Traceback" in served.log() and not lied:
             problems.append(f"a traceback: {served.log()[-1500:]}")
@@ -241,21 +315,37 @@ class Client:
 
     def go_through(self) -> bool:
         """To the end of the turn; False when it got stuck on the way."""
-        return self._until(self._send) and self._until(self._see_prompt_or_end) and self._until(self._answer) and self._until(self._see_end)
+        return (
+            self._until(self._send)
+            and self._until(self._see_prompt_or_end)
+            and self._until(self._answer)
+            and self._until(self._see_end)
+        )
 
     def _until(self, step: Callable[[], bool]) -> bool:
         ends = time.monotonic() + self._seconds_max
         while not step():
             stuck = self._refusals >= REFUSALS_MAX or self._served.can_not_go_on()
-            hopeless = not self._served.is_alive() or (self._seconds_max < CALM_SECONDS_MAX and stuck)
+            hopeless = not self._served.is_alive() or (
+                self._seconds_max < CALM_SECONDS_MAX and stuck
+            )
             if hopeless or time.monotonic() > ends:
                 return step()  # it may have happened meanwhile
             time.sleep(0.02)
         return True
 
-    def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> tuple[int, Any]:
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+    ) -> tuple[int, Any]:
         self.last = self._served.ask(method, path, body, key=key)
-        self._refusals = self._refusals + 1 if self.last[0] >= http.HTTPStatus.INTERNAL_SERVER_ERROR else 0
+        self._refusals = (
+            self._refusals + 1 if self.last[0] >= http.HTTPStatus.INTERNAL_SERVER_ERROR else 0
+        )
         return self.last
 
     def _send(self) -> bool:
@@ -280,11 +370,17 @@ class Client:
 
     def _see_end(self) -> bool:
         status, found = self._ask("GET", f"/v1/sessions/{SESSION}")
-        self.told.ended |= status == http.HTTPStatus.OK and (found["phase"], found["turns"], found["queued"]) == ("idle", 1, 0)
+        self.told.ended |= status == http.HTTPStatus.OK and (
+            found["phase"],
+            found["turns"],
+            found["queued"],
+        ) == ("idle", 1, 0)
         return self.told.ended
 
 
-def _problems_of_told(history: History | None, told: Told, ran: int, *, lied: bool) -> Iterator[str]:
+def _problems_of_told(
+    history: History | None, told: Told, ran: int, *, lied: bool
+) -> Iterator[str]:
     """What was acknowledged is there."""
     if history is None:
         if (told.accepted and not lied) or ran:
@@ -322,7 +418,13 @@ def plan(rig: ServeRig, *, calls: Iterable[str] = CALLS) -> Iterator[Case]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    return sweep(arguments, name="serve_campaign", rig=ServeRig, plan=lambda rig, calls, _: plan(rig, calls=calls), calls=CALLS)
+    return sweep(
+        arguments,
+        name="serve_campaign",
+        rig=ServeRig,
+        plan=lambda rig, calls, _: plan(rig, calls=calls),
+        calls=CALLS,
+    )
 
 
 if __name__ == "__main__":

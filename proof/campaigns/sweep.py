@@ -1,7 +1,9 @@
 """
-A campaign as a program: many cases, a few at a time, with a bar while it runs, what was broken as it is found, and a table in the end.
+A campaign as a program: many cases, a few at a time, with a bar while it runs, what was broken as
+it is found, and a table in the end.
 
-A whole campaign takes a while, so it can be done in parts (`--part 2/5`) and gone on with (`--notes FILE`: what is told there as kept is not tried again).
+A whole campaign takes a while, so it can be done in parts (`--part 2/5`) and gone on with (`--notes
+FILE`: what is told there as kept is not tried again).
 """
 
 import argparse
@@ -22,7 +24,10 @@ import msgspec
 from proof.campaigns.syscalls import Fault
 
 Phase = Literal["send", "answer", "serve"]
-"""Which command is disturbed; `serve` is the gateway, with a client that does both (see `serve_campaign`)."""
+"""
+Which command is disturbed; `serve` is the gateway, with a client that does both (see
+`serve_campaign`).
+"""
 Tool = Literal["act", "shell"]
 
 WORKERS = 2  # processes at once
@@ -38,7 +43,9 @@ class Case(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """`problems` is empty when every promise was kept. `hit`: the command did not simply do its work."""
+    """
+    `problems` is empty when every promise was kept. `hit`: the command did not simply do its work.
+    """
 
     case: Case
     problems: tuple[str, ...]
@@ -107,10 +114,18 @@ def sweep(
         console.print("strace is not installed")
         return 2
     notes = Notes(options.notes)
-    with tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as where, Progress(console=console) as progress:
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-campaign-") as where,
+        Progress(console=console) as progress,
+    ):
         folder, began = Path(where), time.monotonic()
         with closing(rig(folder / "counting", strace)) as counting:
-            wanted = chosen(list(plan(counting, options.calls, options.tools)), part=options.part, every=options.every, harms=options.harms)
+            wanted = chosen(
+                list(plan(counting, options.calls, options.tools)),
+                part=options.part,
+                every=options.every,
+                harms=options.harms,
+            )
         cases = [each for each in wanted if each not in notes.kept]
         bar = progress.add_task("cases", total=len(cases))
 
@@ -121,20 +136,51 @@ def sweep(
                 progress.console.print(f"{verdict.case}: {problem}", markup=False)
 
         verdicts = campaign(cases, folder, strace, rig=rig, on_verdict=tell)
-    return _tell_all([*(notes.kept[each] for each in wanted if each in notes.kept), *verdicts], time.monotonic() - began, tried=len(verdicts))
+    return _tell_all(
+        [*(notes.kept[each] for each in wanted if each in notes.kept), *verdicts],
+        time.monotonic() - began,
+        tried=len(verdicts),
+    )
 
 
 def _options(arguments: list[str] | None, name: str, calls: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog=f"python -m holdfast.testing.{name}", description="Something goes wrong at every system call of an approval turn."
+        prog=f"python -m holdfast.testing.{name}",
+        description="Something goes wrong at every system call of an approval turn.",
     )
-    parser.add_argument("--part", type=_part, default=(1, 1), metavar="K/N", help="the Kth of N parts, each spread evenly over places and harms")
-    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
-    parser.add_argument("--calls", nargs="*", default=list(calls), metavar="CALL", help=f"only these kinds of calls, of {' '.join(calls)}")
-    parser.add_argument("--tools", nargs="*", default=["act", "shell"], choices=["act", "shell"], help="only turns that call these")
-    parser.add_argument("--harms", nargs="*", metavar="HARM", help="only these, such as kill, EIO, EIO+ (from there on) or lie")
     parser.add_argument(
-        "--notes", type=Path, metavar="FILE", help="write each verdict there as it comes; cases told there as kept are not tried again"
+        "--part",
+        type=_part,
+        default=(1, 1),
+        metavar="K/N",
+        help="the Kth of N parts, each spread evenly over places and harms",
+    )
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth case")
+    parser.add_argument(
+        "--calls",
+        nargs="*",
+        default=list(calls),
+        metavar="CALL",
+        help=f"only these kinds of calls, of {' '.join(calls)}",
+    )
+    parser.add_argument(
+        "--tools",
+        nargs="*",
+        default=["act", "shell"],
+        choices=["act", "shell"],
+        help="only turns that call these",
+    )
+    parser.add_argument(
+        "--harms",
+        nargs="*",
+        metavar="HARM",
+        help="only these, such as kill, EIO, EIO+ (from there on) or lie",
+    )
+    parser.add_argument(
+        "--notes",
+        type=Path,
+        metavar="FILE",
+        help="write each verdict there as it comes; cases told there as kept are not tried again",
     )
     return parser.parse_args(arguments)
 
@@ -146,21 +192,38 @@ def _part(text: str) -> tuple[int, int]:
     return int(which), int(of)
 
 
-def chosen(cases: Sequence[Case], *, part: tuple[int, int] = (1, 1), every: int = 1, harms: Sequence[str] | None = None) -> list[Case]:
+def chosen(
+    cases: Sequence[Case],
+    *,
+    part: tuple[int, int] = (1, 1),
+    every: int = 1,
+    harms: Sequence[str] | None = None,
+) -> list[Case]:
     """Harm by harm, or every second case would be every place of half of the harms."""
     which, of = part
-    found = list(dict.fromkeys(each.fault.harm for each in cases if harms is None or each.fault.harm in harms))
+    found = list(
+        dict.fromkeys(
+            each.fault.harm for each in cases if harms is None or each.fault.harm in harms
+        )
+    )
     ordered = [each for harm in found for each in cases if each.fault.harm == harm]
     return ordered[::every][which - 1 :: of]
 
 
 class Notes:
-    """Verdicts in a file, one a line, so that a sweep that was stopped goes on where it was. What was broken is tried again."""
+    """
+    Verdicts in a file, one a line, so that a sweep that was stopped goes on where it was. What was
+    broken is tried again.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         lines = path.read_bytes().splitlines() if path is not None and path.exists() else []
-        self.kept = {each.case: each for each in (msgspec.json.decode(line, type=Verdict) for line in lines) if not each.problems}
+        self.kept = {
+            each.case: each
+            for each in (msgspec.json.decode(line, type=Verdict) for line in lines)
+            if not each.problems
+        }
 
     def add(self, verdict: Verdict) -> None:
         if self._path is not None:
@@ -178,7 +241,9 @@ def _tell_all(verdicts: Sequence[Verdict], seconds: float, *, tried: int) -> int
     console = Console()
     console.print(table)
     bad = sum(bool(each.problems) for each in verdicts)
-    console.print(f"{len(verdicts)} cases, {bad} with a broken promise; {tried} of them tried now, in {seconds:.0f} s")
+    console.print(
+        f"{len(verdicts)} cases, {bad} with a broken promise; {tried} of them tried now, in {seconds:.0f} s"
+    )
     return 1 if bad else 0
 
 
@@ -193,5 +258,9 @@ def summary(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     counted: dict[tuple[str, str], Counter[str]] = {}
     for each in verdicts:
         key = each.case.fault.call.partition(",")[0], each.case.fault.harm
-        counted.setdefault(key, Counter()).update(name for name, counts in columns.items() if counts(each))
-    return [(call, harm, *(str(row[name]) for name in columns)) for (call, harm), row in counted.items()]
+        counted.setdefault(key, Counter()).update(
+            name for name, counts in columns.items() if counts(each)
+        )
+    return [
+        (call, harm, *(str(row[name]) for name in columns)) for (call, harm), row in counted.items()
+    ]

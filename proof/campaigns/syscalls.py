@@ -1,8 +1,10 @@
 """
-Faults at a process's system calls, by strace: die there, be refused once or from there on, be lied to; and, by a size limit, truly short writes.
+Faults at a process's system calls, by strace: die there, be refused once or from there on, be lied
+to; and, by a size limit, truly short writes.
 
-strace counts calls for each thread, so `when=N` is the Nth of any thread. `busiest` counts them in a clean run, so that a sweep knows where to stop.
-Only calls on the given paths count where start-up of Python itself would make noise.
+strace counts calls for each thread, so `when=N` is the Nth of any thread. `busiest` counts them in
+a clean run, so that a sweep knows where to stop. Only calls on the given paths count where start-up
+of Python itself would make noise.
 """
 
 import os
@@ -17,7 +19,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 LIMIT = "fsize"
-"""Not a call: the size at which files end, in bytes. A write across it is cut short by the kernel, the next one fails."""
+"""
+Not a call: the size at which files end, in bytes. A write across it is cut short by the kernel, the
+next one fails.
+"""
 
 OPEN = "openat"
 LONGER_THAN_ANY_WRITE = 1 << 24
@@ -29,18 +34,25 @@ HARMS: Mapping[str, str] = {
     "ENOSPC+": "error=ENOSPC:when={when}+",
     "EDQUOT": "error=EDQUOT:when={when}",
     "EINTR": "error=EINTR:when={when}",
-    # Says that all, or the first seven bytes, were written; nothing was. No disk may do so; the journal must still not be believed.
+    # Says that all, or the first seven bytes, were written; nothing was. No disk may do so; the
+    # journal must still not be believed.
     "lie": f"retval={LONGER_THAN_ANY_WRITE}:when={{when}}",
     "short lie": "retval=7:when={when}",
     "short": "",
 }
 LIES = frozenset({"lie", "short lie"})
-_TELLS_WHEN = ("-e", "quiet=exit,path-resolution,personality,thread-execve")  # of what it says, only that it has taken hold
+_TELLS_WHEN = (
+    "-e",
+    "quiet=exit,path-resolution,personality,thread-execve",
+)  # of what it says, only that it has taken hold
 _LINE = re.compile(r"(\d+) +([a-z0-9_]+)\(")
 
 
 class Fault(NamedTuple):
-    """One thing that goes wrong: at which call (names joined by commas are one kind), how, and the how-manieth."""
+    """
+    One thing that goes wrong: at which call (names joined by commas are one kind), how, and the
+    how-manieth.
+    """
 
     call: str
     harm: str
@@ -51,7 +63,10 @@ class Fault(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a process left behind when it ended, however it did. `code` is None for one that had to be ended from outside."""
+    """
+    What a process left behind when it ended, however it did. `code` is None for one that had to be
+    ended from outside.
+    """
 
     code: int | None
     out: str
@@ -59,11 +74,22 @@ class Said(NamedTuple):
 
 
 def run(
-    strace: str, command: Sequence[str], fault: Fault | None, *, paths: Sequence[Path], env: Mapping[str, str], cwd: Path, timeout_seconds: float
+    strace: str,
+    command: Sequence[str],
+    fault: Fault | None,
+    *,
+    paths: Sequence[Path],
+    env: Mapping[str, str],
+    cwd: Path,
+    timeout_seconds: float,
 ) -> Said:
     """Run it under this fault; without one, as it is."""
     limit = fault.when if fault is not None and fault.call == LIMIT else None
-    words = [*_tracing(strace, fault, paths), *command] if fault is not None and limit is None else list(command)
+    words = (
+        [*_tracing(strace, fault, paths), *command]
+        if fault is not None and limit is None
+        else list(command)
+    )
     process = subprocess.Popen(
         words,
         env=dict(env),
@@ -73,7 +99,11 @@ def run(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=None if limit is None else lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),  # noqa: PLW1509  # a limit can be set in no other way
+        preexec_fn=None  # noqa: PLW1509
+        if limit is None
+        else lambda: resource.setrlimit(
+            resource.RLIMIT_FSIZE, (limit, limit)
+        ),  # a limit can be set in no other way
     )
     try:
         out, err = process.communicate(timeout=timeout_seconds)
@@ -86,12 +116,20 @@ def run(
 
 @contextmanager
 def attached(
-    strace: str, pid: int, fault: Fault | None, paths: Sequence[Path], *, seconds_max: float, trace: tuple[str, Path] | None = None
+    strace: str,
+    pid: int,
+    fault: Fault | None,
+    paths: Sequence[Path],
+    *,
+    seconds_max: float,
+    trace: tuple[str, Path] | None = None,
 ) -> Iterator[None]:
     """
-    Disturb a process that is there already, or write its calls down (`trace`: of which kind, and where to).
+    Disturb a process that is there already, or write its calls down (`trace`: of which kind, and
+    where to).
 
-    Inside, the tracer has taken hold. At the end it is waited for: it goes with the last process that it follows.
+    Inside, the tracer has taken hold. At the end it is waited for: it goes with the last process
+    that it follows.
     """
     if trace is not None:
         words = [*_strace(strace, trace[0], paths), "-o", str(trace[1])]
@@ -100,7 +138,12 @@ def attached(
     else:
         yield
         return
-    with subprocess.Popen([*words, *_TELLS_WHEN, "-p", str(pid)], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as tracer:
+    with subprocess.Popen(
+        [*words, *_TELLS_WHEN, "-p", str(pid)],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as tracer:
         assert tracer.stderr is not None
         line = tracer.stderr.readline()
         if "attached" not in line:
@@ -119,7 +162,12 @@ def _tracing(strace: str, fault: Fault, paths: Sequence[Path]) -> list[str]:
 
 
 def _injection(fault: Fault) -> list[str]:
-    return ["-o", "/dev/null", "-e", f"inject={fault.call}:{HARMS[fault.harm].format(when=fault.when)}"]
+    return [
+        "-o",
+        "/dev/null",
+        "-e",
+        f"inject={fault.call}:{HARMS[fault.harm].format(when=fault.when)}",
+    ]
 
 
 def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
@@ -130,12 +178,18 @@ def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
 
 
 def together(call: str, calls: Sequence[str]) -> str:
-    """What is counted in one run with these: everything, but opening, which is counted by its paths and so by itself."""
+    """
+    What is counted in one run with these: everything, but opening, which is counted by its paths
+    and so by itself.
+    """
     return call if call == OPEN else ",".join(each for each in calls if each != OPEN)
 
 
 def busiest(trace: Path, call: str) -> int:
-    """How many calls of this kind the busiest thread made, by what strace wrote: it counts for each thread."""
+    """
+    How many calls of this kind the busiest thread made, by what strace wrote: it counts for each
+    thread.
+    """
     counted: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text().splitlines():
         if (match := _LINE.match(line)) is not None and match.group(2) in call.split(","):

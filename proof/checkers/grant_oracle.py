@@ -1,8 +1,10 @@
 """
-A5 and P9 as a second program sees them: may this grant let this call start, by the policy of this moment?
+A5 and P9 as a second program sees them: may this grant let this call start, by the policy of this
+moment?
 
-Written apart from `session/authority/policy.py` and `session/authority/grants.py`, from the documentation alone. A test compares
-the two readings over every rule and giver; `PureSession` asks this one whenever a grant starts a call.
+Written apart from `session/authority/policy.py` and `session/authority/grants.py`, from the
+documentation alone. A test compares the two readings over every rule and giver; `PureSession` asks
+this one whenever a grant starts a call.
 """
 
 from collections.abc import Iterable
@@ -13,30 +15,54 @@ from holdfast.session.home.events import GrantProposed
 from proof.checkers.promises import hold
 
 
-def check_start(context: TurnContext, tool: str, grants: Iterable[GrantProposed], policy: Policy, *, now: int) -> None:
-    """Called when a call starts that a grant allowed: some grant of its requester must still stand, unless policy runs it anyway."""
-    rule = policy.rules.get(context.audience, {}).get(tool) or policy.rules.get(context.audience, {}).get("*")
-    hold("A5", rule is None or rule.mode != "deny", f"{tool} starts by a grant though policy denies it")
+def check_start(
+    context: TurnContext, tool: str, grants: Iterable[GrantProposed], policy: Policy, *, now: int
+) -> None:
+    """
+    Called when a call starts that a grant allowed: some grant of its requester must still stand,
+    unless policy runs it anyway.
+    """
+    rule = policy.rules.get(context.audience, {}).get(tool) or policy.rules.get(
+        context.audience, {}
+    ).get("*")
+    hold(
+        "A5",
+        rule is None or rule.mode != "deny",
+        f"{tool} starts by a grant though policy denies it",
+    )
     if rule is not None and rule.mode == "auto":
         return
     standing = [
         grant
         for grant in grants
-        if grant.tool == tool and grant.requester == context.requester and grant.boundary == context.boundary and stands(grant, rule, now)
+        if grant.tool == tool
+        and grant.requester == context.requester
+        and grant.boundary == context.boundary
+        and stands(grant, rule, now)
     ]
-    hold("A5", standing, f"{tool} starts by a grant whose giver may no longer answer, which is over, or which may not be remembered")
+    hold(
+        "A5",
+        standing,
+        f"{tool} starts by a grant whose giver may no longer answer, which is over, or which may not be remembered",
+    )
 
 
 def stands(grant: GrantProposed, rule: Rule | None, now: int) -> bool:
-    """Whether a rule that asks, or none, lets the grant count. `deny` and `auto` are not asked about."""
+    """
+    Whether a rule that asks, or none, lets the grant count. `deny` and `auto` are not asked about.
+    """
     if grant.granted_by is None or now >= grant.expires_at:
         return False
     if rule is None:
         return grant.granted_by == grant.requester
     named = rule.approvers
     is_requester = grant.granted_by == grant.requester
-    requester_may = rule.requester_may_answer is not False and (named != () or rule.requester_may_answer is True)
+    requester_may = rule.requester_may_answer is not False and (
+        named != () or rule.requester_may_answer is True
+    )
     may_answer = requester_may if is_requester else grant.granted_by in (named or ())
     default = "never" if named is not None or rule.requester_may_answer is False else "any"
     remember = rule.remember or default
-    return may_answer and (remember == "any" or (remember == "session" and grant.scope == "session"))
+    return may_answer and (
+        remember == "any" or (remember == "session" and grant.scope == "session")
+    )

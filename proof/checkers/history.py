@@ -1,8 +1,11 @@
 """
-What a session's journal must look like whatever happened to the processes that wrote it: a checker that reads the stored records and nothing else.
+What a session's journal must look like whatever happened to the processes that wrote it: a checker
+that reads the stored records and nothing else.
 
-`check_history` folds them and watches every promise of `checkers/promises.py`; on top of that: no gap, times never fall, epochs of drivers rise, a call that must not
-run twice is started once at most, every call made has one result once its turn is over. It raises `PromiseBroken`, or returns what it saw.
+`check_history` folds them and watches every promise of `checkers/promises.py`; on top of that: no
+gap, times never fall, epochs of drivers rise, a call that must not run twice is started once at
+most, every call made has one result once its turn is over. It raises `PromiseBroken`, or returns
+what it saw.
 """
 
 from collections.abc import Collection, Iterable
@@ -24,7 +27,9 @@ from holdfast.session.react import react
 from holdfast.session.state import SessionState
 from proof.checkers.promises import Watcher, hold
 
-_OF_THE_FILES = frozenset({"segment_opened", "segment_closed"})  # they tell of segments, not of the session
+_OF_THE_FILES = frozenset(
+    {"segment_opened", "segment_closed"}
+)  # they tell of segments, not of the session
 
 
 class Entry(NamedTuple):
@@ -43,7 +48,9 @@ class History(NamedTuple):
     entries: tuple[Entry, ...]
     state: SessionState
     owes: tuple[str, ...]
-    home_is_sealed: bool = False  # then nothing of it goes on, whatever the session's own journal says
+    home_is_sealed: bool = (
+        False  # then nothing of it goes on, whatever the session's own journal says
+    )
 
     def of(self, kind: str) -> list[Entry]:
         return [each for each in self.entries if each.type == kind]
@@ -53,7 +60,10 @@ class History(NamedTuple):
 
 
 async def read_history(home: Path, session: str) -> History | None:
-    """Verified, folded and checked; None when there is no such session. Changes nothing but what opening repairs."""
+    """
+    Verified, folded and checked; None when there is no such session. Changes nothing but what
+    opening repairs.
+    """
     store = await FileStore.open_existing(home)
     if store is None:
         return None
@@ -77,9 +87,16 @@ async def read_history(home: Path, session: str) -> History | None:
 
 
 def check_history(
-    verdict: Verdict, session: SessionId, instance: InstanceId, records: Iterable[Record], of_the_files: Collection[int] = frozenset()
+    verdict: Verdict,
+    session: SessionId,
+    instance: InstanceId,
+    records: Iterable[Record],
+    of_the_files: Collection[int] = frozenset(),
 ) -> History:
-    """`of_the_files` are the numbers of records that a store keeps to itself, since they tell of its segments alone."""
+    """
+    `of_the_files` are the numbers of records that a store keeps to itself, since they tell of its
+    segments alone.
+    """
     entries: list[Entry] = []
     watcher, state = Watcher(), initial(session, instance)
     for record in records:
@@ -87,7 +104,11 @@ def check_history(
         entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)
         if entries:
             missing = set(range(entries[-1].seq + 1, entry.seq)).difference(of_the_files)
-            hold("D2", entry.seq > entries[-1].seq and not missing, f"after record {entries[-1].seq} comes {entry.seq}")
+            hold(
+                "D2",
+                entry.seq > entries[-1].seq and not missing,
+                f"after record {entries[-1].seq} comes {entry.seq}",
+            )
             hold("D7", entry.at >= entries[-1].at, f"time falls at record {entry.seq}")
             hold("C1", entry.epoch >= entries[-1].epoch, f"the epoch falls at record {entry.seq}")
         entries.append(entry)
@@ -97,12 +118,21 @@ def check_history(
         state = evolve(state, event, seq=record.seq, at=record.at)
         watcher.saw(event, state, seq=record.seq, at=record.at)
     _check_starts(entries)
-    return History(verdict, tuple(entries), state, tuple(type(effect).__name__ for effect in react(state)))
+    return History(
+        verdict, tuple(entries), state, tuple(type(effect).__name__ for effect in react(state))
+    )
 
 
 def _told_by_files(paths: Iterable[Path]) -> set[int]:
-    """A store need not hand out the records that only tell of its segments; what lies on disk says which they are."""
-    lines = (read_unverified(line) for path in paths for line in path.read_bytes().splitlines(keepends=True))
+    """
+    A store need not hand out the records that only tell of its segments; what lies on disk says
+    which they are.
+    """
+    lines = (
+        read_unverified(line)
+        for path in paths
+        for line in path.read_bytes().splitlines(keepends=True)
+    )
     return {line.seq for line in lines if line is not None and line.type in _OF_THE_FILES}
 
 

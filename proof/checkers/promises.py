@@ -1,8 +1,10 @@
 """
 The promises about turns, authority and approvals (T, A, P), as a watcher of records.
 
-It keeps its own, simpler model of what was accepted, asked, consented to, started and finished, and compares: it trusts neither decide nor evolve.
-Feed it every event with the state before and after; it raises `PromiseBroken` with the promise's letter. `permitted` is what A3 compares with and without a crash.
+It keeps its own, simpler model of what was accepted, asked, consented to, started and finished, and
+compares: it trusts neither decide nor evolve. Feed it every event with the state before and after;
+it raises `PromiseBroken` with the promise's letter. `permitted` is what A3 compares with and
+without a crash.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +60,9 @@ class Watcher:
     """One session's life, watched from outside."""
 
     def __init__(self) -> None:
-        self.accepted: dict[str, tuple[TurnId, bytes]] = {}  # input: its turn, its context as written
+        self.accepted: dict[
+            str, tuple[TurnId, bytes]
+        ] = {}  # input: its turn, its context as written
         self.authority: dict[TurnId, bytes] = {}
         self.made: dict[CallId, tuple[TurnId, str]] = {}
         self.asked: dict[ApprovalId, ApprovalRequested] = {}
@@ -85,7 +89,11 @@ class Watcher:
 
     def _check_event(self, event: SessionEvent, after: SessionState, seq: int, at: int) -> None:
         turn = getattr(event, "turn", None)
-        if turn is not None and not isinstance(event, InputAccepted | AnswerRefused) and type(event).__name__ not in _AFTER_THE_END:
+        if (
+            turn is not None
+            and not isinstance(event, InputAccepted | AnswerRefused)
+            and type(event).__name__ not in _AFTER_THE_END
+        ):
             hold("T4", turn not in self.ended, f"{type(event).__name__} after the end of {turn}")
         match event:
             case InputAccepted():
@@ -122,13 +130,21 @@ class Watcher:
             case DelegateStarted():
                 self._handed_on(event, after)
             case DelegateEnded():
-                hold("T5", event.call in self.finished, "a delegate has ended, and its call has no result")
+                hold(
+                    "T5",
+                    event.call in self.finished,
+                    "a delegate has ended, and its call has no result",
+                )
             case ReminderSet():
                 self._reminder_set(event)
             case ReminderFired():
                 self._reminder_fired(event)
             case ReminderCancelled():
-                hold("A4", self.reminders.pop(event.reminder, None), "a reminder is cancelled that does not stand")
+                hold(
+                    "A4",
+                    self.reminders.pop(event.reminder, None),
+                    "a reminder is cancelled that does not stand",
+                )
             case _:
                 pass
 
@@ -136,35 +152,85 @@ class Watcher:
         hold("A4", event.reminder not in self.reminders, "a reminder is set twice")
         self.reminders[event.reminder] = event
         child = msgspec.json.decode(event.context)
-        hold("A4", child["interactive"] is event.may_prompt, "a reminder may ask whom nobody let it ask")
-        hold("A4", child["requester"] == event.by and child["audience"] != "public", "a reminder that nobody may set")
+        hold(
+            "A4",
+            child["interactive"] is event.may_prompt,
+            "a reminder may ask whom nobody let it ask",
+        )
+        hold(
+            "A4",
+            child["requester"] == event.by and child["audience"] != "public",
+            "a reminder that nobody may set",
+        )
         if event.turn is None or event.call is None:
             return
-        hold("T1", event.call in self.started and event.call not in self.finished, "a reminder is set by a call that does not run")
+        hold(
+            "T1",
+            event.call in self.started and event.call not in self.finished,
+            "a reminder is set by a call that does not run",
+        )
         parent = msgspec.json.decode(self.authority[event.turn])
-        same = ("session", "instance", "audience", "boundary", "requester", "quoted_speakers", "workspace")
-        hold("A4", all(child[name] == parent[name] for name in same), f"a reminder has another authority than its turn: {child}")
-        hold("A4", parent["interactive"] or not child["interactive"], "a reminder may ask, and its turn may not")
-        hold("A4", child["principal"] in ("verified_automation", parent["principal"]), "a reminder is somebody else")
+        same = (
+            "session",
+            "instance",
+            "audience",
+            "boundary",
+            "requester",
+            "quoted_speakers",
+            "workspace",
+        )
+        hold(
+            "A4",
+            all(child[name] == parent[name] for name in same),
+            f"a reminder has another authority than its turn: {child}",
+        )
+        hold(
+            "A4",
+            parent["interactive"] or not child["interactive"],
+            "a reminder may ask, and its turn may not",
+        )
+        hold(
+            "A4",
+            child["principal"] in ("verified_automation", parent["principal"]),
+            "a reminder is somebody else",
+        )
 
     def _reminder_fired(self, event: ReminderFired) -> None:
         known = self.reminders[event.reminder]
-        hold("A4", (event.reminder, event.scheduled_at) not in self.firings, "a reminder fires twice for one instant")
+        hold(
+            "A4",
+            (event.reminder, event.scheduled_at) not in self.firings,
+            "a reminder fires twice for one instant",
+        )
         hold("A4", event.scheduled_at <= event.fired_at, "a reminder fires before its time")
         self.firings.add((event.reminder, event.scheduled_at))
         turn, context = next(each for each in self.accepted.values() if each[0] == event.turn)
         fired, stored = msgspec.json.decode(context), msgspec.json.decode(known.context)
-        hold("A4", {**fired, "turn": None} == {**stored, "turn": None}, f"{turn} has another authority than its reminder")
+        hold(
+            "A4",
+            {**fired, "turn": None} == {**stored, "turn": None},
+            f"{turn} has another authority than its reminder",
+        )
         if event.next_at is None:
             del self.reminders[event.reminder]
 
     def _turn_started(self, event: TurnStarted) -> None:
         contexts = [msgspec.json.decode(self.accepted[name][1]) for name in event.inputs]
-        hold("A7", self.accepted[event.inputs[0]][0] == event.turn, "a turn has another message's id")
-        hold("A7", len(contexts) == 1 or contexts[0]["provenance"]["kind"] != "job", "a job's result rides with another message")
+        hold(
+            "A7", self.accepted[event.inputs[0]][0] == event.turn, "a turn has another message's id"
+        )
+        hold(
+            "A7",
+            len(contexts) == 1 or contexts[0]["provenance"]["kind"] != "job",
+            "a job's result rides with another message",
+        )
         for context in contexts:
             context.pop("turn", None)
-            hold("A7", context == contexts[0], f"messages of different authority became one turn: {contexts}")
+            hold(
+                "A7",
+                context == contexts[0],
+                f"messages of different authority became one turn: {contexts}",
+            )
         self.authority[event.turn] = self.accepted[event.inputs[0]][1]
 
     def _accepted(self, event: InputAccepted) -> None:
@@ -172,34 +238,62 @@ class Watcher:
             self._job_reported(event)
         self.accepted[event.input] = (event.turn, bytes(event.context))
         self.superseded.update(event.supersedes)
-        hold("A4", event.kind == "message" or not event.supersedes, f"a {event.kind} takes the place of a request")
+        hold(
+            "A4",
+            event.kind == "message" or not event.supersedes,
+            f"a {event.kind} takes the place of a request",
+        )
 
     def _job(self, event: JobSubmitted | JobEnded, seq: int) -> None:
         if isinstance(event, JobSubmitted):
             self._job_submitted(event)
             return
-        hold("T2", event.job in self.jobs and event.job not in self.jobs_ended, "a job ends twice, or never was")
+        hold(
+            "T2",
+            event.job in self.jobs and event.job not in self.jobs_ended,
+            "a job ends twice, or never was",
+        )
         self.jobs_ended.add(event.job)
         if event.outcome == "in_doubt":
             self.doubted[self.jobs[event.job].tool, self.jobs[event.job].arguments] = seq
 
     def _job_submitted(self, event: JobSubmitted) -> None:
         runs = self.started.get(event.call)
-        hold("T1", runs and (runs[-1].digest, runs[-1].arguments) == (event.digest, event.arguments), "a job that is not the call that started")
+        hold(
+            "T1",
+            runs and (runs[-1].digest, runs[-1].arguments) == (event.digest, event.arguments),
+            "a job that is not the call that started",
+        )
         hold("T2", event.job not in self.jobs, "a job is submitted twice")
-        own, parents = msgspec.json.decode(event.context), msgspec.json.decode(self.authority[event.turn])
+        own, parents = (
+            msgspec.json.decode(event.context),
+            msgspec.json.decode(self.authority[event.turn]),
+        )
         hold("A4", own["provenance"].pop("kind") == "job", "a job's context is not a job's")
         parents["provenance"].pop("kind")
         taints = own["provenance"].pop("taint"), parents["provenance"].pop("taint")
-        hold("M2", taints[0] == taints[1] or taints[0] == "tainted", "a job lost its parent's taint")
-        hold("A4", own == parents, f"a job has another authority than its parent: {own} instead of {parents}")
+        hold(
+            "M2", taints[0] == taints[1] or taints[0] == "tainted", "a job lost its parent's taint"
+        )
+        hold(
+            "A4",
+            own == parents,
+            f"a job has another authority than its parent: {own} instead of {parents}",
+        )
         self.jobs[event.job] = event
 
     def _job_reported(self, event: InputAccepted) -> None:
         job = JobId(event.dedup or "")
-        hold("T2", job in self.jobs_ended and job not in self.jobs_reported, f"{job} is reported twice, or before its end")
+        hold(
+            "T2",
+            job in self.jobs_ended and job not in self.jobs_reported,
+            f"{job} is reported twice, or before its end",
+        )
         hold("A7", not event.supersedes, "a job's result takes somebody's place")
-        own, stored = msgspec.json.decode(event.context), msgspec.json.decode(self.jobs[job].context)
+        own, stored = (
+            msgspec.json.decode(event.context),
+            msgspec.json.decode(self.jobs[job].context),
+        )
         own.pop("turn"), stored.pop("turn")
         hold("A1", own == stored, "a job's result comes under another authority than was stored")
         self.jobs_reported.add(job)
@@ -207,7 +301,11 @@ class Watcher:
     def _asked(self, event: ApprovalRequested, after: SessionState, seq: int) -> None:
         context = after.turns[event.turn].context
         hold("A6", event.may_answer, "a prompt that nobody may answer")
-        hold("A6", isinstance(context, TurnContext) and context.requester is not None, "a prompt in a turn without a requester")
+        hold(
+            "A6",
+            isinstance(context, TurnContext) and context.requester is not None,
+            "a prompt in a turn without a requester",
+        )
         hold("P2", event.approval not in self.asked, "a prompt's id is used twice")
         hold("A3", event.call not in self.finished, "a finished call asks")
         self.asked[event.approval] = event
@@ -220,40 +318,98 @@ class Watcher:
         hold("P5", event.approval not in self.closed, "a closed prompt is answered")
         hold("P3", event.by in asked.may_answer, f"{event.by} answered, who may not")
         hold("P1", event.digest == asked.digest, "an answer to another plan")
-        hold("P6", event.option in {each.option for each in asked.options}, "an option that was not offered")
+        hold(
+            "P6",
+            event.option in {each.option for each in asked.options},
+            "an option that was not offered",
+        )
         hold("P5", at < asked.expires_at, "an answer after its time")
-        hold("T6", event.turn not in self.cancelled | self.superseded, "an answer after a cancel or supersede")
+        hold(
+            "T6",
+            event.turn not in self.cancelled | self.superseded,
+            "an answer after a cancel or supersede",
+        )
         self.answered[event.approval] = event
 
     def _started(self, event: ToolStarted, after: SessionState) -> None:
         call, runs = event.call, self.started.setdefault(event.call, [])
-        hold("T2", not runs or (event.contract != "once" and runs[-1].contract != "once"), f"{event.tool} runs twice")
-        hold("T2", not runs or event.epoch > runs[-1].epoch, f"{event.tool} runs twice under one driver")
+        hold(
+            "T2",
+            not runs or (event.contract != "once" and runs[-1].contract != "once"),
+            f"{event.tool} runs twice",
+        )
+        hold(
+            "T2",
+            not runs or event.epoch > runs[-1].epoch,
+            f"{event.tool} runs twice under one driver",
+        )
         hold("T3", call not in self.finished, "a finished call starts")
-        hold("T6", event.turn not in self.cancelled | self.superseded, "a call starts after a cancel or supersede")
+        hold(
+            "T6",
+            event.turn not in self.cancelled | self.superseded,
+            "a call starts after a cancel or supersede",
+        )
         self._consented(event)
         context = after.turns[event.turn].context
         hold("A2", isinstance(context, TurnContext), "a call starts without authority")
-        hold("A1", msgspec.json.encode(context) == self.authority[event.turn], "a call starts under another authority than was accepted")
+        hold(
+            "A1",
+            msgspec.json.encode(context) == self.authority[event.turn],
+            "a call starts under another authority than was accepted",
+        )
         runs.append(event)
 
     def _consented(self, event: ToolStarted) -> None:
         asked = self.asked.get(ApprovalId(event.allowed_by))
-        doubt = self.doubted.get((event.tool, event.arguments), 0) if event.contract == "once" else 0
+        doubt = (
+            self.doubted.get((event.tool, event.arguments), 0) if event.contract == "once" else 0
+        )
         if asked is None:
             allowed = self.allowed.get(event.call)
-            hold("T1", allowed is not None and allowed.by == event.allowed_by, "a call starts that nothing allowed")
-            hold("P1", allowed is not None and allowed.digest == event.digest, "a call starts that is not what was allowed")
+            hold(
+                "T1",
+                allowed is not None and allowed.by == event.allowed_by,
+                "a call starts that nothing allowed",
+            )
+            hold(
+                "P1",
+                allowed is not None and allowed.digest == event.digest,
+                "a call starts that is not what was allowed",
+            )
             hold("T2", not doubt, "a call equal to one in doubt starts without asking")
-            hold("P5", all(each.call != event.call for each in self.asked.values()), "a call that was asked about starts without the answer")
+            hold(
+                "P5",
+                all(each.call != event.call for each in self.asked.values()),
+                "a call that was asked about starts without the answer",
+            )
             return
         answer = self.answered.get(asked.approval)
-        hold("P11", answer is not None and answer.option.startswith("approve_"), "a call starts without its approval")
+        hold(
+            "P11",
+            answer is not None and answer.option.startswith("approve_"),
+            "a call starts without its approval",
+        )
         hold("P5", asked.approval not in self.closed, "a call starts whose prompt was closed")
-        hold("P7", (asked.turn, asked.call) == (event.turn, event.call), "an approval is used for another call")
-        hold("P1", (asked.digest, asked.arguments) == (event.digest, event.arguments), "a call starts that is not what was shown")
-        hold("T2", self.asked_at[asked.approval] > doubt, "a call equal to one in doubt starts on an approval from before the doubt")
-        waiting = [each for each in self.asked.values() if each.turn == event.turn and each.approval not in self.answered.keys() | self.closed]
+        hold(
+            "P7",
+            (asked.turn, asked.call) == (event.turn, event.call),
+            "an approval is used for another call",
+        )
+        hold(
+            "P1",
+            (asked.digest, asked.arguments) == (event.digest, event.arguments),
+            "a call starts that is not what was shown",
+        )
+        hold(
+            "T2",
+            self.asked_at[asked.approval] > doubt,
+            "a call equal to one in doubt starts on an approval from before the doubt",
+        )
+        waiting = [
+            each
+            for each in self.asked.values()
+            if each.turn == event.turn and each.approval not in self.answered.keys() | self.closed
+        ]
         hold("T3", not waiting, "an approved call starts while a sibling waits")
 
     def _handed_on(self, event: DelegateStarted, after: SessionState) -> None:
@@ -269,21 +425,37 @@ class Watcher:
             epoch=event.epoch,
         )
         self._started(started, after)
-        hold("A4", after.turns[event.turn].delegations <= limits.DELEGATES_PER_TURN_MAX, "a turn starts more delegates than it may")
+        hold(
+            "A4",
+            after.turns[event.turn].delegations <= limits.DELEGATES_PER_TURN_MAX,
+            "a turn starts more delegates than it may",
+        )
 
     def _finished(self, event: CallFinished, seq: int) -> None:
         hold("T5", event.call in self.made, "a result without a call")
         hold("T5", event.call not in self.finished, "a call has two results")
         runs = self.started.get(event.call)
-        hold("T6", not runs or event.outcome in ("ok", "error", "timed_out", "in_doubt"), f"a started call ends as {event.outcome}")
-        hold("T1", runs or event.outcome not in ("timed_out", "in_doubt"), f"a call that never started ends as {event.outcome}")
+        hold(
+            "T6",
+            not runs or event.outcome in ("ok", "error", "timed_out", "in_doubt"),
+            f"a started call ends as {event.outcome}",
+        )
+        hold(
+            "T1",
+            runs or event.outcome not in ("timed_out", "in_doubt"),
+            f"a call that never started ends as {event.outcome}",
+        )
         self.finished[event.call] = event
         if event.outcome == "in_doubt" and runs:
             self.doubted[runs[-1].tool, runs[-1].arguments] = seq
 
     def _ended(self, event: TurnEnded) -> None:
         for call, (turn, _) in self.made.items():
-            hold("T5", turn != event.turn or call in self.finished, "a turn ends with a call that has no result")
+            hold(
+                "T5",
+                turn != event.turn or call in self.finished,
+                "a turn ends with a call that has no result",
+            )
         self.ended.add(event.turn)
 
 
@@ -300,27 +472,47 @@ _AFTER_THE_END = (
 
 def check_state(state: SessionState) -> None:
     """What holds of every state, whatever led to it."""
-    moving = [turn.turn for turn in state.turns.values() if turn.phase not in (Phase.PARKED, Phase.CANCELLING)]
+    moving = [
+        turn.turn
+        for turn in state.turns.values()
+        if turn.phase not in (Phase.PARKED, Phase.CANCELLING)
+    ]
     hold("T4", len(moving) <= 1, f"several turns run: {moving}")
     hold("T4", not moving or state.running == moving[0], "a turn runs that is not the running one")
     for approval, (name, call_id, _) in state.approvals.items():
         call = state.open_call(name, call_id)
-        hold("P7", call is not None and call.approval is not None and call.approval.asked.approval == approval, f"{approval} belongs to no open call")
+        hold(
+            "P7",
+            call is not None
+            and call.approval is not None
+            and call.approval.asked.approval == approval,
+            f"{approval} belongs to no open call",
+        )
     for turn in state.turns.values():
         for call in turn.waiting:
-            hold("A6", call.approval is not None and call.approval.asked.may_answer, "an open prompt that nobody may answer")
+            hold(
+                "A6",
+                call.approval is not None and call.approval.asked.may_answer,
+                "an open prompt that nobody may answer",
+            )
         if turn.phase in (Phase.READY, Phase.CALLING_MODEL):
             check_view(view_of(turn))
     _check_something_is_owed(state)
 
 
 def _check_something_is_owed(state: SessionState) -> None:
-    """T7: nothing is owed only when idle, parked on a person or a delegate, or driven from outside."""
+    """
+    T7: nothing is owed only when idle, parked on a person or a delegate, or driven from outside.
+    """
     running = state.turns.get(state.running) if state.running is not None else None
     if react(state) or state.carrying or (running is not None and running.loop == "foreign"):
         return
     for turn in state.turns.values():
-        hold("T7", turn.loop == "foreign" or (turn.phase is Phase.PARKED and turn.only_waits), f"{turn.turn} hangs in {turn.phase.value}")
+        hold(
+            "T7",
+            turn.loop == "foreign" or (turn.phase is Phase.PARKED and turn.only_waits),
+            f"{turn.turn} hangs in {turn.phase.value}",
+        )
     hold("T7", not state.queued, "messages wait, and nothing is owed")
 
 
@@ -330,7 +522,11 @@ def check_view(messages: Iterable[Message]) -> None:
     for message in messages:
         match message:
             case ResultMessage(call=call):
-                hold("T5", owed and owed.pop(0) == call, f"the result of {call} is not where it belongs")
+                hold(
+                    "T5",
+                    owed and owed.pop(0) == call,
+                    f"the result of {call} is not where it belongs",
+                )
             case AssistantMessage(calls=calls):
                 hold("T5", not owed, f"no result for {owed}")
                 owed = [each.call for each in calls]
@@ -343,21 +539,45 @@ def check_shared_view(state: SessionState) -> None:
     check_view(shared_messages(state.view))
 
 
-def permitted(state: SessionState, starts: Mapping[CallId, SessionCommand], people: Iterable[str], *, now: int) -> dict[str, Any]:
-    """What could be done now: effects owed but for what is in flight, what each answer would lead to, what each start would lead to (A3)."""
-    found: dict[str, Any] = {"owed": sorted(str(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool))}
+def permitted(
+    state: SessionState, starts: Mapping[CallId, SessionCommand], people: Iterable[str], *, now: int
+) -> dict[str, Any]:
+    """
+    What could be done now: effects owed but for what is in flight, what each answer would lead to,
+    what each start would lead to (A3).
+    """
+    found: dict[str, Any] = {
+        "owed": sorted(
+            str(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool)
+        )
+    }
     for approval, (turn, call_id, _) in state.approvals.items():
         call = state.open_call(turn, call_id)
-        options = [each.option for each in call.approval.asked.options] if call is not None and call.approval is not None else []
+        options = (
+            [each.option for each in call.approval.asked.options]
+            if call is not None and call.approval is not None
+            else []
+        )
         for person in people:
             for option in options:
-                answer = AnswerApproval(approval=approval, option=option, by=person, answer_id="what-if", grant="g-what-if", reason="because")
+                answer = AnswerApproval(
+                    approval=approval,
+                    option=option,
+                    by=person,
+                    answer_id="what-if",
+                    grant="g-what-if",
+                    reason="because",
+                )
                 decided = decide(state, answer, now=now)
                 found[f"{approval} {person} {option}"] = (
-                    decided.refusal.code if decided.refusal else [type(event).__name__ for event in decided.events]
+                    decided.refusal.code
+                    if decided.refusal
+                    else [type(event).__name__ for event in decided.events]
                 )
     for call_id, command in starts.items():
-        found[f"start {call_id}"] = [type(event).__name__ for event in decide(state, command, now=now).events]
+        found[f"start {call_id}"] = [
+            type(event).__name__ for event in decide(state, command, now=now).events
+        ]
     return found
 
 

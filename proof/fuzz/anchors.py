@@ -1,14 +1,24 @@
 """
-Anchor states, from two sides: a crash at any byte of any write of ours is never accused, and hands without a key never hide what was acknowledged.
+Anchor states, from two sides: a crash at any byte of any write of ours is never accused, and hands
+without a key never hide what was acknowledged.
 
-The journal is one segment of a few batches in memory; what is judged is exactly what `verify` judges, by the same pure functions.
+The journal is one segment of a few batches in memory; what is judged is exactly what `verify`
+judges, by the same pure functions.
 """
 
 from functools import cache
 from typing import NamedTuple
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import ANCHOR_BYTES, SLOT_BYTES, Anchor, encode_newborn, encode_slot, look_at, slot_offset
+from holdfast.journal.anchor import (
+    ANCHOR_BYTES,
+    SLOT_BYTES,
+    Anchor,
+    encode_newborn,
+    encode_slot,
+    look_at,
+    slot_offset,
+)
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import Draft
@@ -34,7 +44,12 @@ def _steps() -> tuple[_Step, ...]:
     cell = bytearray(encode_newborn(_anchor(fence, 0), _KEYS))
     steps = [_Step(segment, bytes(cell), fence.seq)]
     for counter, count in enumerate(_RECORDS, start=2):
-        data, records = fence.frame([Draft("note", 1, b'{"n":%d}' % each) for each in range(count)], at=1, epoch=0, writer="w")
+        data, records = fence.frame(
+            [Draft("note", 1, b'{"n":%d}' % each) for each in range(count)],
+            at=1,
+            epoch=0,
+            writer="w",
+        )
         fence.move_over(data, records[-1])
         segment += data
         start = slot_offset(counter)
@@ -62,7 +77,8 @@ def crashed(durable: int, lag: int, torn_bytes: int, tail_bytes: int) -> tuple[W
     """
     What is found after a crash, and the last acknowledged record.
 
-    `durable` batches are synced; the cell on disk is `lag` steps behind; `torn_bytes` of the next slot were written; `tail_bytes` of the next batch.
+    `durable` batches are synced; the cell on disk is `lag` steps behind; `torn_bytes` of the next
+    slot were written; `tail_bytes` of the next batch.
     """
     steps = _steps()
     durable %= len(steps)
@@ -80,7 +96,10 @@ def crashed(durable: int, lag: int, torn_bytes: int, tail_bytes: int) -> tuple[W
 
 
 def attacked(data: bytes) -> tuple[Walked, int]:
-    """What is found after hands without a key did what `data` says, three bytes a move, and the last acknowledged record."""
+    """
+    What is found after hands without a key did what `data` says, three bytes a move, and the last
+    acknowledged record.
+    """
     last = _steps()[-1]
     segment, cell = last.segment, bytearray(last.cell)
     for move, where, value in zip(data[::3], data[1::3], data[2::3], strict=False):

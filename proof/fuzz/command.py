@@ -1,9 +1,12 @@
 """
-Fuzzers of everything that reads bytes of others: records, events, strict JSON, arguments, shell text, scripts, reports of jobs, and HTTP.
+Fuzzers of everything that reads bytes of others: records, events, strict JSON, arguments, shell
+text, scripts, reports of jobs, and HTTP.
 
-A target takes any bytes and returns, or raises what its parser is documented to raise; anything else that comes out of it is a finding, and so is a wrong result.
-`python -m proof.fuzz.command TARGET` runs one with atheris, guided by coverage, for `--seconds`; without a target, all of them, one after the other.
-The tests drive the same targets with Hypothesis. What a run found lies in `--corpus`, one file an input, and is tried first by the next one.
+A target takes any bytes and returns, or raises what its parser is documented to raise; anything
+else that comes out of it is a finding, and so is a wrong result. `python -m proof.fuzz.command
+TARGET` runs one with atheris, guided by coverage, for `--seconds`; without a target, all of them,
+one after the other. The tests drive the same targets with Hypothesis. What a run found lies in
+`--corpus`, one file an input, and is tried first by the next one.
 """
 
 import argparse
@@ -28,8 +31,15 @@ from proof.fuzz.anchors import attacked, crashed
 
 Target = Callable[[bytes], None]
 KEY = b"k" * 32
-_WORDS = (b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"more":false,"digest":"', b'","body":{}', b',"mac":"', b'"}\n')
-HTTP_STATUSES = frozenset({200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 423, 429, 431, 503})
+_WORDS = (
+    b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"more":false,"digest":"',
+    b'","body":{}',
+    b',"mac":"',
+    b'"}\n',
+)
+HTTP_STATUSES = frozenset(
+    {200, 201, 202, 204, 304, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 423, 429, 431, 503}
+)
 
 
 class Found(AssertionError):
@@ -42,25 +52,47 @@ def _expect(holds: object, what: str) -> None:
 
 
 def fuzz_record(data: bytes) -> None:
-    """No line without the key is believed, and none makes the reader fail; a genuine one changed anywhere is not believed."""
+    """
+    No line without the key is believed, and none makes the reader fail; a genuine one changed
+    anywhere is not believed.
+    """
     for line in (data, data + b"\n", _WORDS[0] + data + _WORDS[1] + _WORDS[2] + data + _WORDS[3]):
-        _expect(believe(KEY, BIRTH_MAC, line) is None, f"a line without a mac of ours is believed: {line!r}")
+        _expect(
+            believe(KEY, BIRTH_MAC, line) is None,
+            f"a line without a mac of ours is believed: {line!r}",
+        )
         read_unverified(line)
-    genuine, _ = frame(KEY, BIRTH_MAC, Draft("note", 1, b'{"n":1}'), seq=1, at=1, epoch=0, writer="w")
+    genuine, _ = frame(
+        KEY, BIRTH_MAC, Draft("note", 1, b'{"n":1}'), seq=1, at=1, epoch=0, writer="w"
+    )
     _expect(believe(KEY, BIRTH_MAC, genuine) is not None, "a genuine line is not believed")
     if len(data) > 1:
         place, changed = data[0] % len(genuine), bytearray(genuine)
         changed[place : place + 1] = data[1:9]
-        _expect(bytes(changed) == genuine or believe(KEY, BIRTH_MAC, bytes(changed)) is None, f"a changed line is believed: {bytes(changed)!r}")
+        _expect(
+            bytes(changed) == genuine or believe(KEY, BIRTH_MAC, bytes(changed)) is None,
+            f"a changed line is believed: {bytes(changed)!r}",
+        )
 
 
 def fuzz_anchor(data: bytes) -> None:
-    """A crash of ours is never accused, and nothing acknowledged is hidden by hands without a key."""
+    """
+    A crash of ours is never accused, and nothing acknowledged is hidden by hands without a key.
+    """
     durable, lag, torn, tail, more = (data[:5] + bytes(5))[:5]
-    for found, seq in (crashed(durable, lag, torn, tail * 256 + more), crashed(durable, 1, torn, 0)):
-        _expect(found.verdict in {"holds", "torn_tail"} and found.at_seq >= seq, f"an honest crash is accused: {found}")
+    for found, seq in (
+        crashed(durable, lag, torn, tail * 256 + more),
+        crashed(durable, 1, torn, 0),
+    ):
+        _expect(
+            found.verdict in {"holds", "torn_tail"} and found.at_seq >= seq,
+            f"an honest crash is accused: {found}",
+        )
     found, seq = attacked(data)
-    _expect(found.verdict in {"broken", "cut_short"} or found.at_seq >= seq, f"acknowledged records are missing and nobody says so: {found}")
+    _expect(
+        found.verdict in {"broken", "cut_short"} or found.at_seq >= seq,
+        f"acknowledged records are missing and nobody says so: {found}",
+    )
 
 
 def fuzz_strict(data: bytes) -> None:
@@ -93,7 +125,13 @@ def _tools() -> tuple[Any, ...]:
     from holdfast.adapters.tools.registry import builtin_tools
 
     @tool
-    def made(text: str, number: int = 1, words: list[str] | None = None, flag: bool = False, share: float = 0.5) -> str:  # noqa: FBT001, FBT002  # a schema
+    def made(
+        text: str,
+        number: int = 1,
+        words: list[str] | None = None,
+        flag: bool = False,  # noqa: FBT001, FBT002
+        share: float = 0.5,
+    ) -> str:  # a schema
         """One of each type."""
         return f"{text}{number}{words}{flag}{share}"
 
@@ -108,7 +146,10 @@ def fuzz_arguments(data: bytes) -> None:
         once = chosen.validate(data[1:])
     except InvalidArguments:
         return
-    _expect(chosen.validate(once) == once, f"{chosen.definition.name}: {data[1:]!r} becomes {once!r}, and that something else")
+    _expect(
+        chosen.validate(once) == once,
+        f"{chosen.definition.name}: {data[1:]!r} becomes {once!r}, and that something else",
+    )
 
 
 def fuzz_shell(data: bytes) -> None:
@@ -120,7 +161,9 @@ def fuzz_shell(data: bytes) -> None:
     text = data.decode("utf-8", "surrogateescape").encode("utf-8", "replace").decode()
     why_not_text(read_command(text))
     shown = render(text).text
-    _expect(not any(each in shown for each in "\x1b\x00\r\u202e\u200b"), f"something hides in {shown!r}")
+    _expect(
+        not any(each in shown for each in "\x1b\x00\r\u202e\u200b"), f"something hides in {shown!r}"
+    )
 
 
 def fuzz_script(data: bytes) -> None:
@@ -133,7 +176,10 @@ def fuzz_script(data: bytes) -> None:
 
 
 def fuzz_report(data: bytes) -> None:
-    """No report of a job without the key is believed, a genuine one changed anywhere is not, nor is another output; and none makes the reader fail."""
+    """
+    No report of a job without the key is believed, a genuine one changed anywhere is not, nor is
+    another output; and none makes the reader fail.
+    """
     from holdfast.adapters.tools.jobs import report as job_report
     from holdfast.adapters.tools.jobs.supervisor import new_digest, seal
     from holdfast.ids import JobId
@@ -153,24 +199,54 @@ def fuzz_report(data: bytes) -> None:
         "left_names": [],
         "at_ms": 1,
     }
-    body = msgspec.json.encode({**facts, "job": job, "boot": "boot", "group": 7, "start_time": 9, "generation": 1})
+    body = msgspec.json.encode(
+        {**facts, "job": job, "boot": "boot", "group": 7, "start_time": 9, "generation": 1}
+    )
     genuine = seal(body, KEY)
     report = job_report.verified(genuine, KEY, job, process)
     if report is None:
         raise Found("a genuine report is not believed")
-    for raw in (data, data + b"\n", body + b"\n" + data, seal(data, b"o" * 32), seal(body, b"o" * 32), data + genuine, genuine + data):
+    for raw in (
+        data,
+        data + b"\n",
+        body + b"\n" + data,
+        seal(data, b"o" * 32),
+        seal(body, b"o" * 32),
+        data + genuine,
+        genuine + data,
+    ):
         job_report.generation_of(raw)
-        _expect(raw == genuine or job_report.verified(raw, KEY, job, process) is None, f"a report without a mac of ours is believed: {raw!r}")
-    job_report.verified(seal(data, KEY), KEY, job, process)  # not ours to refuse by its mac: it must be read without failing
-    for other in (ProcessFacts(boot_id="boot", group=7, start_time=8), ProcessFacts(boot_id="other", group=7, start_time=9)):
-        _expect(job_report.verified(genuine, KEY, job, other) is None, "a report is believed of another run")
-    _expect(job_report.verified(genuine, KEY, JobId("j-" + "b" * 26), process) is None, "a report is believed of another job")
-    _expect(data == b"said" or not job_report.is_as_reported(data, report), f"another output is believed: {data!r}")
+        _expect(
+            raw == genuine or job_report.verified(raw, KEY, job, process) is None,
+            f"a report without a mac of ours is believed: {raw!r}",
+        )
+    job_report.verified(
+        seal(data, KEY), KEY, job, process
+    )  # not ours to refuse by its mac: it must be read without failing
+    for other in (
+        ProcessFacts(boot_id="boot", group=7, start_time=8),
+        ProcessFacts(boot_id="other", group=7, start_time=9),
+    ):
+        _expect(
+            job_report.verified(genuine, KEY, job, other) is None,
+            "a report is believed of another run",
+        )
+    _expect(
+        job_report.verified(genuine, KEY, JobId("j-" + "b" * 26), process) is None,
+        "a report is believed of another job",
+    )
+    _expect(
+        data == b"said" or not job_report.is_as_reported(data, report),
+        f"another output is believed: {data!r}",
+    )
     if len(data) > 1:
         place, changed = data[0] % len(genuine), bytearray(genuine)
         changed[place : place + 1] = data[1:9]
         believed = job_report.verified(bytes(changed), KEY, job, process) is not None
-        _expect(bytes(changed) == genuine or not believed, f"a changed report is believed: {bytes(changed)!r}")
+        _expect(
+            bytes(changed) == genuine or not believed,
+            f"a changed report is believed: {bytes(changed)!r}",
+        )
 
 
 # --- HTTP
@@ -230,12 +306,31 @@ class _Gateway:
         await home.__aenter__()
         await home.send(SessionId("ops/api"), "help", source=MessageSource.local("alice"))
         self.token, _ = await TokenBook(home.service.home).add(
-            "fuzz", person="alice", scopes=["read", "send", "approve"], audience="personal", expires_at=None, by="fuzz", now=0
+            "fuzz",
+            person="alice",
+            scopes=["read", "send", "approve"],
+            audience="personal",
+            expires_at=None,
+            by="fuzz",
+            now=0,
         )
-        gateway = Gateway(home.service, GatewaySettings(requests_per_second=1e9, requests_burst=1e9), workspace=lambda: None)
-        config = uvicorn.Config(make_app(gateway), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
+        gateway = Gateway(
+            home.service,
+            GatewaySettings(requests_per_second=1e9, requests_burst=1e9),
+            workspace=lambda: None,
+        )
+        config = uvicorn.Config(
+            make_app(gateway),
+            http=Protocol,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+        )
         config.load()
-        self._made: Callable[[], Any] = lambda: Protocol(config=config, server_state=ServerState(), app_state={})
+        self._made: Callable[[], Any] = lambda: Protocol(
+            config=config, server_state=ServerState(), app_state={}
+        )
 
     def answers(self, request: bytes) -> bytes:
         return self.loop.run_until_complete(self._answers(request))
@@ -260,16 +355,34 @@ def _gateway() -> _Gateway:
 
 
 def fuzz_http(data: bytes) -> None:
-    """Any bytes: one of the documented statuses, or silence; never a failure of the server's own. The first byte says how much of a request is given."""
+    """
+    Any bytes: one of the documented statuses, or silence; never a failure of the server's own. The
+    first byte says how much of a request is given.
+    """
     gateway = _gateway()
-    host, bearer = b"Host: 127.0.0.1:8321\r\n", b"Authorization: Bearer " + gateway.token.encode() + b"\r\n"
+    host, bearer = (
+        b"Host: 127.0.0.1:8321\r\n",
+        b"Authorization: Bearer " + gateway.token.encode() + b"\r\n",
+    )
     kind, rest = (data[0] % 4, data[1:]) if data else (0, b"")
     path, _, body = rest.partition(b"\n")
     requests = (
         rest,
         b"GET /" + rest + b" HTTP/1.1\r\n" + host + bearer + b"\r\n",
-        b"POST /v1/sessions/ops/api/messages HTTP/1.1\r\n" + host + bearer + b"Content-Type: application/json\r\n" + _length(rest) + rest,
-        b"POST /v1/" + path + b" HTTP/1.1\r\n" + host + bearer + b"Content-Type: application/json\r\n" + _length(body) + body,
+        b"POST /v1/sessions/ops/api/messages HTTP/1.1\r\n"
+        + host
+        + bearer
+        + b"Content-Type: application/json\r\n"
+        + _length(rest)
+        + rest,
+        b"POST /v1/"
+        + path
+        + b" HTTP/1.1\r\n"
+        + host
+        + bearer
+        + b"Content-Type: application/json\r\n"
+        + _length(body)
+        + body,
     )
     if not requests[kind]:
         return  # no transport hands over nothing
@@ -297,15 +410,29 @@ TARGETS: Mapping[str, Target] = {
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="fuzzing", description="Coverage-guided fuzzing of every parser, by atheris.")
-    parser.add_argument("target", nargs="?", choices=sorted(TARGETS), help="one of them; without it all, one after the other")
+    parser = argparse.ArgumentParser(
+        prog="fuzzing", description="Coverage-guided fuzzing of every parser, by atheris."
+    )
+    parser.add_argument(
+        "target",
+        nargs="?",
+        choices=sorted(TARGETS),
+        help="one of them; without it all, one after the other",
+    )
     parser.add_argument("--seconds", type=int, default=60, help="for each target")
     parser.add_argument("--corpus", type=Path, default=Path(".fuzz"), help="where inputs are kept")
     options = parser.parse_args(arguments)
     if options.target is not None:
         return _fuzz(options.target, options.seconds, options.corpus)
     for name in TARGETS:
-        words = [*words_for("proof.fuzz.command"), name, "--seconds", str(options.seconds), "--corpus", str(options.corpus)]
+        words = [
+            *words_for("proof.fuzz.command"),
+            name,
+            "--seconds",
+            str(options.seconds),
+            "--corpus",
+            str(options.corpus),
+        ]
         done = subprocess.run(words, check=False)  # atheris takes the whole process
         if done.returncode != 0:
             sys.stderr.write(f"{name}: a finding; the input that led to it lies where it says\n")
@@ -326,16 +453,33 @@ def _fuzz(name: str, seconds: int, corpus: Path) -> int:
         _gateway()
     with atheris.instrument_imports():  # what is imported from here on; the rest by hand
         target(b"")
-    for module in [each for key, each in sys.modules.items() if key.startswith(("holdfast.journal", "holdfast.gateway", "holdfast.adapters"))]:
+    for module in [
+        each
+        for key, each in sys.modules.items()
+        if key.startswith(("holdfast.journal", "holdfast.gateway", "holdfast.adapters"))
+    ]:
         _instrument(atheris, module)
-    atheris.Setup([sys.argv[0], f"-max_total_time={seconds}", f"-artifact_prefix={folder}/found-", "-print_final_stats=1", str(folder)], target)
+    atheris.Setup(
+        [
+            sys.argv[0],
+            f"-max_total_time={seconds}",
+            f"-artifact_prefix={folder}/found-",
+            "-print_final_stats=1",
+            str(folder),
+        ],
+        target,
+    )
     atheris.Fuzz()
     return 0
 
 
 def _instrument(atheris: Any, module: Any) -> None:
     for name, value in list(vars(module).items()):
-        if callable(value) and getattr(value, "__module__", None) == module.__name__ and hasattr(value, "__code__"):
+        if (
+            callable(value)
+            and getattr(value, "__module__", None) == module.__name__
+            and hasattr(value, "__code__")
+        ):
             setattr(module, name, atheris.instrument_func(value))
 
 

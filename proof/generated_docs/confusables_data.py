@@ -4,9 +4,10 @@
     python -m proof.generated_docs.confusables_data confusables.txt > src/holdfast/session/view/confusables.py
 
 The input is `security/VERSION/confusables.txt` of the Unicode Character Database. The output keeps
-the characters that resemble ASCII text, in two groups: those that the table maps to ASCII, and those
-that resemble ASCII all the same (small capitals, the letters that the table maps to small capitals,
-and a few of ours). The committed module names the version and the digest of the file that it was made from.
+the characters that resemble ASCII text, in two groups: those that the table maps to ASCII, and
+those that resemble ASCII all the same (small capitals, the letters that the table maps to small
+capitals, and a few of ours). The committed module names the version and the digest of the file that
+it was made from.
 """
 
 import sys
@@ -28,7 +29,10 @@ OURS = {
     "\u056c": "l",
     "\u0967": "9",
 }
-"""Not mapped to ASCII by the table, and yet taken for it by people who were asked to read them in a terminal."""
+"""
+Not mapped to ASCII by the table, and yet taken for it by people who were asked to read them in a
+terminal.
+"""
 
 Table = dict[str, str]
 
@@ -41,23 +45,41 @@ def table_from_text(text: str) -> tuple[str, Table]:
             version = line.partition(":")[2].strip()
         fields = line.partition("#")[0].split(";")
         if len(fields) > 1:
-            source, target = ("".join(chr(int(code, 16)) for code in field.split()) for field in fields[:2])
+            source, target = (
+                "".join(chr(int(code, 16)) for code in field.split()) for field in fields[:2]
+            )
             found[source] = target
     return version, found
 
 
 def ascii_targets(table: Mapping[str, str]) -> Table:
     """Characters that the table maps to ASCII text."""
-    return {source: target for source, target in table.items() if not source.isascii() and target.isascii()}
+    return {
+        source: target
+        for source, target in table.items()
+        if not source.isascii() and target.isascii()
+    }
 
 
 def further_targets(table: Mapping[str, str]) -> Table:
     """Characters that the table leaves out, or maps to a small capital: what they are taken for."""
-    small = {char: name.removeprefix(_SMALL_CAPITAL) for char, name in _named(_SMALL_CAPITAL) if len(name) == len(_SMALL_CAPITAL) + 1}
+    small = {
+        char: name.removeprefix(_SMALL_CAPITAL)
+        for char, name in _named(_SMALL_CAPITAL)
+        if len(name) == len(_SMALL_CAPITAL) + 1
+    }
     like = {**small, **OURS}
-    through = {source: "".join(like.get(char, char) for char in target) for source, target in table.items()}
-    found = {source: target for source, target in {**through, **like}.items() if target.isascii() and not source.isascii()}
-    return {source: target for source, target in found.items() if source not in ascii_targets(table)}
+    through = {
+        source: "".join(like.get(char, char) for char in target) for source, target in table.items()
+    }
+    found = {
+        source: target
+        for source, target in {**through, **like}.items()
+        if target.isascii() and not source.isascii()
+    }
+    return {
+        source: target for source, target in found.items() if source not in ascii_targets(table)
+    }
 
 
 def module_from_text(raw: bytes) -> str:
@@ -85,7 +107,11 @@ def _lines(version: str, digest: str, table: Mapping[str, str]) -> Iterator[str]
     yield f'SOURCE_SHA256 = "{digest}"'
     yield ""
     yield from _group("ASCII", "Unicode's table maps these to ASCII text.", ascii_targets(table))
-    yield from _group("FURTHER", "Small capitals, letters that the table maps to them, and a few of ours.", further_targets(table))
+    yield from _group(
+        "FURTHER",
+        "Small capitals, letters that the table maps to them, and a few of ours.",
+        further_targets(table),
+    )
 
 
 def _group(name: str, about: str, targets: Mapping[str, str]) -> Iterator[str]:
@@ -95,7 +121,11 @@ def _group(name: str, about: str, targets: Mapping[str, str]) -> Iterator[str]:
     yield f"{name} = {{"
     for target, sources in sorted(by_target.items()):
         pieces = list(_wrapped(sources))
-        key = '"' + target.replace("\\", "\\\\").replace('"', '\\"') + '"' if "'" in target or '"' not in target else f"'{target}'"
+        key = (
+            '"' + target.replace("\\", "\\\\").replace('"', '\\"') + '"'
+            if "'" in target or '"' not in target
+            else f"'{target}'"
+        )
         if len(pieces) == 1 and len(pieces[0]) + len(key) < _WIDTH:
             yield f'    {key}: "{pieces[0]}",'
         else:

@@ -1,7 +1,9 @@
 """
-`docs/events.md`, written from the events themselves: `python -m proof.generated_docs.events > docs/events.md`.
+`docs/events.md`, written from the events themselves: `python -m proof.generated_docs.events >
+docs/events.md`.
 
-A test compares the committed file with what this gives, so the page lists every event, every field and the version that is written today.
+A test compares the committed file with what this gives, so the page lists every event, every field
+and the version that is written today.
 """
 
 import inspect
@@ -48,7 +50,10 @@ def _chapter(kinds: Mapping[str, type[Any]], versions: Mapping[str, int]) -> Ite
         yield ""
         said = inspect.getdoc(kind) or ""
         if said and said not in _INHERITED:
-            yield from (*re.split(r"(?<=\.) (?=[A-Z`])", " ".join(said.split())), "")  # one sentence per line
+            yield from (
+                *re.split(r"(?<=\.) (?=[A-Z`])", " ".join(said.split())),
+                "",
+            )  # one sentence per line
         yield from ("| field | type | without it |", "|---|---|---|")
         for field in msgspec.structs.fields(kind):
             yield f"| `{field.encode_name}` | {_type(field.type)} | {_default(field)} |"
@@ -76,7 +81,11 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
     if field.required:
         return "required"
     value = field.default_factory() if field.default is msgspec.NODEFAULT else field.default
-    return f"`{value!r}`" if value is None or isinstance(value, bool | int | str | tuple | dict) else "empty"
+    return (
+        f"`{value!r}`"
+        if value is None or isinstance(value, bool | int | str | tuple | dict)
+        else "empty"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """
-`docs/state-machine.md`, written from the tables themselves: `python -m proof.generated_docs.state_machine > docs/state-machine.md`.
+`docs/state-machine.md`, written from the tables themselves: `python -m
+proof.generated_docs.state_machine > docs/state-machine.md`.
 
-A test compares the committed file with what this gives, so the page can't say anything else than the code does.
+A test compares the committed file with what this gives, so the page can't say anything else than
+the code does.
 """
 
 import sys
@@ -51,7 +53,14 @@ def _lines() -> Iterator[str]:
     for (before, after), events in _arrows().items():
         if before is not after:
             yield f"    {before.value} --> {after.value}: {', '.join(events)}"
-    yield from (f"    {Phase.ENDED.value} --> [*]", "```", "", "The same in plain text, with what happens without leaving a phase:", "", "```text")
+    yield from (
+        f"    {Phase.ENDED.value} --> [*]",
+        "```",
+        "",
+        "The same in plain text, with what happens without leaving a phase:",
+        "",
+        "```text",
+    )
     yield from _plain()
     yield from ("```", "", "## Transitions", "", "| in | event | leads to |", "|---|---|---|")
     for (phase, event), after_all in TRANSITIONS.items():
@@ -75,7 +84,11 @@ def _plain() -> Iterator[str]:
     for before in Phase:
         for after in Phase:
             if (events := arrows.get((before, after))) is not None:
-                arrow = "  stays" + " " * (width - 4) if before is after else f"  -> {after.value:<{width}}"
+                arrow = (
+                    "  stays" + " " * (width - 4)
+                    if before is after
+                    else f"  -> {after.value:<{width}}"
+                )
                 yield f"{before.value:<{width}}{arrow}  {', '.join(events)}"
 
 

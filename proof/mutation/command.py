@@ -1,10 +1,13 @@
 """
-Mutation testing of what must not be wrong: the journal, approvals, authority, policy, deciding and folding, answering, and who gets through the gateway.
+Mutation testing of what must not be wrong: the journal, approvals, authority, policy, deciding and
+folding, answering, and who gets through the gateway.
 
-Mutants (`mutation/mutants.py`) of what is inside functions are tried in one warmed process (`mutation/fork_server.py`); what is read when a module is imported, in a copy
-of the sources and an interpreter of its own. A mutant that no test notices survives, and is listed: either a test is missing, or the change means nothing.
-`python -m proof.mutation.command` from the repository's root tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page,
-and `--again FILE` tries those of such a page, whatever lines they are on by now.
+Mutants (`mutation/mutants.py`) of what is inside functions are tried in one warmed process
+(`mutation/fork_server.py`); what is read when a module is imported, in a copy of the sources and an
+interpreter of its own. A mutant that no test notices survives, and is listed: either a test is
+missing, or the change means nothing. `python -m proof.mutation.command` from the repository's root
+tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page, and
+`--again FILE` tries those of such a page, whatever lines they are on by now.
 """
 
 import argparse
@@ -24,18 +27,28 @@ from typing import NamedTuple
 from proof.mutation.fork_server import SECONDS_OF_TESTS_MAX, Judged, judge_warm
 from proof.mutation.mutants import Mutant, left_out, mutants_of, mutated
 
-SECONDS_MAX = 300.0  # the tests of a module take some seconds; a mutant that makes them hang is noticed
+SECONDS_MAX = (
+    300.0  # the tests of a module take some seconds; a mutant that makes them hang is noticed
+)
 
 
 class Tests(NamedTuple):
-    """Where they are: those out of which a mutant's are chosen, and the few that all run for what is read at import, where lines don't say who depends on it."""
+    """
+    Where they are: those out of which a mutant's are chosen, and the few that all run for what is
+    read at import, where lines don't say who depends on it.
+    """
 
     chosen_from: tuple[str, ...]
     at_import: tuple[str, ...]
 
 
 _JOURNAL = Tests(
-    ("tests/unit/journal", "tests/properties/test_journal_bytes.py", "tests/files/test_changed_bytes.py", "tests/files/test_format.py"),
+    (
+        "tests/unit/journal",
+        "tests/properties/test_journal_bytes.py",
+        "tests/files/test_changed_bytes.py",
+        "tests/files/test_format.py",
+    ),
     ("tests/unit/journal", "tests/files/test_format.py"),
 )
 _SESSION = Tests(
@@ -46,16 +59,42 @@ _SESSION = Tests(
         "tests/runtime/test_grants.py",
         "tests/runtime/test_tightened_grants.py",
     ),
-    (*(f"tests/unit/session/test_{name}.py" for name in ("authority", "policy", "grants", "answers", "recovery", "react")), "tests/scenarios"),
+    (
+        *(
+            f"tests/unit/session/test_{name}.py"
+            for name in ("authority", "policy", "grants", "answers", "recovery", "react")
+        ),
+        "tests/scenarios",
+    ),
 )
 _RENDERING = Tests(
-    ("tests/tools/test_rendering.py", "tests/tools/test_look_alikes.py", "tests/unit/session/test_policy.py"), ("tests/tools/test_rendering.py",)
+    (
+        "tests/tools/test_rendering.py",
+        "tests/tools/test_look_alikes.py",
+        "tests/unit/session/test_policy.py",
+    ),
+    ("tests/tools/test_rendering.py",),
 )
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
-_STORIES = ("pause_and_answer", "stopped_short", "last_look", "grants", "delegates", "secrets", "turns", "jobs", "reminders", "listing")
+_STORIES = (
+    "pause_and_answer",
+    "stopped_short",
+    "last_look",
+    "grants",
+    "delegates",
+    "secrets",
+    "turns",
+    "jobs",
+    "reminders",
+    "listing",
+)
 _RUNTIME = Tests(
     ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in _STORIES)),
-    ("tests/runtime/test_pause_and_answer.py", "tests/runtime/test_stopped_short.py", "tests/runtime/test_turns.py"),
+    (
+        "tests/runtime/test_pause_and_answer.py",
+        "tests/runtime/test_stopped_short.py",
+        "tests/runtime/test_turns.py",
+    ),
 )
 _NAMES = (
     ("session/authority", "approvals context policy grants restore", _SESSION),
@@ -71,11 +110,15 @@ _NAMES = (
     ("session/evolve", "fold approvals running turn inputs lifecycle view", _SESSION),
     ("session/features", "reminders/evolve jobs/evolve delegates/evolve", _SESSION),
 )
-MODULES: dict[str, Tests] = {f"{folder}/{name}.py": tests for folder, names, tests in _NAMES for name in names.split()}
+MODULES: dict[str, Tests] = {
+    f"{folder}/{name}.py": tests for folder, names, tests in _NAMES for name in names.split()
+}
 """What matters most first."""
 
 
-def sampled(root: Path, *, count: int | None, seed: int, modules: Sequence[str] = tuple(MODULES)) -> list[Mutant]:
+def sampled(
+    root: Path, *, count: int | None, seed: int, modules: Sequence[str] = tuple(MODULES)
+) -> list[Mutant]:
     """In the order of the modules; all of them without a count."""
     every = [mutant for module in modules for mutant in mutants_of(module, _source(root, module))]
     if count is None or count >= len(every):
@@ -88,7 +131,10 @@ def _source(root: Path, module: str) -> str:
 
 
 def judge_cold(root: Path, tests: Sequence[str], mutants: Sequence[Mutant]) -> Iterator[Judged]:
-    """Each in an interpreter of its own, as it is done; the unchanged sources first, or nothing that is said of mutants means anything."""
+    """
+    Each in an interpreter of its own, as it is done; the unchanged sources first, or nothing that
+    is said of mutants means anything.
+    """
     if not mutants:
         return
     with tempfile.TemporaryDirectory(prefix="holdfast-mutants-") as name:
@@ -100,11 +146,16 @@ def judge_cold(root: Path, tests: Sequence[str], mutants: Sequence[Mutant]) -> I
 
 
 class _Copy:
-    """The sources, to be changed one module at a time; tests, settings and golden files stay where they are."""
+    """
+    The sources, to be changed one module at a time; tests, settings and golden files stay where
+    they are.
+    """
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root, self._folder = root, folder
-        shutil.copytree(root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            root / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
 
     def judge(self, mutant: Mutant, tests: Sequence[str]) -> Judged:
         path = self._folder / "src/holdfast" / mutant.module
@@ -116,11 +167,33 @@ class _Copy:
             path.write_text(before)
 
     def tests_pass(self, tests: Sequence[str]) -> bool:
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", *tests]
-        env = {**os.environ, "PYTHONPATH": str(self._folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            "-m",
+            "not long",
+            *tests,
+        ]
+        env = {
+            **os.environ,
+            "PYTHONPATH": str(self._folder / "src"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         try:
             done = subprocess.run(
-                [*words, f"--basetemp={self._folder / 'tmp'}"], cwd=self._root, env=env, capture_output=True, timeout=SECONDS_MAX, check=False
+                [*words, f"--basetemp={self._folder / 'tmp'}"],
+                cwd=self._root,
+                env=env,
+                capture_output=True,
+                timeout=SECONDS_MAX,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             return False
@@ -128,7 +201,10 @@ class _Copy:
 
 
 class _Tally:
-    """What came of them; says each survivor at once, on the output there was before tests began to write to it."""
+    """
+    What came of them; says each survivor at once, on the output there was before tests began to
+    write to it.
+    """
 
     def __init__(self, total: int) -> None:
         self._out = os.fdopen(os.dup(sys.stdout.fileno()), "w", buffering=1)
@@ -148,17 +224,26 @@ class _Tally:
 
     def say(self, reasons: Counter[str]) -> None:
         counted = Counter(each.how for each in self.judged)
-        self._out.write(f"{len(self.judged)} mutants: {', '.join(f'{count} {how}' for how, count in counted.most_common())}\n")
+        self._out.write(
+            f"{len(self.judged)} mutants: {', '.join(f'{count} {how}' for how, count in counted.most_common())}\n"
+        )
         self._out.writelines(f"left out: {count}, {why}\n" for why, count in reasons.most_common())
         self._out.close()
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="mutation", description="Which small changes no test notices.")
+    parser = argparse.ArgumentParser(
+        prog="mutation", description="Which small changes no test notices."
+    )
     parser.add_argument("--count", type=int, help="a sample of so many; all without it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--modules", nargs="*", choices=list(MODULES), default=list(MODULES))
-    parser.add_argument("--seconds", type=float, default=SECONDS_OF_TESTS_MAX, help="of tests for one mutant at most, as they take unchanged")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=SECONDS_OF_TESTS_MAX,
+        help="of tests for one mutant at most, as they take unchanged",
+    )
     parser.add_argument("--again", type=Path, help="only those that this report lists")
     parser.add_argument("--report", type=Path, help="write the survivors here")
     options = parser.parse_args(arguments)
@@ -170,20 +255,37 @@ def main(arguments: list[str] | None = None) -> int:
     _judge(root, mutants, tally.take, seconds_max=options.seconds)
     tally.say(sum((left_out(_source(root, module)) for module in options.modules), Counter()))
     if options.report is not None:
-        options.report.write_text("".join(f"- `{each.module}`, line {each.line}: {each.what}.\n" for each in tally.survivors))
+        options.report.write_text(
+            "".join(
+                f"- `{each.module}`, line {each.line}: {each.what}.\n" for each in tally.survivors
+            )
+        )
     return 0
 
 
 def _listed(mutants: Sequence[Mutant], report: str) -> list[Mutant]:
-    listed = {(module, what) for module, what in re.findall(r"^- `(.+?)`, line \d+: (.+)\.$", report, re.MULTILINE)}
+    listed = {
+        (module, what)
+        for module, what in re.findall(r"^- `(.+?)`, line \d+: (.+)\.$", report, re.MULTILINE)
+    }
     return [each for each in mutants if (each.module, each.what) in listed]
 
 
-def _judge(root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], *, seconds_max: float) -> None:
+def _judge(
+    root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], *, seconds_max: float
+) -> None:
     for tests in dict.fromkeys(MODULES[each.module] for each in mutants):
         theirs = [each for each in mutants if MODULES[each.module] == tests]
-        judge_warm(root, tests.chosen_from, [each for each in theirs if each.function is not None], tell=tell, seconds_max=seconds_max)
-        for judged in judge_cold(root, tests.at_import, [each for each in theirs if each.function is None]):
+        judge_warm(
+            root,
+            tests.chosen_from,
+            [each for each in theirs if each.function is not None],
+            tell=tell,
+            seconds_max=seconds_max,
+        )
+        for judged in judge_cold(
+            root, tests.at_import, [each for each in theirs if each.function is None]
+        ):
             tell(judged)
 
 

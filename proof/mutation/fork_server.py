@@ -1,9 +1,12 @@
 """
-Trying mutants in one warmed process: the tests are collected once, and each mutant is a fork of that process in which one function has other code.
+Trying mutants in one warmed process: the tests are collected once, and each mutant is a fork of
+that process in which one function has other code.
 
-No test ever runs in the process itself, so that no thread or result of one is left in it. The first fork notes which lines each test runs, and how long it takes;
-a mutant meets only the tests that run its statement, the quickest first, to the first that fails. One that makes them run without end is ended, and counts as
-noticed: by the clock, which is said apart. Only what is inside functions can be tried here; what is read at import is `mutation/command.py`'s.
+No test ever runs in the process itself, so that no thread or result of one is left in it. The first
+fork notes which lines each test runs, and how long it takes; a mutant meets only the tests that run
+its statement, the quickest first, to the first that fails. One that makes them run without end is
+ended, and counts as noticed: by the clock, which is said apart. Only what is inside functions can
+be tried here; what is read at import is `mutation/command.py`'s.
 """
 
 import ast
@@ -27,10 +30,12 @@ import pytest
 
 from proof.mutation.mutants import Mutant, mutated
 
-SECONDS_OF_TESTS_MAX = (
-    30.0  # per mutant, as they take unchanged: thousands of tests run the heart of a decision, and the quick ones are the sharp ones
+# per mutant, as they take unchanged: thousands of tests run the heart of a decision, and the quick
+# ones are the sharp ones
+SECONDS_OF_TESTS_MAX = 30.0
+_WALL_SECONDS = (
+    40.0  # and ten times what the tests take unchanged: other programs may need the machine too
 )
-_WALL_SECONDS = 40.0  # and ten times what the tests take unchanged: other programs may need the machine too
 _CPU_SECONDS = 20
 
 How = Literal["noticed", "by the clock", "survives", "never run"]
@@ -49,14 +54,36 @@ class _Test(NamedTuple):
 
 
 def judge_warm(
-    root: Path, tests: Sequence[str], mutants: Sequence[Mutant], *, tell: Callable[[Judged], None], seconds_max: float = SECONDS_OF_TESTS_MAX
+    root: Path,
+    tests: Sequence[str],
+    mutants: Sequence[Mutant],
+    *,
+    tell: Callable[[Judged], None],
+    seconds_max: float = SECONDS_OF_TESTS_MAX,
 ) -> None:
-    """Each as it is done; all are inside functions. The tests run from `root`, against the sources that this process imports, which must be those of `root`."""
+    """
+    Each as it is done; all are inside functions. The tests run from `root`, against the sources
+    that this process imports, which must be those of `root`.
+    """
     if not mutants:
         return
     plugin = _Warm(root, mutants, tell, seconds_max)
-    words = ["-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not long", "-o", "tmp_path_retention_policy=none"]
-    words += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # our own plugin is imported already, by this module
+    words = [
+        "-q",
+        "-s",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-m",
+        "not long",
+        "-o",
+        "tmp_path_retention_policy=none",
+    ]
+    words += [
+        "-W",
+        "ignore::pytest.PytestAssertRewriteWarning",
+    ]  # our own plugin is imported already, by this module
     code = pytest.main([*words, f"--rootdir={root}", *tests], plugins=[plugin])
     if plugin.fault is not None:
         raise plugin.fault
@@ -67,8 +94,17 @@ def judge_warm(
 class _Warm:
     """The plugin of pytest that runs the tests its own way."""
 
-    def __init__(self, root: Path, mutants: Sequence[Mutant], tell: Callable[[Judged], None], seconds_max: float) -> None:
-        self._sources = {each: (root / "src/holdfast" / each).read_text() for each in {mutant.module for mutant in mutants}}
+    def __init__(
+        self,
+        root: Path,
+        mutants: Sequence[Mutant],
+        tell: Callable[[Judged], None],
+        seconds_max: float,
+    ) -> None:
+        self._sources = {
+            each: (root / "src/holdfast" / each).read_text()
+            for each in {mutant.module for mutant in mutants}
+        }
         self._files = {str(root / "src/holdfast" / each): each for each in self._sources}
         self._mutants, self._tell, self._seconds_max = mutants, tell, seconds_max
         self._failed = False
@@ -92,7 +128,13 @@ class _Warm:
         gc.freeze()
         for mutant in self._mutants:
             chosen = _chosen(tests, mutant, self._seconds_max)
-            self._tell(Judged(mutant, self._judge(mutant, chosen, modules[mutant.module]) if chosen else "never run", len(chosen)))
+            self._tell(
+                Judged(
+                    mutant,
+                    self._judge(mutant, chosen, modules[mutant.module]) if chosen else "never run",
+                    len(chosen),
+                )
+            )
 
     def _noted(self, items: Sequence[pytest.Item]) -> Iterator[_Test]:
         """What each does, unchanged."""
@@ -105,9 +147,13 @@ class _Warm:
                     _forget_what_was_remembered()
                     began = time.monotonic()
                     with _noting(self._files, lines):
-                        failed = self._fails(item) and self._fails(item)  # once may be the machine: noting is slow, and others need it too
+                        failed = self._fails(item) and self._fails(
+                            item
+                        )  # once may be the machine: noting is slow, and others need it too
                     out.write(json.dumps([failed, time.monotonic() - began, sorted(lines)]) + "\n")
-                out.write(json.dumps([name for name in sys.modules if name.startswith("holdfast.")]))
+                out.write(
+                    json.dumps([name for name in sys.modules if name.startswith("holdfast.")])
+                )
             return 0
 
         with _Child(run_all) as child, os.fdopen(reading) as told:
@@ -132,7 +178,9 @@ class _Warm:
 
         with _Child(try_it) as child:
             status = child.wait(_WALL_SECONDS + 10 * seconds)
-        if status is None or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)):
+        if status is None or (
+            os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL)
+        ):
             return "by the clock"
         return "survives" if status == 0 else "noticed"
 
@@ -145,7 +193,9 @@ class _Warm:
 def _chosen(tests: Sequence[_Test], mutant: Mutant, seconds_max: float) -> list[_Test]:
     """Those that run the statement, the quickest first, within the bound; at least one."""
     lines = {(mutant.module, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
-    able = sorted((test for test in tests if not test.lines.isdisjoint(lines)), key=lambda test: test.seconds)
+    able = sorted(
+        (test for test in tests if not test.lines.isdisjoint(lines)), key=lambda test: test.seconds
+    )
     taken: list[_Test] = []
     left = seconds_max
     for test in able:
@@ -157,7 +207,10 @@ def _chosen(tests: Sequence[_Test], mutant: Mutant, seconds_max: float) -> list[
 
 
 def graft(module: ModuleType, tree: ast.Module, function: str) -> None:
-    """Give the living function the code that it has in the tree: whoever holds the function runs the mutant."""
+    """
+    Give the living function the code that it has in the tree: whoever holds the function runs the
+    mutant.
+    """
     whole = compile(tree, module.__file__ or "", "exec")
     found = [code for code in _codes(whole) if code.co_qualname == function]
     if len(found) != 1:
@@ -166,7 +219,11 @@ def graft(module: ModuleType, tree: ast.Module, function: str) -> None:
     for name in function.split("."):
         living = vars(living)[name]
     while not isinstance(living, FunctionType):  # a property, a class method, something remembered
-        living = next(inner for each in ("fget", "__func__", "__wrapped__") if (inner := getattr(living, each, None)) is not None)
+        living = next(
+            inner
+            for each in ("fget", "__func__", "__wrapped__")
+            if (inner := getattr(living, each, None)) is not None
+        )
     living.__code__ = found[0]
 
 
@@ -185,7 +242,10 @@ def _imported(name: str, files: dict[str, str]) -> ModuleType:
 
 
 def _forget_what_was_remembered() -> None:
-    """A result that is kept from one test would hide that the next one depends on the function as well."""
+    """
+    A result that is kept from one test would hide that the next one depends on the function as
+    well.
+    """
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("holdfast.")]
     for each in [each for module in ours for each in list(vars(module).values())]:
         if callable(forget := getattr(each, "cache_clear", None)):
@@ -221,7 +281,10 @@ class _noting:  # noqa: N801  # used like a function
 
 
 class _Child:
-    """A fork that runs one function, exits with what it gives, and is gone with everything in its process group when we leave."""
+    """
+    A fork that runs one function, exits with what it gives, and is gone with everything in its
+    process group when we leave.
+    """
 
     def __init__(self, run: Callable[[], int]) -> None:
         self._pid = os.fork()

@@ -1,8 +1,10 @@
 """
-Mutants: each is one small change of one module (a comparison turned, a guard taken out, a constant moved, a value not returned).
+Mutants: each is one small change of one module (a comparison turned, a guard taken out, a constant
+moved, a value not returned).
 
-What only changes a text for people, or how a value may be made but not what it is, is no mutant: `left_out` counts those, by reason.
-Pure: source text in, changed source out. Who tries them is `mutation/command.py`.
+What only changes a text for people, or how a value may be made but not what it is, is no mutant:
+`left_out` counts those, by reason. Pure: source text in, changed source out. Who tries them is
+`mutation/command.py`.
 """
 
 import ast
@@ -27,8 +29,14 @@ class Mutant(NamedTuple):
     what: str
     place: int  # of the node, in the order of `ast.walk`
     number: int  # of the change, among those of its node
-    function: str | None = None  # the outermost one it is in, as `Class.name`; None: it is read when the module is imported
-    lines: tuple[int, int] = (0, 0)  # of its statement, first and last: a test that runs none of them can't notice it
+    function: str | None = (
+        # the outermost one it is in, as `Class.name`; None: it is read when the module is imported
+        None
+    )
+    lines: tuple[int, int] = (
+        0,
+        0,
+    )  # of its statement, first and last: a test that runs none of them can't notice it
 
     def __str__(self) -> str:
         return f"{self.module}, line {self.line}: {self.what}"
@@ -48,14 +56,27 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
         where = places[node]
         if where.left_out is None:
             for number, (what, _) in enumerate(_changes(node)):
-                yield Mutant(module, getattr(node, "lineno", 0), what, place, number, where.function, where.lines)
+                yield Mutant(
+                    module,
+                    getattr(node, "lineno", 0),
+                    what,
+                    place,
+                    number,
+                    where.function,
+                    where.lines,
+                )
 
 
 def left_out(source: str) -> Counter[str]:
     """How many changes are not tried, by the reason."""
     tree = ast.parse(source)
     places = _places(tree)
-    return Counter(why for node in ast.walk(tree) if (why := places[node].left_out) is not None for _ in _changes(node))
+    return Counter(
+        why
+        for node in ast.walk(tree)
+        if (why := places[node].left_out) is not None
+        for _ in _changes(node)
+    )
 
 
 def mutated(source: str, mutant: Mutant) -> ast.Module:
@@ -68,7 +89,10 @@ def mutated(source: str, mutant: Mutant) -> ast.Module:
 
 
 def _places(tree: ast.Module) -> dict[ast.AST, _Place]:
-    """For every node: the function that it is in, the lines of its statement, and why it is left out, if it is."""
+    """
+    For every node: the function that it is in, the lines of its statement, and why it is left out,
+    if it is.
+    """
     found: dict[ast.AST, _Place] = {}
 
     def visit(node: ast.AST, where: _Place, scope: str) -> None:
@@ -77,13 +101,21 @@ def _places(tree: ast.Module) -> dict[ast.AST, _Place]:
             inner = where
             if isinstance(child, ast.stmt):
                 inner = inner._replace(lines=_lines(child))
-            if where.function is None and field == "body" and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if (
+                where.function is None
+                and field == "body"
+                and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            ):
                 inner = inner._replace(function=scope)
             if isinstance(child, ast.JoinedStr):
                 inner = inner._replace(left_out="a text for people")
             if isinstance(child, ast.keyword) and child.arg in _MEANS_NOTHING:
                 inner = inner._replace(left_out=_MEANS_NOTHING[child.arg])
-            named = child.name if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) else None
+            named = (
+                child.name
+                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+                else None
+            )
             visit(child, inner, scope if named is None else f"{scope}.{named}".lstrip("."))
 
     visit(tree, _Place(None, (0, 0), None), "")
@@ -99,8 +131,14 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 def _lines(statement: ast.stmt) -> tuple[int, int]:
     """Of a statement that holds others, only those of its head."""
-    inner = [each.lineno for each in ast.walk(statement) if isinstance(each, ast.stmt) and each is not statement]
-    return statement.lineno, max(statement.lineno, min(inner) - 1) if inner else statement.end_lineno or statement.lineno
+    inner = [
+        each.lineno
+        for each in ast.walk(statement)
+        if isinstance(each, ast.stmt) and each is not statement
+    ]
+    return statement.lineno, max(
+        statement.lineno, min(inner) - 1
+    ) if inner else statement.end_lineno or statement.lineno
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -124,7 +162,10 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield f"`{value}` becomes `{value + 1}`", ast.Constant(value + 1)
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
             other_op: ast.operator = ast.Sub() if isinstance(op, ast.Add) else ast.Add()
-            yield f"`{ast.unparse(node)}` becomes `{ast.unparse(ast.BinOp(left, other_op, right))}`", ast.BinOp(left, other_op, right)
+            yield (
+                f"`{ast.unparse(node)}` becomes `{ast.unparse(ast.BinOp(left, other_op, right))}`",
+                ast.BinOp(left, other_op, right),
+            )
         case _:
             return
 

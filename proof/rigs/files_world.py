@@ -45,7 +45,13 @@ class FilesWorld:
     async def forge(self, session: SessionId, draft: Draft) -> None:
         active = self._segments(session)[-1]
         last = json.loads(active.read_bytes().splitlines()[-1])
-        row = {**last, "seq": last["seq"] + 1, "type": draft.type, "body": json.loads(draft.body), "mac": last["mac"][::-1]}
+        row = {
+            **last,
+            "seq": last["seq"] + 1,
+            "type": draft.type,
+            "body": json.loads(draft.body),
+            "mac": last["mac"][::-1],
+        }
         outside.append(active, json.dumps(row, separators=(",", ":")).encode() + b"\n")
 
     async def copy(self, session: SessionId) -> Any:
@@ -66,9 +72,15 @@ class FilesWorld:
 
     def _cell(self, session: SessionId) -> tuple[Path, int]:
         """Where its anchor lies, as the home's journal says for everybody to read."""
-        lines = b"".join(path.read_bytes() for path in sorted((self.path / "home").glob("*.jsonl"))).splitlines()
+        lines = b"".join(
+            path.read_bytes() for path in sorted((self.path / "home").glob("*.jsonl"))
+        ).splitlines()
         records = [json.loads(line) for line in lines]
-        slot = [record["body"]["slot"] for record in records if record["type"] == "session_created" and record["body"]["session"] == session][-1]
+        slot = [
+            record["body"]["slot"]
+            for record in records
+            if record["type"] == "session_created" and record["body"]["session"] == session
+        ][-1]
         return self.path / "anchors" / f"{slot // 2048:04d}.anchors", slot % 2048 * 512
 
     def read_quarantined(self, where: str) -> bytes:

@@ -1,5 +1,6 @@
 """
-Another process on the same home, spoken to through pipes: one JSON object a line, each answered by one.
+Another process on the same home, spoken to through pipes: one JSON object a line, each answered by
+one.
 
     {"do": "append", "session": ..., "texts": [...], "check": "short"}   -> {"head": seq, "suffix": [texts]}
     {"do": "hold", "session": ...}       takes the write lock, says {"holding": true}, waits inside for {"do": "go"}
@@ -133,8 +134,14 @@ class _FarEnd:
                 return {"error": f"no such wish: {other}"}
 
     def _spawn_and_wait(self) -> None:
-        """A tool's process that inherits what it can, and lives until whoever asked for it kills it."""
-        child = subprocess.Popen(["tail", "-f", "/dev/null"], stdout=subprocess.DEVNULL, close_fds=False)  # noqa: S607
+        """
+        A tool's process that inherits what it can, and lives until whoever asked for it kills it.
+        """
+        child = subprocess.Popen(
+            ["tail", "-f", "/dev/null"],  # noqa: S607
+            stdout=subprocess.DEVNULL,
+            close_fds=False,
+        )
         self._kept.append(child)
         _answer({"child": child.pid})
         sys.stdin.readline()
@@ -159,7 +166,10 @@ def _answer(answer: Any) -> None:
 
 
 def _die_in_write(keep: int) -> None:
-    """The next write to a journal's file keeps its first bytes; then this process is gone, as by a power button on one program."""
+    """
+    The next write to a journal's file keeps its first bytes; then this process is gone, as by a
+    power button on one program.
+    """
     for name in ("write", "pwrite", "writev", "pwritev"):
         setattr(os, name, _half(getattr(os, name), keep))
 
@@ -170,7 +180,9 @@ def _half(write: Callable[..., int], keep: int) -> Callable[..., int]:
             return write(descriptor, data, *rest)
         joined = data if isinstance(data, bytes | bytearray | memoryview) else b"".join(data)
         part = bytes(joined)[:keep]
-        write(descriptor, part if isinstance(data, bytes | bytearray | memoryview) else [part], *rest)
+        write(
+            descriptor, part if isinstance(data, bytes | bytearray | memoryview) else [part], *rest
+        )
         os.kill(os.getpid(), signal.SIGKILL)
         return keep
 

@@ -1,5 +1,6 @@
 """
-A home of files to break things in: stores, attempts, real processes, and a way to see whether the write lock is held.
+A home of files to break things in: stores, attempts, real processes, and a way to see whether the
+write lock is held.
 
 Everything it opened is closed when the `async with` ends.
 """
@@ -14,14 +15,26 @@ from typing import Any, Self
 from holdfast.adapters.files import FileStore
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.clock import Clock
-from holdfast.ports.journal_store import Appended, Check, Claim, Decide, Head, Journal, Record, SealMark
+from holdfast.ports.journal_store import (
+    Appended,
+    Check,
+    Claim,
+    Decide,
+    Head,
+    Journal,
+    Record,
+    SealMark,
+)
 from holdfast.runtime.ledger.attempt import Attempt
 from holdfast.testing.conformance.store import LIFE, OPS, everything, note, texts
 from proof.rigs.peer import Peer
 
 
 class Rig:
-    """One home at `path` with the session `ops/api` in it, which is born unless it lives there already."""
+    """
+    One home at `path` with the session `ops/api` in it, which is born unless it lives there
+    already.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -39,7 +52,9 @@ class Rig:
         self._peers.close()
         await self._stack.aclose()
 
-    async def store(self, *, path: Path | None = None, clock: Clock | None = None, **settings: Any) -> FileStore:
+    async def store(
+        self, *, path: Path | None = None, clock: Clock | None = None, **settings: Any
+    ) -> FileStore:
         store = await FileStore.open(path or self.path, clock=clock, **settings)
         self._stack.push_async_callback(store.close)
         return store
@@ -49,7 +64,9 @@ class Rig:
         return await (await self.store(**settings)).open(OPS)
 
     async def attempt(self, folded: list[Record] | None = None, **settings: Any) -> Attempt:
-        """An attempt that appends as anyone does; give it no claim, so that several may live at once."""
+        """
+        An attempt that appends as anyone does; give it no claim, so that several may live at once.
+        """
         journal = await self.journal(**settings)
         attempt = await Attempt.acquire(journal, (folded if folded is not None else []).append)
         self._stack.push_async_callback(attempt.dispose)
@@ -60,7 +77,9 @@ class Rig:
         journal = await self.journal(**settings)
         claim = await journal.claim()
         assert claim is not None, "somebody drives already"
-        attempt = await Attempt.acquire(journal, (folded if folded is not None else []).append, claim=claim)
+        attempt = await Attempt.acquire(
+            journal, (folded if folded is not None else []).append, claim=claim
+        )
         self._stack.push_async_callback(attempt.dispose)
         return attempt
 
@@ -108,7 +127,8 @@ class Rig:
 
 class WatchedJournal:
     """
-    A journal that checks, whenever a call returns or fails, that the write lock is free: so it is free in every await of its caller.
+    A journal that checks, whenever a call returns or fails, that the write lock is free: so it is
+    free in every await of its caller.
 
     Only for tests with one writer at a time; a peer's lock would look like ours.
     """
@@ -147,13 +167,17 @@ class WatchedJournal:
         finally:
             self._check()
 
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    async def append(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         try:
             return await self._journal.append(decide, since=since, epoch=epoch, check=check)
         finally:
             self._check()
 
-    def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    def append_now(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         try:
             return self._journal.append_now(decide, since=since, epoch=epoch, check=check)
         finally:

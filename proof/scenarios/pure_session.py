@@ -1,8 +1,10 @@
 """
-A session with nothing under it: the real decide, evolve, react and codec over a list of stored bytes, with made-up tools, time and people.
+A session with nothing under it: the real decide, evolve, react and codec over a list of stored
+bytes, with made-up tools, time and people.
 
-What stories, property tests and the simulator have in common. Every commit goes to bytes and back (`do`), so what is folded is what a journal would give.
-A crash keeps a prefix of the records and nothing else.
+What stories, property tests and the simulator have in common. Every commit goes to bytes and back
+(`do`), so what is folded is what a journal would give. A crash keeps a prefix of the records and
+nothing else.
 """
 
 from collections.abc import Iterable
@@ -11,14 +13,31 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.errors import InvariantBroken
-from holdfast.ids import ApprovalId, CallId, GrantId, InstanceId, SessionId, TurnId, delegate_session
+from holdfast.ids import (
+    ApprovalId,
+    CallId,
+    GrantId,
+    InstanceId,
+    SessionId,
+    TurnId,
+    delegate_session,
+)
 from holdfast.session.authority.approvals import SCOPES, folder_of
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.grants import granted_arguments, identities_of
 from holdfast.session.authority.plan import Binding, Level, ToolDefinition
 from holdfast.session.authority.policy import Looked, Policy
 from holdfast.session.codec import decode, encode
-from holdfast.session.commands import AnswerApproval, DecideCalls, FinishCall, JobPlan, NewDelegate, ReportDelegate, SessionCommand, StartTool
+from holdfast.session.commands import (
+    AnswerApproval,
+    DecideCalls,
+    FinishCall,
+    JobPlan,
+    NewDelegate,
+    ReportDelegate,
+    SessionCommand,
+    StartTool,
+)
 from holdfast.session.decide.commit import Committed, commit
 from holdfast.session.events import CallOutcome, DelegateOf, SessionBorn, SessionEvent, ToolStarted
 from holdfast.session.evolve.fold import evolve, fold, initial
@@ -35,24 +54,70 @@ _ANY = '{"type":"object"}'
 TOOLS = {
     each.name: each
     for each in (
-        ToolDefinition(name="look", description="Look.", parameters=_ANY, contract="pure", default_mode="auto", audience="public"),
-        ToolDefinition(name="peek", description="Look, if allowed.", parameters=_ANY, contract="pure", audience="public"),
+        ToolDefinition(
+            name="look",
+            description="Look.",
+            parameters=_ANY,
+            contract="pure",
+            default_mode="auto",
+            audience="public",
+        ),
+        ToolDefinition(
+            name="peek",
+            description="Look, if allowed.",
+            parameters=_ANY,
+            contract="pure",
+            audience="public",
+        ),
         ToolDefinition(name="delete", description="Delete.", parameters=_ANY, audience="team"),
-        ToolDefinition(name="tidy", description="Tidy up.", parameters=_ANY, default_mode="auto", audience="team"),
-        ToolDefinition(name="charge", description="Charge.", parameters=_ANY, contract="idempotent", audience="team"),
-        ToolDefinition(name="dig", description="Dig, in the background.", parameters=_ANY, audience="team"),
+        ToolDefinition(
+            name="tidy",
+            description="Tidy up.",
+            parameters=_ANY,
+            default_mode="auto",
+            audience="team",
+        ),
+        ToolDefinition(
+            name="charge",
+            description="Charge.",
+            parameters=_ANY,
+            contract="idempotent",
+            audience="team",
+        ),
+        ToolDefinition(
+            name="dig", description="Dig, in the background.", parameters=_ANY, audience="team"
+        ),
         ToolDefinition(name="shell", description="Run.", parameters=_ANY, kind="shell"),
         ToolDefinition(name="write_file", description="Write.", parameters=_ANY, kind="write_file"),
-        ToolDefinition(name="delegate_helper", description="Hand on.", parameters=_ANY, kind="delegate", default_mode="auto", audience="team"),
-        ToolDefinition(name="ask_person", description="Ask.", parameters=_ANY, kind="question", default_mode="auto", audience="public"),
+        ToolDefinition(
+            name="delegate_helper",
+            description="Hand on.",
+            parameters=_ANY,
+            kind="delegate",
+            default_mode="auto",
+            audience="team",
+        ),
+        ToolDefinition(
+            name="ask_person",
+            description="Ask.",
+            parameters=_ANY,
+            kind="question",
+            default_mode="auto",
+            audience="public",
+        ),
     )
 }
 """
-One of each sort. `dig` goes on as a job. `delete` asks and must not run twice; `tidy` must not run twice and asks nobody; `charge` may be repeated with its key;
-`delegate_helper` hands a task on.
+One of each sort. `dig` goes on as a job. `delete` asks and must not run twice; `tidy` must not run
+twice and asks nobody; `charge` may be repeated with its key; `delegate_helper` hands a task on.
 """
 BACKGROUND = frozenset({"dig"})
-JOB = JobPlan(host="process", process={"boot_id": "boot-1", "group": 4711, "start_time": 1}, seconds_max=60.0, bytes_max=1000)
+JOB = JobPlan(
+    host="process",
+    process={"boot_id": "boot-1", "group": 4711, "start_time": 1},
+    seconds_max=60.0,
+    bytes_max=1000,
+)
 
 
 class Stored(NamedTuple):
@@ -66,11 +131,20 @@ def replay(records: Iterable[Stored], state: SessionState | None = None) -> Sess
     """From bytes to state, as a fresh process does."""
     state = initial(SESSION, LIFE) if state is None else state
     first = state.seq + 1
-    return fold(state, ((seq, each.at, decode(each.type, each.version, each.body, seq=seq)) for seq, each in enumerate(records, first)))
+    return fold(
+        state,
+        (
+            (seq, each.at, decode(each.type, each.version, each.body, seq=seq))
+            for seq, each in enumerate(records, first)
+        ),
+    )
 
 
 class PureSession:
-    """One life of `ops/api`, its world and its settings. `now` and everything public may be moved by the test."""
+    """
+    One life of `ops/api`, its world and its settings. `now` and everything public may be moved by
+    the test.
+    """
 
     def __init__(self, parent: DelegateOf | None = None) -> None:
         self.records: list[Stored] = []
@@ -86,7 +160,17 @@ class PureSession:
         self.level: Level = "isolated"
         self.tools_say = "done"
         self.keeps_grants = True  # False: the home's journal can't be written
-        self.append([SessionBorn(session=SESSION, instance=LIFE, origin="created" if parent is None else "delegate", by="tests", parent=parent)])
+        self.append(
+            [
+                SessionBorn(
+                    session=SESSION,
+                    instance=LIFE,
+                    origin="created" if parent is None else "delegate",
+                    by="tests",
+                    parent=parent,
+                )
+            ]
+        )
 
     # --- bytes
 
@@ -106,7 +190,10 @@ class PureSession:
         return committed
 
     def crash(self, keep: int | None = None) -> None:
-        """The driver dies. `keep` records survive (all, if not said); the next driver has a higher epoch."""
+        """
+        The driver dies. `keep` records survive (all, if not said); the next driver has a higher
+        epoch.
+        """
         if keep is not None:
             del self.records[keep:]
         self.state = replay(self.records)
@@ -115,8 +202,12 @@ class PureSession:
     def events(self) -> list[SessionEvent]:
         return [decode(each.type, each.version, each.body) for each in self.records]
 
-    def states_after(self, seq: int, state: SessionState | None = None) -> Iterable[tuple[int, SessionEvent, SessionState]]:
-        """Events past `seq` with the state each led to; `state` is the one at `seq`, where known."""
+    def states_after(
+        self, seq: int, state: SessionState | None = None
+    ) -> Iterable[tuple[int, SessionEvent, SessionState]]:
+        """
+        Events past `seq` with the state each led to; `state` is the one at `seq`, where known.
+        """
         state = replay(self.records[:seq]) if state is None else state
         for number, each in enumerate(self.records[seq:], seq + 1):
             event = decode(each.type, each.version, each.body, seq=number)
@@ -132,20 +223,33 @@ class PureSession:
     # --- the world
 
     def look(self, turn: Turn, call: Call) -> Looked:
-        """What an adapter would find: `path=/outside/...` reaches out, `$(` can't be read for sure, `home` is hard-denied."""
+        """
+        What an adapter would find: `path=/outside/...` reaches out, `$(` can't be read for sure,
+        `home` is hard-denied.
+        """
         definition = self.tools.get(call.tool)
         if definition is None:
             return Looked(call=call.call, problem=("unknown_tool", f"there is no tool {call.tool}"))
         if definition.kind == "delegate" and turn.loop == "foreign":
-            return Looked(call=call.call, problem=("cannot_bind", "a foreign loop calls its agents itself"))
+            return Looked(
+                call=call.call, problem=("cannot_bind", "a foreign loop calls its agents itself")
+            )
         try:
             # An edit changes what runs; otherwise it is what the model wrote.
-            text = call.arguments if call.edited_by is not None and call.arguments is not None else call.made
+            text = (
+                call.arguments
+                if call.edited_by is not None and call.arguments is not None
+                else call.made
+            )
             fields = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
-            return Looked(call=call.call, problem=("invalid_arguments", "the arguments are no JSON object"))
+            return Looked(
+                call=call.call, problem=("invalid_arguments", "the arguments are no JSON object")
+            )
         if fields.get("path") == "home":
-            return Looked(call=call.call, problem=("hard_deny", "the Holdfast home is out of bounds"))
+            return Looked(
+                call=call.call, problem=("hard_deny", "the Holdfast home is out of bounds")
+            )
         return Looked(
             call=call.call,
             definition=definition,
@@ -175,55 +279,131 @@ class PureSession:
         open_turn = self.state.turns.get(turn)
         if open_turn is None:
             return ()
-        wanted = [call for call in open_turn.calls if call.call in calls or (not calls and call.status is CallStatus.PROPOSED)]
+        wanted = [
+            call
+            for call in open_turn.calls
+            if call.call in calls or (not calls and call.status is CallStatus.PROPOSED)
+        ]
         return tuple(self.look(open_turn, call) for call in wanted)
 
     def active_grants(self) -> tuple[GrantProposed, ...]:
         return tuple(self.grants.values())
 
     def decide_calls(self, turn: TurnId) -> Committed:
-        return self.do(DecideCalls(turn=turn, looked=self.looked(turn), policy=self.policy, grants=self.active_grants()))
+        return self.do(
+            DecideCalls(
+                turn=turn, looked=self.looked(turn), policy=self.policy, grants=self.active_grants()
+            )
+        )
 
     def start(self, turn: TurnId, call: CallId) -> int | None:
         """The run's number, or None when it may not start after all."""
         if not (looked := self.looked(turn, call)):
             return None
         name = delegate_session(call)
-        new = NewDelegate(agent="helper", session=name, instance=InstanceId(f"life of {name}"), tools=tuple(sorted(self.tools)))
+        new = NewDelegate(
+            agent="helper",
+            session=name,
+            instance=InstanceId(f"life of {name}"),
+            tools=tuple(sorted(self.tools)),
+        )
         job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
-        command = StartTool(turn=turn, looked=looked[0], policy=self.policy, grants=self.active_grants(), epoch=self.epoch, delegate=new, job=job)
+        command = StartTool(
+            turn=turn,
+            looked=looked[0],
+            policy=self.policy,
+            grants=self.active_grants(),
+            epoch=self.epoch,
+            delegate=new,
+            job=job,
+        )
         committed = self.do(command)
         for event in committed.events:
             context = self.state.turns[turn].context
-            if isinstance(event, ToolStarted) and event.allowed_by in self.known_grants and isinstance(context, TurnContext):
+            if (
+                isinstance(event, ToolStarted)
+                and event.allowed_by in self.known_grants
+                and isinstance(context, TurnContext)
+            ):
                 check_start(context, event.tool, self.active_grants(), self.policy, now=self.now)
         return committed.of(command)
 
-    def finish(self, turn: TurnId, call: CallId, run: int, outcome: CallOutcome = "ok", text: str | None = None) -> Committed:
-        return self.do(FinishCall(turn=turn, call=call, run=run, outcome=outcome, text=self.tools_say if text is None else text))
+    def finish(
+        self,
+        turn: TurnId,
+        call: CallId,
+        run: int,
+        outcome: CallOutcome = "ok",
+        text: str | None = None,
+    ) -> Committed:
+        return self.do(
+            FinishCall(
+                turn=turn,
+                call=call,
+                run=run,
+                outcome=outcome,
+                text=self.tools_say if text is None else text,
+            )
+        )
 
-    def report(self, call: CallId, ended: str = "completed", outcome: CallOutcome = "ok", text: str = "helped", **more: Any) -> Committed:
+    def report(
+        self,
+        call: CallId,
+        ended: str = "completed",
+        outcome: CallOutcome = "ok",
+        text: str = "helped",
+        **more: Any,
+    ) -> Committed:
         """What the delegate of that call would tell."""
         name = delegate_session(call)
-        command = ReportDelegate(call=call, session=name, instance=InstanceId(f"life of {name}"), ended=ended, outcome=outcome, text=text, **more)
+        command = ReportDelegate(
+            call=call,
+            session=name,
+            instance=InstanceId(f"life of {name}"),
+            ended=ended,
+            outcome=outcome,
+            text=text,
+            **more,
+        )
         return self.do(command)
 
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
-        """Answer as a service does: a grant is proposed before the answer, and counts once the answer is there."""
+        """
+        Answer as a service does: a grant is proposed before the answer, and counts once the answer
+        is there.
+        """
         more.setdefault("answer_id", f"answer-{approval}-{option}-{by}")
-        proposed = self.proposed_grant(approval, option, by, more["answer_id"]) if option in SCOPES and self.keeps_grants else None
-        command = AnswerApproval(approval=approval, option=option, by=by, grant=proposed.grant if proposed else None, **more)
+        proposed = (
+            self.proposed_grant(approval, option, by, more["answer_id"])
+            if option in SCOPES and self.keeps_grants
+            else None
+        )
+        command = AnswerApproval(
+            approval=approval,
+            option=option,
+            by=by,
+            grant=proposed.grant if proposed else None,
+            **more,
+        )
         committed = self.do(command)
         if proposed is not None and committed.refusal is None and not committed.of(command).again:
             self.grants[proposed.grant] = proposed
             self.known_grants.add(proposed.grant)
         return committed
 
-    def proposed_grant(self, approval: ApprovalId, option: str, by: str, answer_id: str) -> GrantProposed | None:
+    def proposed_grant(
+        self, approval: ApprovalId, option: str, by: str, answer_id: str
+    ) -> GrantProposed | None:
         where = self.state.approvals.get(approval)
         turn = self.state.turns.get(where[0]) if where else None
         call = self.state.open_call(where[0], where[1]) if where else None
-        if turn is None or call is None or call.approval is None or not isinstance(turn.context, TurnContext) or turn.context.requester is None:
+        if (
+            turn is None
+            or call is None
+            or call.approval is None
+            or not isinstance(turn.context, TurnContext)
+            or turn.context.requester is None
+        ):
             return None
         definition, scope, asked = self.tools[call.tool], SCOPES[option], call.approval.asked
         binding = self.bind(turn, definition, msgspec.json.decode(asked.arguments))
@@ -244,6 +424,9 @@ class PureSession:
             proposed_at=self.now,
             granted_by=by,
             expires_at=self.now + self.policy.remember_for_seconds * 1000,
-            identities={name: identities_of(name, self.policy.people) for name in (by, turn.context.requester)},
+            identities={
+                name: identities_of(name, self.policy.people)
+                for name in (by, turn.context.requester)
+            },
             path=None if scope == "folder" else asked.path,
         )

@@ -30,14 +30,25 @@ from proof.scenarios.telling import Telling
 class AsideSteps(Telling):
     # --- reminders
 
-    def step_remind(self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str) -> None:
-        """`in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the creator; `call=c1`: a tool's call sets it."""
+    def step_remind(
+        self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str
+    ) -> None:
+        """
+        `in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the
+        creator; `call=c1`: a tool's call sets it.
+        """
         if "in" in when:
             schedule: Schedule = Once(self.pure.now + span_ms(when["in"]))
         else:
-            schedule = Every(span_ms(when["every"]) // 1000, 0) if "every" in when else Cron(when["cron"], "UTC")
+            schedule = (
+                Every(span_ms(when["every"]) // 1000, 0)
+                if "every" in when
+                else Cron(when["cron"], "UTC")
+            )
         command = SetReminder(
-            reminder=reminder_id(LIFE, self._words.real(call) if call else f"{len(self.pure.records)}"),
+            reminder=reminder_id(
+                LIFE, self._words.real(call) if call else f"{len(self.pure.records)}"
+            ),
             text=text,
             schedule=schedule,
             zone=UTC,
@@ -61,7 +72,11 @@ class AsideSteps(Telling):
 
     def step_unremind(self, reminder: str, by: str = "alice", circle: str = "") -> None:
         audience, _, boundary = circle.partition("/")
-        command = CancelReminder(reminder=ReminderId(self._words.real(reminder)), by=by, circle=(audience, boundary) if circle else None)
+        command = CancelReminder(
+            reminder=ReminderId(self._words.real(reminder)),
+            by=by,
+            circle=(audience, boundary) if circle else None,
+        )
         committed = self._do(command)
         if committed.decided[-1].outcome and not committed.events:
             self._said.append(f"{reminder} {committed.decided[-1].outcome}")
@@ -75,7 +90,9 @@ class AsideSteps(Telling):
 
     def step_job_ends(self, job: str, outcome: str = "ok", text: str = "dug") -> None:
         """Somebody found out how it ended."""
-        committed = self._do(EndJob(job=JobId(self._words.real(job)), outcome=cast(JobOutcome, outcome), text=text))
+        committed = self._do(
+            EndJob(job=JobId(self._words.real(job)), outcome=cast(JobOutcome, outcome), text=text)
+        )
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"the end of {job} is known, or nobody knows {job}")
 
@@ -85,23 +102,43 @@ class AsideSteps(Telling):
     def step_cancel_job(self, job: str, by: str = "alice") -> None:
         """In the circle that a message of theirs would be in."""
         source = source_of(by, None) or MessageSource.none()
-        circle = {"audience": source.audience, "boundary": source.boundary}
-        self._do(CancelJob(job=JobId(self._words.real(job)), by=source.person or "nobody", **circle))  # type: ignore[arg-type]  # as the fields are
+        self._do(
+            CancelJob(
+                job=JobId(self._words.real(job)),
+                by=source.person or "nobody",
+                audience=source.audience,
+                boundary=source.boundary,
+            )
+        )
 
     def step_jobs(self) -> None:
         for job in self.pure.state.jobs.values():
             context = job.context
-            whose = f"lost: {context.reason}" if isinstance(context, LostContext) else f"{context.requester} {context.boundary} {context.interactive}"
-            self._said.append(f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}")
+            whose = (
+                f"lost: {context.reason}"
+                if isinstance(context, LostContext)
+                else f"{context.requester} {context.boundary} {context.interactive}"
+            )
+            self._said.append(
+                f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}"
+            )
         for name, over in self.pure.state.ended_jobs.items():
-            self._said.append(f"  {self._words.name(name)} is over: {over.outcome}" + (f" ({over.code})" if over.code else ""))
+            self._said.append(
+                f"  {self._words.name(name)} is over: {over.outcome}"
+                + (f" ({over.code})" if over.code else "")
+            )
 
     def step_damage_job(self, field: str) -> None:
-        """The last record is a job's, and its context loses a field; genuine otherwise, as by somebody with the key."""
+        """
+        The last record is a job's, and its context loses a field; genuine otherwise, as by somebody
+        with the key.
+        """
         last = self.pure.records.pop()
         body = msgspec.json.decode(last.body)
         del body["context"][field]
-        self.pure.records.append(Stored(last.type, last.version, msgspec.json.encode(body), last.at))
+        self.pure.records.append(
+            Stored(last.type, last.version, msgspec.json.encode(body), last.at)
+        )
         self.pure.state = replay(self.pure.records)
 
     def step_new_life(self) -> None:
@@ -110,19 +147,33 @@ class AsideSteps(Telling):
 
     # --- compaction, deliveries
 
-    def step_compact(self, turns: str, summary: str, compactions: str = "", before: str = "1000", after: str = "10") -> None:
+    def step_compact(
+        self,
+        turns: str,
+        summary: str,
+        compactions: str = "",
+        before: str = "1000",
+        after: str = "10",
+    ) -> None:
         """`before=` and `after=` are tokens."""
         number = int(compactions) if compactions else self.pure.state.compactions
         committed = self._do(
             RecordCompaction(
-                summary=summary, turns=int(turns), compactions=number, tokens_before=int(before), tokens_after=int(after), trigger="overflow"
+                summary=summary,
+                turns=int(turns),
+                compactions=number,
+                tokens_before=int(before),
+                tokens_after=int(after),
+                trigger="overflow",
             )
         )
         if (outcome := committed.decided[-1].outcome) not in (None, "compacted"):
             self._said.append(str(outcome))
 
     def step_deliver(self, text: str, turn: str, part: str = "1") -> None:
-        self._do(QueueDelivery(turn=TurnId(turn), channel="slack", part=part, kind="reply", text=text))
+        self._do(
+            QueueDelivery(turn=TurnId(turn), channel="slack", part=part, kind="reply", text=text)
+        )
 
     def step_delivery(self, became: str) -> None:
         for delivery in list(self.pure.state.deliveries):

@@ -1,7 +1,18 @@
 """The step `go`: whatever a driver would do by itself, one step after the other."""
 
 from holdfast.ids import CallId, TurnId
-from holdfast.session.effects import AwaitTool, BeginTurn, CallModel, Finish, LookAtCalls, Park, ReportJob, Resume, RunTools, SessionEffect
+from holdfast.session.effects import (
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Finish,
+    LookAtCalls,
+    Park,
+    ReportJob,
+    Resume,
+    RunTools,
+    SessionEffect,
+)
 from holdfast.session.react import react
 from proof.scenarios.pure_session import BACKGROUND
 from proof.scenarios.steps_aside import AsideSteps
@@ -10,7 +21,9 @@ from proof.scenarios.steps_turns import TurnSteps
 
 class DriverSteps(TurnSteps, AsideSteps):
     def step_go(self) -> None:
-        """Do what is owed until only a model, a person or nobody can move it on. Tools say `done`."""
+        """
+        Do what is owed until only a model, a person or nobody can move it on. Tools say `done`.
+        """
         for _ in range(100):
             before = len(self.pure.records)
             if not any(self._perform(effect) for effect in react(self.pure.state)):
@@ -31,7 +44,9 @@ class DriverSteps(TurnSteps, AsideSteps):
                 self.step_decide(turn)
             case RunTools(turn=turn, calls=calls):
                 for call in calls:
-                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(self._words.name(call))
+                    (self.step_start if self._goes_on_beside(turn, call) else self.step_run)(
+                        self._words.name(call)
+                    )
             case AwaitTool(call=call, epoch=epoch) if epoch < self.pure.epoch:
                 self.step_run(self._words.name(call))
             case Park(turn=turn):

@@ -1,4 +1,7 @@
-"""What the words of a story's step mean: who speaks, what a model asks for, a rule of the policy, a span of time."""
+"""
+What the words of a story's step mean: who speaks, what a model asks for, a rule of the policy, a
+span of time.
+"""
 
 from typing import cast
 
@@ -28,7 +31,9 @@ def source_of(by: str, quote: str | None) -> MessageSource | None:
         return MessageSource.automation(person, channel=kind)
     person, at, team = by.partition("@")
     if person == "somebody":
-        provenance = Provenance(authenticity="verified", taint="clean", scope="group", kind="message")
+        provenance = Provenance(
+            authenticity="verified", taint="clean", scope="group", kind="message"
+        )
         return MessageSource(
             channel="slack",
             person=None,
@@ -38,14 +43,20 @@ def source_of(by: str, quote: str | None) -> MessageSource | None:
             provenance=provenance,
             can_prompt=True,
         )
-    return MessageSource.team(person, team, quotes=quotes) if at else MessageSource.local(person, quotes=quotes)
+    return (
+        MessageSource.team(person, team, quotes=quotes)
+        if at
+        else MessageSource.local(person, quotes=quotes)
+    )
 
 
 def proposed_call(call: str) -> ProposedCall:
     tool, *pairs = call.split(" ")
     if pairs and pairs[0].startswith("{"):
         return ProposedCall(tool, " ".join(pairs))
-    return ProposedCall(tool, msgspec.json.encode(dict(pair.split("=", 1) for pair in pairs)).decode())
+    return ProposedCall(
+        tool, msgspec.json.encode(dict(pair.split("=", 1) for pair in pairs)).decode()
+    )
 
 
 def rule_of(value: str) -> Rule:
@@ -53,7 +64,11 @@ def rule_of(value: str) -> Rule:
     if not rest:
         return Rule(mode=cast(Mode, mode))
     named = tuple(filter(None, rest[0].split(",")))
-    return Rule(mode=cast(Mode, mode), approvers=named, requester_may_answer=False if "only" in rest[1:] else None)
+    return Rule(
+        mode=cast(Mode, mode),
+        approvers=named,
+        requester_may_answer=False if "only" in rest[1:] else None,
+    )
 
 
 def span_ms(span: str) -> int:

@@ -33,11 +33,18 @@ from proof.scenarios.telling import Telling
 class TurnSteps(Telling):
     # --- messages
 
-    def step_submit(self, text: str, by: str = "alice", on: str = "", dedup: str | None = None, **more: str) -> None:
-        """`by=alice`, `by=bob@ops` (a team), `by=webhook:alice`, `by=nobody`; `quote=bob:text`, `kind=`, `loop=`, `model=`, `workspace=`."""
+    def step_submit(
+        self, text: str, by: str = "alice", on: str = "", dedup: str | None = None, **more: str
+    ) -> None:
+        """
+        `by=alice`, `by=bob@ops` (a team), `by=webhook:alice`, `by=nobody`; `quote=bob:text`,
+        `kind=`, `loop=`, `model=`, `workspace=`.
+        """
         source = source_of(by, more.get("quote"))
         workspace = Workspace(more["workspace"], "1:1") if "workspace" in more else None
-        policy = msgspec.structs.replace(self.pure.policy, on_message=on) if on else self.pure.policy
+        policy = (
+            msgspec.structs.replace(self.pure.policy, on_message=on) if on else self.pure.policy
+        )
         command = AcceptInput(
             text=text,
             source=source,
@@ -53,11 +60,20 @@ class TurnSteps(Telling):
             case Duplicate(turn=turn):
                 self._said.append(f"duplicate of {turn}")
             case OnlyAnAnswerWord(approvals=approvals):
-                self._said.append(f"told how to answer {', '.join(self._words.name(each) for each in approvals)}")
+                self._said.append(
+                    f"told how to answer {', '.join(self._words.name(each) for each in approvals)}"
+                )
             case _:
                 pass
 
-    def step_as_delegate(self, task: str, by: str = "alice", path: str = "ops,helper", prompts: str = "20", tools: str = "") -> None:
+    def step_as_delegate(
+        self,
+        task: str,
+        by: str = "alice",
+        path: str = "ops,helper",
+        prompts: str = "20",
+        tools: str = "",
+    ) -> None:
         """Begin the story anew, as the session of a delegate that was handed this task."""
         parent = DelegateOf(
             session=SessionId("ops/parent"),
@@ -69,9 +85,29 @@ class TurnSteps(Telling):
             prompts_max=int(prompts),
         )
         self.pure = PureSession(parent)
-        above = context_from_source(source_of(by, None), session=parent.session, instance=parent.instance, turn=parent.turn, workspace=None)
-        context = narrowed(above, session=self.pure.state.session, instance=self.pure.state.instance, turn=TurnId("t1"), kind="delegate")
-        accept = AcceptInput(text=task, source=None, agent="helper", model="demo", policy=self.pure.policy, kind="delegate", context=context)
+        above = context_from_source(
+            source_of(by, None),
+            session=parent.session,
+            instance=parent.instance,
+            turn=parent.turn,
+            workspace=None,
+        )
+        context = narrowed(
+            above,
+            session=self.pure.state.session,
+            instance=self.pure.state.instance,
+            turn=TurnId("t1"),
+            kind="delegate",
+        )
+        accept = AcceptInput(
+            text=task,
+            source=None,
+            agent="helper",
+            model="demo",
+            policy=self.pure.policy,
+            kind="delegate",
+            context=context,
+        )
         self._do(accept)
 
     def step_reported(self, became: str = "reported") -> None:
@@ -84,25 +120,52 @@ class TurnSteps(Telling):
     # --- the model
 
     def step_think(self, turn: str = "") -> None:
-        self._do(StartModelCall(turn=TurnId(turn) if turn else self._running, epoch=self.pure.epoch, policy=self.pure.policy))
+        self._do(
+            StartModelCall(
+                turn=TurnId(turn) if turn else self._running,
+                epoch=self.pure.epoch,
+                policy=self.pure.policy,
+            )
+        )
 
     def step_recall(
-        self, *texts: str, person: str = "alice", team: str = "", taint: str = "clean", degraded: str | None = None, turn: str = ""
+        self,
+        *texts: str,
+        person: str = "alice",
+        team: str = "",
+        taint: str = "clean",
+        degraded: str | None = None,
+        turn: str = "",
     ) -> None:
-        """`recall "the code is 1" person=alice`: a store found these for the turn, whoever's they are."""
+        """
+        `recall "the code is 1" person=alice`: a store found these for the turn, whoever's they are.
+        """
         boundary = f"team:{team}" if team else f"personal:{person}"
         items = tuple(
-            item(str(number), text, audience="team" if team else "personal", boundary=boundary, person=person, tainted=taint != "clean")
+            item(
+                str(number),
+                text,
+                audience="team" if team else "personal",
+                boundary=boundary,
+                person=person,
+                tainted=taint != "clean",
+            )
             for number, text in enumerate(texts, 1)
         )
-        self._do(RecordRecall(turn=TurnId(turn) if turn else self._running, items=items, degraded=degraded))
+        self._do(
+            RecordRecall(
+                turn=TurnId(turn) if turn else self._running, items=items, degraded=degraded
+            )
+        )
 
     def step_says(self, text: str, turn: str = "", number: str = "") -> None:
         self._take(turn, number, ModelAnswer(text=text))
 
     def step_calls(self, *calls: str, turn: str = "", number: str = "") -> None:
         """`calls "delete branch=old" "look"`: the model's answer is these calls."""
-        self._take(turn, number, ModelAnswer(text="", calls=tuple(proposed_call(call) for call in calls)))
+        self._take(
+            turn, number, ModelAnswer(text="", calls=tuple(proposed_call(call) for call in calls))
+        )
 
     def _take(self, turn: str, number: str, answer: ModelAnswer) -> None:
         name, call = self._out(turn, number)
@@ -115,12 +178,27 @@ class TurnSteps(Telling):
 
     def step_fails(self, kind: str, final: str = "no") -> None:
         name, number = self._out("", "")
-        self._do(TakeFailure(turn=name, number=number, kind=kind, message=f"the model said {kind}", final=final == "yes"))
+        self._do(
+            TakeFailure(
+                turn=name,
+                number=number,
+                kind=kind,
+                message=f"the model said {kind}",
+                final=final == "yes",
+            )
+        )
 
     def step_proposes(self, *calls: str, turn: str = "") -> None:
         """A foreign loop's model asks for these."""
         name = TurnId(turn) if turn else self._running
-        self._do(ProposeCalls(turn=name, calls=tuple(proposed_call(call) for call in calls), text="", policy=self.pure.policy))
+        self._do(
+            ProposeCalls(
+                turn=name,
+                calls=tuple(proposed_call(call) for call in calls),
+                text="",
+                policy=self.pure.policy,
+            )
+        )
 
     def step_view(self, turn: str = "") -> None:
         for message in view_of(self.pure.state.turns[TurnId(turn) if turn else self._running]):
@@ -144,16 +222,24 @@ class TurnSteps(Telling):
         before = len(self.pure.records)
         open_call = self.pure.state.open_call(self._turn_of(call), CallId(self._words.real(call)))
         committed = self.pure.finish(
-            self._turn_of(call), CallId(self._words.real(call)), open_call.run if open_call else 0, cast(CallOutcome, outcome), text
+            self._turn_of(call),
+            CallId(self._words.real(call)),
+            open_call.run if open_call else 0,
+            cast(CallOutcome, outcome),
+            text,
         )
         self._say_events(before)
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"the outcome of {call} comes too late, and is dropped")
 
-    def step_report(self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped") -> None:
+    def step_report(
+        self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped"
+    ) -> None:
         """The delegate of that call tells how it ended."""
         before = len(self.pure.records)
-        committed = self.pure.report(CallId(self._words.real(call)), ended, cast(CallOutcome, outcome), text)
+        committed = self.pure.report(
+            CallId(self._words.real(call)), ended, cast(CallOutcome, outcome), text
+        )
         self._say_events(before)
         if committed.decided[-1].outcome == "dropped":
             self._said.append(f"nobody waits for the delegate of {call}")
@@ -165,13 +251,28 @@ class TurnSteps(Telling):
     def step_park(self, turn: str = "") -> None:
         name = TurnId(turn) if turn else self._running
         open_turn = self.pure.state.turns.get(name)
-        self._do(ParkTurn(turn=name, born=tuple(call.call for call in open_turn.delegated) if open_turn is not None else ()))
+        self._do(
+            ParkTurn(
+                turn=name,
+                born=tuple(call.call for call in open_turn.delegated)
+                if open_turn is not None
+                else (),
+            )
+        )
 
     def step_resume(self, turn: str) -> None:
         self._do(ResumeTurn(turn=TurnId(turn), epoch=self.pure.epoch))
 
     def step_end(self, turn: str = "", reply: str | None = None) -> None:
-        self._do(EndTurn(turn=TurnId(turn) if turn else self._running, policy=self.pure.policy, reply=reply))
+        self._do(
+            EndTurn(
+                turn=TurnId(turn) if turn else self._running, policy=self.pure.policy, reply=reply
+            )
+        )
 
     def step_fail(self, code: str, turn: str = "") -> None:
-        self._do(FailTurn(turn=TurnId(turn) if turn else self._running, code=code, message=f"ended for {code}"))
+        self._do(
+            FailTurn(
+                turn=TurnId(turn) if turn else self._running, code=code, message=f"ended for {code}"
+            )
+        )

@@ -1,8 +1,10 @@
 """
 The story book of a session: text in, events, phase and what is owed out.
 
-A file is blocks of steps, a line `----`, and what must be seen, up to an empty line; lines with `#` before the first block say which promise the story is about.
-`retold` replays a file through the real decide, evolve, react and codec and writes it anew, so a test compares the two, and `pytest --rewrite` makes the diff to review.
+A file is blocks of steps, a line `----`, and what must be seen, up to an empty line; lines with `#`
+before the first block say which promise the story is about. `retold` replays a file through the
+real decide, evolve, react and codec and writes it anew, so a test compares the two, and `pytest
+--rewrite` makes the diff to review.
 
     >>> print(retold('submit "hello"\\nbegin\\n----\\n'), end="")
     submit "hello"
@@ -11,7 +13,8 @@ A file is blocks of steps, a line `----`, and what must be seen, up to an empty 
     2 InputAccepted i1 alice                               phase=-               owes=BeginTurn
     3 TurnStarted t1                                       phase=ready           owes=CallModel t1
 
-Steps are the methods of `Teller` named `step_*`, by what they are about; words after the step are its arguments, `key=value` its options.
+Steps are the methods of `Teller` named `step_*`, by what they are about; words after the step are
+its arguments, `key=value` its options.
 """
 
 import shlex
@@ -48,7 +51,9 @@ class Teller(DriverSteps, WorldSteps):
 
     def _step(self, words: list[str]) -> None:
         verb, *rest = words
-        options = dict(word.split("=", 1) for word in rest if "=" in word and " " not in word.split("=", 1)[0])
+        options = dict(
+            word.split("=", 1) for word in rest if "=" in word and " " not in word.split("=", 1)[0]
+        )
         plain = [word for word in rest if "=" not in word or " " in word.split("=", 1)[0]]
         method: Callable[..., None] = getattr(self, f"step_{verb.replace('-', '_')}")
         method(*plain, **options)

@@ -1,4 +1,7 @@
-"""A story in the telling: its session, and what was seen of it so far. The steps are in the other `story_` files."""
+"""
+A story in the telling: its session, and what was seen of it so far. The steps are in the other
+`story_` files.
+"""
 
 from holdfast.ids import TurnId
 from holdfast.session.commands import SessionCommand
@@ -11,7 +14,8 @@ class Telling:
     def __init__(self) -> None:
         self.pure = PureSession()
         self._said: list[str] = []
-        # Short names in order of appearance, so that stories can be read: c1 for a call, a1 for a prompt.
+        # Short names in order of appearance, so that stories can be read: c1 for a call, a1 for a
+        # prompt.
         self._names: dict[str, str] = {}
         self._words = StoryWords(self._names)
 
@@ -35,4 +39,11 @@ class Telling:
 
     def _turn_of(self, call: str) -> TurnId:
         real = self._words.real(call)
-        return next((turn.turn for turn in self.pure.state.turns.values() if any(each.call == real for each in turn.calls)), TurnId("t?"))
+        return next(
+            (
+                turn.turn
+                for turn in self.pure.state.turns.values()
+                if any(each.call == real for each in turn.calls)
+            ),
+            TurnId("t?"),
+        )

@@ -1,7 +1,9 @@
 """
-How a story is told: one line for each event, what is owed after it, and short names for ids that nobody could read.
+How a story is told: one line for each event, what is owed after it, and short names for ids that
+nobody could read.
 
-Short names come in order of appearance, c1 for the first call and a1 for the first prompt, so that a story reads the same on every run.
+Short names come in order of appearance, c1 for the first call and a1 for the first prompt, so that
+a story reads the same on every run.
 """
 
 from holdfast.ids import TurnId
@@ -40,11 +42,20 @@ from holdfast.session.events import (
 )
 from holdfast.session.react import react
 from holdfast.session.state import SessionState
-from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    Message,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 
 
 class StoryWords:
-    """Of one story. The names given in it so far, by what they stand for, are the teller's; only this adds to them."""
+    """
+    Of one story. The names given in it so far, by what they stand for, are the teller's; only this
+    adds to them.
+    """
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
@@ -54,7 +65,9 @@ class StoryWords:
             return real
         if real not in self._names:
             letter = real[0]
-            self._names[real] = f"{letter}{sum(name.startswith(letter) for name in self._names.values()) + 1}"
+            self._names[real] = (
+                f"{letter}{sum(name.startswith(letter) for name in self._names.values()) + 1}"
+            )
         return self._names[real]
 
     def real(self, short: str) -> str:
@@ -71,27 +84,44 @@ class StoryWords:
             case InputAccepted(input=name):
                 context = next(each.context for each in state.queued if each.input == name)
                 who = "lost" if isinstance(context, LostContext) else context.requester or "nobody"
-                return f"{name} {who}" + (f" supersedes {','.join(event.supersedes)}" if event.supersedes else "")
+                return f"{name} {who}" + (
+                    f" supersedes {','.join(event.supersedes)}" if event.supersedes else ""
+                )
             case InputDropped(input=name):
                 return name
             case MemoryRecalled(items=items, degraded=degraded):
-                return f"{event.turn} {' '.join(each.memory for each in items)}" + (f" ({degraded})" if degraded else "")
+                return f"{event.turn} {' '.join(each.memory for each in items)}" + (
+                    f" ({degraded})" if degraded else ""
+                )
             case CallFinished():
-                return f"{self.name(event.call)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
+                return f"{self.name(event.call)} {event.outcome}" + (
+                    f" ({event.code})" if event.code and event.code != event.outcome else ""
+                )
             case ToolStarted():
-                return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (f" run {event.run}" if event.run > 1 else "")
+                return f"{self.name(event.call)} {event.tool} by {self.name(event.allowed_by)}" + (
+                    f" run {event.run}" if event.run > 1 else ""
+                )
             case DelegateStarted() | DelegateEnded():
                 return f"{self.name(event.call)} " + (
-                    event.outcome if isinstance(event, DelegateEnded) else f"{event.agent} by {self.name(event.allowed_by)}"
+                    event.outcome
+                    if isinstance(event, DelegateEnded)
+                    else f"{event.agent} by {self.name(event.allowed_by)}"
                 )
             case ModelAnswered(calls=calls):
-                return f"{event.turn} #{event.number} " + (", ".join(f"{self.name(call.call)} {call.tool}" for call in calls) or repr(event.text))
+                return f"{event.turn} #{event.number} " + (
+                    ", ".join(f"{self.name(call.call)} {call.tool}" for call in calls)
+                    or repr(event.text)
+                )
             case ModelAnswerDropped() | ModelCallFailed():
                 return f"{event.turn} #{event.number} {event.reason if isinstance(event, ModelAnswerDropped) else event.kind}"
             case JobEnded():
-                return f"{self.name(event.job)} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
+                return f"{self.name(event.job)} {event.outcome}" + (
+                    f" ({event.code})" if event.code and event.code != event.outcome else ""
+                )
             case TurnEnded():
-                return f"{event.turn} {event.outcome}" + (f" ({event.code})" if event.code and event.code != event.outcome else "")
+                return f"{event.turn} {event.outcome}" + (
+                    f" ({event.code})" if event.code and event.code != event.outcome else ""
+                )
             case TurnResumed():
                 return f"{event.turn} after {event.after}"
             case ReminderSet() | ReminderFired() | ReminderCancelled():
@@ -101,9 +131,22 @@ class StoryWords:
 
     def _plain_detail(self, event: SessionEvent) -> str:
         said: list[str] = []
-        for field in ("job", "approval", "call", "turn", "number", "option", "by", "closed_as", "may_answer", "calls"):
+        for field in (
+            "job",
+            "approval",
+            "call",
+            "turn",
+            "number",
+            "option",
+            "by",
+            "closed_as",
+            "may_answer",
+            "calls",
+        ):
             value = getattr(event, field, None)
-            if field == "turn" and any(getattr(event, name, None) is not None for name in ("call", "approval", "job")):
+            if field == "turn" and any(
+                getattr(event, name, None) is not None for name in ("call", "approval", "job")
+            ):
                 continue
             if field == "calls" and value is not None:
                 said.append(", ".join(f"{self.name(each.call)} {each.tool}" for each in value))
@@ -116,7 +159,11 @@ class StoryWords:
         return " ".join(said)
 
     def owes(self, state: SessionState) -> str:
-        owed = [self._effect(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool)]
+        owed = [
+            self._effect(effect)
+            for effect in react(state)
+            if not isinstance(effect, AwaitModel | AwaitTool)
+        ]
         return ", ".join(owed) or "-"
 
     def _effect(self, effect: SessionEffect) -> str:
@@ -142,7 +189,9 @@ class StoryWords:
             case NoteMessage(text=text):
                 return f"note: {' / '.join(text.splitlines())}"
             case AssistantMessage(text=text, calls=calls):
-                return f"model: {text}" + " ".join(f"[{self.name(call.call)} {call.tool} {call.arguments}]" for call in calls)
+                return f"model: {text}" + " ".join(
+                    f"[{self.name(call.call)} {call.tool} {call.arguments}]" for call in calls
+                )
             case ResultMessage(call=call, outcome=outcome, text=text):
                 return f"result {self.name(call)}: {outcome}: {' / '.join(text.splitlines())}"
 
@@ -152,6 +201,10 @@ def _of_reminder(event: ReminderSet | ReminderFired | ReminderCancelled) -> str:
         case ReminderSet(by=by, may_prompt=may_prompt):
             return by + (" may ask" if may_prompt else "")
         case ReminderFired(turn=turn, missed=missed, next_at=next_at):
-            return turn + (f" missed {missed}" if missed else "") + ("" if next_at is not None else " last")
+            return (
+                turn
+                + (f" missed {missed}" if missed else "")
+                + ("" if next_at is not None else " last")
+            )
         case ReminderCancelled(by=by, reason=reason):
             return by + (f" ({reason})" if reason else "")

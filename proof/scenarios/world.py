@@ -1,4 +1,7 @@
-"""Steps around a turn: what people answer and cancel, what time, settings and the world do, and crashes."""
+"""
+Steps around a turn: what people answer and cancel, what time, settings and the world do, and
+crashes.
+"""
 
 from typing import Any
 
@@ -24,9 +27,22 @@ class WorldSteps(Telling):
         call = self.pure.state.open_call(where[0], where[1])
         if call is not None and call.approval is not None:
             asked = call.approval.asked
-            self._said.extend(f"  {line}" for line in (*asked.display.split("\n"), "options: " + " ".join(each.option for each in asked.options)))
+            self._said.extend(
+                f"  {line}"
+                for line in (
+                    *asked.display.split("\n"),
+                    "options: " + " ".join(each.option for each in asked.options),
+                )
+            )
 
-    def step_answer(self, approval: str, option: str, by: str = "alice", id: str = "", **more: str) -> None:  # noqa: A002  # the word people use
+    def step_answer(
+        self,
+        approval: str,
+        option: str,
+        by: str = "alice",
+        id: str = "",  # noqa: A002
+        **more: str,
+    ) -> None:  # the word people use
         before = len(self.pure.records)
         if id:
             more["answer_id"] = id
@@ -57,8 +73,13 @@ class WorldSteps(Telling):
         self._do(Expire())
 
     def step_policy(self, **settings: str) -> None:
-        """`policy personal.delete=deny`, `=ask:bob,carol`, `=ask:bob:only` (the requester may not), `=ask:` (nobody); `prompts=1`."""
-        rules: dict[Audience, dict[str, Rule]] = {audience: dict(of) for audience, of in self.pure.policy.rules.items()}
+        """
+        `policy personal.delete=deny`, `=ask:bob,carol`, `=ask:bob:only` (the requester may not),
+        `=ask:` (nobody); `prompts=1`.
+        """
+        rules: dict[Audience, dict[str, Rule]] = {
+            audience: dict(of) for audience, of in self.pure.policy.rules.items()
+        }
         more: dict[str, Any] = {}
         for name, value in settings.items():
             audience, dot, tool = name.partition(".")
@@ -71,8 +92,18 @@ class WorldSteps(Telling):
     def step_policy_reset(self) -> None:
         self.pure.policy = Policy()
 
-    def step_world(self, identity: str = "", level: Level | None = None, lacks: str = "", changes: str = "", grants: str = "") -> None:
-        """`identity=` another folder, `level=limited`, `lacks=delete` a tool gone, `changes=delete` its definition, `grants=lost` can't be kept."""
+    def step_world(
+        self,
+        identity: str = "",
+        level: Level | None = None,
+        lacks: str = "",
+        changes: str = "",
+        grants: str = "",
+    ) -> None:
+        """
+        `identity=` another folder, `level=limited`, `lacks=delete` a tool gone, `changes=delete`
+        its definition, `grants=lost` can't be kept.
+        """
         pure = self.pure
         pure.identity = identity or pure.identity
         pure.level = level or pure.level
@@ -92,7 +123,9 @@ class WorldSteps(Telling):
         before = len(self.pure.records)
         recover = Recover(epoch=self.pure.epoch)
         for turn, letter in self.pure.do(recover).of(recover):
-            self._said.append(f"{turn} is case {letter}: {next(case.sentence for case in CASES if case.letter == letter)}")
+            self._said.append(
+                f"{turn} is case {letter}: {next(case.sentence for case in CASES if case.letter == letter)}"
+            )
         self._say_events(before)
 
     def step_owes(self) -> None:

@@ -1,7 +1,9 @@
 """
-`python -m proof.simulation.command`: lives without end, or `--count` of them; `--seed N` repeats one.
+`python -m proof.simulation.command`: lives without end, or `--count` of them; `--seed N` repeats
+one.
 
-Two kinds: `home` is the whole runtime in made-up time, several processes on one disk; `session` is the pure core, with a crash at any record. Without `--only`, both.
+Two kinds: `home` is the whole runtime in made-up time, several processes on one disk; `session` is
+the pure core, with a crash at any record. Without `--only`, both.
 """
 
 import argparse
@@ -28,10 +30,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _live(options: argparse.Namespace) -> int:
-    kinds: dict[str, Callable[[int], Lived]] = {"home": simulate_home, "session": partial(simulate, steps=options.steps)}
+    kinds: dict[str, Callable[[int], Lived]] = {
+        "home": simulate_home,
+        "session": partial(simulate, steps=options.steps),
+    }
     chosen = {name: live for name, live in kinds.items() if options.only in (None, name)}
     first = options.seed if options.seed is not None else time.time_ns() % 1_000_000_000
-    how_many = options.count if options.count is not None else (1 if options.seed is not None else None)
+    how_many = (
+        options.count if options.count is not None else (1 if options.seed is not None else None)
+    )
     seeds = count(first) if how_many is None else range(first, first + how_many)
     started, total = time.monotonic(), Lived(first, 0, 0, 0, 0)
     lives = 0
@@ -42,16 +49,28 @@ def _live(options: argparse.Namespace) -> int:
             if how_many == 1 or lives % 1000 == 0:
                 sys.stdout.write(f"seed {seed} ({kind}): {_told(lived)}\n")
                 sys.stdout.flush()
-    sys.stdout.write(f"{lives} lives from seed {first}: {_told(total)}, every promise kept, {time.monotonic() - started:.1f} s\n")
+    sys.stdout.write(
+        f"{lives} lives from seed {first}: {_told(total)}, every promise kept, {time.monotonic() - started:.1f} s\n"
+    )
     return 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="simulate", description="Seeded lives of a home and of a session, with faults anywhere.")
+    parser = argparse.ArgumentParser(
+        prog="simulate",
+        description="Seeded lives of a home and of a session, with faults anywhere.",
+    )
     parser.add_argument("--seed", type=int, help="live this one life, or start here")
-    parser.add_argument("--count", type=int, help="how many seeds; without --seed and --count: without end")
+    parser.add_argument(
+        "--count", type=int, help="how many seeds; without --seed and --count: without end"
+    )
     parser.add_argument("--only", choices=["home", "session"], help="only lives of this kind")
-    parser.add_argument("--steps", type=int, default=60, help="of a session: things that happen before the faults stop")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=60,
+        help="of a session: things that happen before the faults stop",
+    )
     return parser
 
 
@@ -65,7 +84,9 @@ def _lived(kind: str, live: Callable[[int], Lived], seed: int, steps: int) -> Li
 
 
 def _sum(total: Lived, lived: Lived) -> Lived:
-    return Lived(total.seed, *(one + other for one, other in zip(total[1:], lived[1:], strict=True)))
+    return Lived(
+        total.seed, *(one + other for one, other in zip(total[1:], lived[1:], strict=True))
+    )
 
 
 def _told(lived: Lived) -> str:

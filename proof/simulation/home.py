@@ -1,8 +1,10 @@
 """
-A home with everything that moves, in made-up time: the real service, drivers and attempts of several processes over one in-memory disk.
+A home with everything that moves, in made-up time: the real service, drivers and attempts of
+several processes over one in-memory disk.
 
-A process serves, or runs one command and ends; it dies at any await, or in the middle of a commit, without a word. What the world remembers (which tools ran,
-what arrived, what people were told) is kept here, outside of all processes, for `simulated_life` to judge.
+A process serves, or runs one command and ends; it dies at any await, or in the middle of a commit,
+without a word. What the world remembers (which tools ran, what arrived, what people were told) is
+kept here, outside of all processes, for `simulated_life` to judge.
 """
 
 import asyncio
@@ -29,7 +31,15 @@ from proof.simulation.kinds import Has, agents_of, kind_of, policy_of, sessions_
 from proof.simulation.world.jobs import DigTool, JobTable, SimulatedJobs
 from proof.simulation.world.memory import RECALL_SECONDS, Search, SimulatedMemory, place_canaries
 from proof.simulation.world.model import OneModel, SimulatedModel
-from proof.simulation.world.ports import Chaos, Mortal, SimulatedClock, SimulatedNotifier, SimulatedPost, SimulatedStore, channels_of
+from proof.simulation.world.ports import (
+    Chaos,
+    Mortal,
+    SimulatedClock,
+    SimulatedNotifier,
+    SimulatedPost,
+    SimulatedStore,
+    channels_of,
+)
 from proof.simulation.world.tools import simulated_functions, toolbox_of
 
 SERVERS = 2
@@ -72,7 +82,9 @@ class SimulatedHome:
         self.policy = policy_of(self.kind)
         self.compaction = CompactionRules()
         self.agents = agents_of(self.kind)
-        self.functions = simulated_functions(self.chaos, self.effect)  # one program, in every process
+        self.functions = simulated_functions(
+            self.chaos, self.effect
+        )  # one program, in every process
         self.processes: list[Process] = []
         self.ran: list[Ran] = []
         self.broken: list[str] = []
@@ -89,14 +101,21 @@ class SimulatedHome:
         for number, session in enumerate(sessions_of(self.kind)):
             instance = InstanceId(f"life-{number}")
             born = SessionBorn(session=session, instance=instance, origin="created", by="alice")
-            await store.create(session, instance, [Draft(*encode(born))], origin="created", by="alice")
+            await store.create(
+                session, instance, [Draft(*encode(born))], origin="created", by="alice"
+            )
         await store.close()
         if Has.MEMORY in self.kind:
             place_canaries(self.disk)
 
     def sessions(self) -> list[SessionId]:
-        """Those that there are by now, delegates' included, in the order of their births. Bytes that the home never heard of are no session."""
-        births = (entry.body for entry in self.disk.home.entries if b'"session_created"' in entry.header)
+        """
+        Those that there are by now, delegates' included, in the order of their births. Bytes that
+        the home never heard of are no session.
+        """
+        births = (
+            entry.body for entry in self.disk.home.entries if b'"session_created"' in entry.header
+        )
         return [SessionId(msgspec.json.decode(body)["session"]) for body in births]
 
     def process(self) -> "Process":
@@ -115,12 +134,28 @@ class SimulatedHome:
         """T1: whatever happens in the world has its durable start."""
         wanted = call.call.encode()
         entries = self.disk.living(call.session).entries
-        started = any(b'"tool_started"' in entry.header and wanted in entry.body for entry in entries)
+        started = any(
+            b'"tool_started"' in entry.header and wanted in entry.body for entry in entries
+        )
         if not started:
-            self.broken.append(f"T1: {call.call} has an effect before its start is durable")  # raised here, it would be the tool's own failure
-        self.ran.append(Ran(call.session, call.call, call.turn, call.requester, call.audience, call.boundary, tool))
+            self.broken.append(
+                f"T1: {call.call} has an effect before its start is durable"
+            )  # raised here, it would be the tool's own failure
+        self.ran.append(
+            Ran(
+                call.session,
+                call.call,
+                call.turn,
+                call.requester,
+                call.audience,
+                call.boundary,
+                tool,
+            )
+        )
 
-    def canaries(self, session: SessionId | None, turn: TurnId | None, found: frozenset[str]) -> None:
+    def canaries(
+        self, session: SessionId | None, turn: TurnId | None, found: frozenset[str]
+    ) -> None:
         self.shown.append(Shown(session, turn, found))
 
     def arrive(self, parcel: Parcel) -> None:
@@ -136,7 +171,10 @@ class SimulatedHome:
 
 
 class Process:
-    """One process. Everything that it does is in `tasks`; killing it cancels them, and its ports are dead before they hear of it."""
+    """
+    One process. Everything that it does is in `tasks`; killing it cancels them, and its ports are
+    dead before they hear of it.
+    """
 
     def __init__(self, home: SimulatedHome, number: int) -> None:
         self.home = home
@@ -197,7 +235,10 @@ class Process:
         self.is_alive = False
 
     async def _serve(self) -> None:
-        """As the gateway does: everything owed is looked for, notices wake, and a session that owes has a task."""
+        """
+        As the gateway does: everything owed is looked for, notices wake, and a session that owes
+        has a task.
+        """
         self.is_serving = True
         async with self.service, asyncio.TaskGroup() as group:
             drives = DriveScheduler(self.service)
@@ -273,12 +314,27 @@ async def keep_serving(home: SimulatedHome, is_over: asyncio.Event) -> None:
         over.cancel()
         process.leave()
         await running
-        # The next one comes at once, or after a downtime in which reminders become due and jobs end.
-        await asyncio.sleep(home.chaos.dice.uniform(10, 40) if home.chaos.strikes(0.15) else home.chaos.dice.uniform(0, 2))
+        # The next one comes at once, or after a downtime in which reminders become due and jobs
+        # end.
+        await asyncio.sleep(
+            home.chaos.dice.uniform(10, 40)
+            if home.chaos.strikes(0.15)
+            else home.chaos.dice.uniform(0, 2)
+        )
 
 
 def bodies(records: Iterable[Record], kind: str) -> list[dict[str, Any]]:
     return [msgspec.json.decode(each.body) for each in records if each.type == kind]
 
 
-__all__ = ["SERVERS", "Crashed", "Gone", "Process", "Ran", "SimulatedHome", "a_command", "bodies", "keep_serving"]
+__all__ = [
+    "SERVERS",
+    "Crashed",
+    "Gone",
+    "Process",
+    "Ran",
+    "SimulatedHome",
+    "a_command",
+    "bodies",
+    "keep_serving",
+]

@@ -1,8 +1,11 @@
 """
-Judging a simulated life: every journal against every promise of `checkers/promises.py` and `checkers/history.py`, against what people were told, and against what the world remembers.
+Judging a simulated life: every journal against every promise of `checkers/promises.py` and
+`checkers/history.py`, against what people were told, and against what the world remembers.
 
-The world's memory is the better witness: which tools had an effect and as whom, which jobs ran and how they ended, what arrived, what memory was searched for and
-what a model was shown. `simulated_children` judges what leaves a turn: delegates, jobs and reminders; `simulated_recall` judges memory.
+The world's memory is the better witness: which tools had an effect and as whom, which jobs ran and
+how they ended, what arrived, what memory was searched for and what a model was shown.
+`simulated_children` judges what leaves a turn: delegates, jobs and reminders; `simulated_recall`
+judges memory.
 """
 
 from collections import Counter
@@ -25,7 +28,15 @@ from proof.simulation.world.recall import check_memory
 from proof.simulation.world.tools import HAVE_EFFECTS
 
 _NEVER_AFTER_AN_EDIT = frozenset(
-    {"input_accepted", "model_answered", "tool_started", "approval_answered", "delegate_started", "job_submitted", "reminder_set"}
+    {
+        "input_accepted",
+        "model_answered",
+        "tool_started",
+        "approval_answered",
+        "delegate_started",
+        "job_submitted",
+        "reminder_set",
+    }
 )
 
 
@@ -56,56 +67,119 @@ class Judge:
         for session, history in histories.items():
             self._check_told(session, history)
             self._check_world(session, history)
-            check_reminders(history, {name for name, where in self.told.reminders.items() if where == session})
+            check_reminders(
+                history, {name for name, where in self.told.reminders.items() if where == session}
+            )
             check_jobs(history, self.home.jobs)
         check_delegates(self.home, histories)
         check_memory(self.home, histories)
-        hold("A4", all(each.tool != ONLY_BELOW for each in self.home.ran), f"a delegate ran {ONLY_BELOW}, which nobody above it has")
+        hold(
+            "A4",
+            all(each.tool != ONLY_BELOW for each in self.home.ran),
+            f"a delegate ran {ONLY_BELOW}, which nobody above it has",
+        )
         hold("T1", not self.home.disk.home.seal, "the home's own journal is sealed")
         return self._counted(seed, list(histories.values()))
 
     def _counted(self, seed: int, histories: list[History]) -> Lived:
-        records, turns = sum(len(each.entries) for each in histories), sum(each.state.turns_ended for each in histories)
+        records, turns = (
+            sum(len(each.entries) for each in histories),
+            sum(each.state.turns_ended for each in histories),
+        )
         starts = sum(len(each.of("tool_started")) for each in histories)
-        return Lived(seed, records, turns, starts, self.home.deaths, effects=len(self.home.ran), faults=self.home.chaos.faults)
+        return Lived(
+            seed,
+            records,
+            turns,
+            starts,
+            self.home.deaths,
+            effects=len(self.home.ran),
+            faults=self.home.chaos.faults,
+        )
 
     def _check_told(self, session: SessionId, history: History) -> None:
         """D1, D2: acknowledged is a subset of what is there, once each."""
-        accepted = Counter((each.body.get("dedup"), each.body["text"]) for each in history.of("input_accepted"))
-        hold("D2", all(count == 1 for count in accepted.values()), f"{session}: taken in twice: {accepted}")
+        accepted = Counter(
+            (each.body.get("dedup"), each.body["text"]) for each in history.of("input_accepted")
+        )
+        hold(
+            "D2",
+            all(count == 1 for count in accepted.values()),
+            f"{session}: taken in twice: {accepted}",
+        )
         for (where, key), text in self.told.inputs.items():
-            hold("D1", where != session or accepted[key, text] == 1, f"{session}: {key} was acknowledged, and is not there")
+            hold(
+                "D1",
+                where != session or accepted[key, text] == 1,
+                f"{session}: {key} was acknowledged, and is not there",
+            )
         asked = {each.body["approval"] for each in history.of("approval_requested")}
-        answered = {each.body["approval"]: (each.body["answer_id"], each.body["option"]) for each in history.of("approval_answered")}
+        answered = {
+            each.body["approval"]: (each.body["answer_id"], each.body["option"])
+            for each in history.of("approval_answered")
+        }
         for approval, answer in self.told.answers.items():
             hold(
-                "D1", approval not in asked or answered.get(approval) == answer, f"{session}: the answer {answer} was acknowledged, and is not there"
+                "D1",
+                approval not in asked or answered.get(approval) == answer,
+                f"{session}: the answer {answer} was acknowledged, and is not there",
             )
         wrong = self.told.refused & {answer for answer, _ in answered.values()}
         hold("P2", not wrong, f"{session}: refused, and there: {wrong}")
         taken = {name for each in history.of("turn_started") for name in each.body["inputs"]}
         dropped = {each.body["input"] for each in history.of("input_dropped")}
-        missing = [each.body["input"] for each in history.of("input_accepted") if each.body["input"] not in taken | dropped]
+        missing = [
+            each.body["input"]
+            for each in history.of("input_accepted")
+            if each.body["input"] not in taken | dropped
+        ]
         hold("T7", not missing, f"{session}: accepted, and never taken up: {missing}")
 
     def _check_world(self, session: SessionId, history: History) -> None:
         """T2, A1: what ran, how often, and as whom; and what arrived."""
         mine = [each for each in self.home.ran if each.session == session]
-        contracts = {each.body["call"]: each.body.get("contract", "once") for each in history.of("tool_started")}
+        contracts = {
+            each.body["call"]: each.body.get("contract", "once")
+            for each in history.of("tool_started")
+        }
         for call, count in Counter(each.call for each in mine).items():
-            hold("T2", contracts[call] != "once" or count == 1, f"{session}: {call} had its effect {count} times")
-        contexts = {TurnId(each.body["turn"]): each.body["context"] for each in history.of("input_accepted")}
+            hold(
+                "T2",
+                contracts[call] != "once" or count == 1,
+                f"{session}: {call} had its effect {count} times",
+            )
+        contexts = {
+            TurnId(each.body["turn"]): each.body["context"] for each in history.of("input_accepted")
+        }
         for each in mine:
             context = contexts[TurnId(each.turn)]
             shown = (each.requester, each.audience, each.boundary)
-            hold("A1", shown == (context["requester"], context["audience"], context["boundary"]), f"{session}: {each} ran under another authority")
+            hold(
+                "A1",
+                shown == (context["requester"], context["audience"], context["boundary"]),
+                f"{session}: {each} ran under another authority",
+            )
         jobs = {each.body["call"] for each in history.of("job_submitted")}
-        worldly = {each.body["call"] for each in history.of("tool_started") if each.body["tool"] in HAVE_EFFECTS} - jobs
-        for body in (each.body for each in history.of("call_finished") if each.body["call"] in worldly):
+        worldly = {
+            each.body["call"]
+            for each in history.of("tool_started")
+            if each.body["tool"] in HAVE_EFFECTS
+        } - jobs
+        for body in (
+            each.body for each in history.of("call_finished") if each.body["call"] in worldly
+        ):
             happened = any(each.call == body["call"] for each in mine)
-            hold("T5", body["outcome"] != "ok" or body.get("code") or happened, f"{session}: {body['call']} is ok, and never happened")
+            hold(
+                "T5",
+                body["outcome"] != "ok" or body.get("code") or happened,
+                f"{session}: {body['call']} is ok, and never happened",
+            )
         for confirmed in (entry.body["delivery"] for entry in history.of("delivery_confirmed")):
-            hold("T2", self.home.arrived[confirmed] == 1, f"{session}: {confirmed} is confirmed, and arrived {self.home.arrived[confirmed]} times")
+            hold(
+                "T2",
+                self.home.arrived[confirmed] == 1,
+                f"{session}: {confirmed} is confirmed, and arrived {self.home.arrived[confirmed]} times",
+            )
 
     async def _check_edited(self, edited: Edited) -> None:
         """L4, D4: noticed at the next open, sealed, and nothing acted on since."""
@@ -118,15 +192,38 @@ class Judge:
             pass
         hold("D4", sealed, f"{session}: record {edited.seq} was changed, and nobody noticed")
         since = self.home.disk.living(session).entries[edited.records :]
-        acted = [kind for each in since if (kind := msgspec.json.decode(each.header)[4]) in _NEVER_AFTER_AN_EDIT]
-        hold("L4", not acted, f"{session}: after record {edited.seq} was changed, there came {acted}")
+        acted = [
+            kind
+            for each in since
+            if (kind := msgspec.json.decode(each.header)[4]) in _NEVER_AFTER_AN_EDIT
+        ]
+        hold(
+            "L4", not acted, f"{session}: after record {edited.seq} was changed, there came {acted}"
+        )
 
 
 def _checked(session: SessionId, home: SimulatedHome, records: list[Record]) -> History:
     life = home.disk.living(session)
     hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
-    verdict = Verdict(session=session, verdict="holds", records=len(records), at_seq=None, segment=None, byte=None, sealed=False, detail=None)
+    verdict = Verdict(
+        session=session,
+        verdict="holds",
+        records=len(records),
+        at_seq=None,
+        segment=None,
+        byte=None,
+        sealed=False,
+        detail=None,
+    )
     history = check_history(verdict, session, life.instance, records)
-    dedups = Counter((each["context"]["requester"], each["dedup"]) for each in bodies(records, "input_accepted") if each.get("dedup"))
-    hold("D2", all(count == 1 for count in dedups.values()), f"{session}: a key is taken in twice: {dedups}")
+    dedups = Counter(
+        (each["context"]["requester"], each["dedup"])
+        for each in bodies(records, "input_accepted")
+        if each.get("dedup")
+    )
+    hold(
+        "D2",
+        all(count == 1 for count in dedups.values()),
+        f"{session}: a key is taken in twice: {dedups}",
+    )
     return history

@@ -1,5 +1,6 @@
 """
-What a simulated life is about, by its seed: turns alone, or with delegates, reminders, memory or background jobs, or with everything at once.
+What a simulated life is about, by its seed: turns alone, or with delegates, reminders, memory or
+background jobs, or with everything at once.
 
 One kind at a time costs less than everything every time, so a thousand seeds see more of each.
 """
@@ -21,10 +22,17 @@ class Has(Enum):
     JOBS = "jobs"
 
 
-KINDS: tuple[frozenset[Has], ...] = (frozenset(), *(frozenset({each}) for each in Has), frozenset(Has))
+KINDS: tuple[frozenset[Has], ...] = (
+    frozenset(),
+    *(frozenset({each}) for each in Has),
+    frozenset(Has),
+)
 PLAIN_TOOLS = ("act", "tidy", "look", "charge", "ask_person")
 ONLY_BELOW = "vault"
-"""A tool that the delegates' agents have and the agent that people ask has not: so nobody may ever run it."""
+"""
+A tool that the delegates' agents have and the agent that people ask has not: so nobody may ever run
+it.
+"""
 BELOW = "You work for another agent."
 _TOOLS = {
     Has.REMINDERS: ("set_reminder", "list_reminders", "cancel_reminder"),
@@ -39,7 +47,10 @@ def kind_of(seed: int) -> frozenset[Has]:
 
 
 def sessions_of(kind: frozenset[Has]) -> tuple[SessionId, ...]:
-    """Memory is recalled only where everybody who reads is of one circle, so some have a session to themselves."""
+    """
+    Memory is recalled only where everybody who reads is of one circle, so some have a session to
+    themselves.
+    """
     alone = ("notes/alice", "notes/bob") if Has.MEMORY in kind else ("ops/web",)
     return tuple(SessionId(name) for name in ("ops/api", *alone))
 
@@ -50,12 +61,26 @@ def agents_of(kind: frozenset[Has]) -> dict[str, AgentSpec]:
         return {"ops": AgentSpec(name="ops", model="dice", tools=tools)}
     return {
         "ops": AgentSpec(name="ops", model="dice", tools=tools, delegates=("helper",)),
-        "helper": AgentSpec(name="helper", model="dice", instructions=BELOW, tools=(*tools, ONLY_BELOW), delegates=("scout",)),
-        "scout": AgentSpec(name="scout", model="dice", instructions=BELOW, tools=(*tools, ONLY_BELOW)),
+        "helper": AgentSpec(
+            name="helper",
+            model="dice",
+            instructions=BELOW,
+            tools=(*tools, ONLY_BELOW),
+            delegates=("scout",),
+        ),
+        "scout": AgentSpec(
+            name="scout", model="dice", instructions=BELOW, tools=(*tools, ONLY_BELOW)
+        ),
     }
 
 
 def policy_of(kind: frozenset[Has]) -> Policy:
-    """As it stands when nobody changes it. What is asked about by default is let run where it would hardly ever come to be otherwise."""
+    """
+    As it stands when nobody changes it. What is asked about by default is let run where it would
+    hardly ever come to be otherwise.
+    """
     free = ("set_reminder", "remember") if kind & {Has.REMINDERS, Has.MEMORY} else ()
-    return Policy(rules={Audience.PERSONAL: {name: Rule(mode="auto") for name in free}}, job_seconds=JOB_SECONDS)
+    return Policy(
+        rules={Audience.PERSONAL: {name: Rule(mode="auto") for name in free}},
+        job_seconds=JOB_SECONDS,
+    )

@@ -1,5 +1,6 @@
 """
-The pure core under the simulator: one session without adapters, whose model, tools, jobs and delegates are dice, and whose crashes forget records.
+The pure core under the simulator: one session without adapters, whose model, tools, jobs and
+delegates are dice, and whose crashes forget records.
 
 Every record is watched as it is made (`Watcher`).
 """
@@ -54,7 +55,16 @@ from proof.checkers.promises import PromiseBroken, Watcher, check_shared_view, h
 from proof.scenarios.pure_session import PureSession, replay
 from proof.simulation.simulator import PEOPLE, Lived
 
-OPTIONS = ("approve_once", "approve_once", "approve_session", "approve_folder", "edit", "deny", "answer", "yes")
+OPTIONS = (
+    "approve_once",
+    "approve_once",
+    "approve_session",
+    "approve_folder",
+    "edit",
+    "deny",
+    "answer",
+    "yes",
+)
 _CALLS = (
     "look",
     "look",
@@ -99,21 +109,42 @@ class PureSubject:
         elif roll < 0.45:
             source = None
         loop: Loop = "foreign" if dice.random() < 0.08 else "ours"
-        policy = msgspec.structs.replace(self.pure.policy, on_message=dice.choice(("supersede", "wait")))
+        policy = msgspec.structs.replace(
+            self.pure.policy, on_message=dice.choice(("supersede", "wait"))
+        )
         dedup = dice.choice((None, "k1", "k2"))
-        self._do(AcceptInput(text=text, source=source, agent="ops", model="demo", policy=policy, dedup=dedup, loop=loop))
+        self._do(
+            AcceptInput(
+                text=text,
+                source=source,
+                agent="ops",
+                model="demo",
+                policy=policy,
+                dedup=dedup,
+                loop=loop,
+            )
+        )
 
     def answer(self, person: str, dice: random.Random) -> None:
         known = list(self.watcher.asked)
         if not known:
             return
         open_ones = list(self.pure.state.approvals)
-        approval = dice.choice(open_ones) if open_ones and dice.random() < 0.8 else dice.choice(known)
+        approval = (
+            dice.choice(open_ones) if open_ones and dice.random() < 0.8 else dice.choice(known)
+        )
         option = dice.choice(OPTIONS)
         arguments = '{"branch":"edited"}' if option == "edit" else None
         self._prefix = len(self.pure.records)
         answer_id = dice.choice(("x1", f"x{len(self.pure.records)}"))
-        self.pure.answer(approval, option, person, arguments=arguments, answer_id=answer_id, reason=dice.choice((None, "because")))
+        self.pure.answer(
+            approval,
+            option,
+            person,
+            arguments=arguments,
+            answer_id=answer_id,
+            reason=dice.choice((None, "because")),
+        )
 
     def cancel(self, person: str, dice: random.Random) -> None:
         turns = [None, *self.pure.state.turns, *(each.turn for each in self.pure.state.queued)]
@@ -138,7 +169,14 @@ class PureSubject:
             pure.identity = dice.choice(("1:1", "2:2"))
         elif len(pure.state.view.entries) > 1:
             state = pure.state
-            command = RecordCompaction(summary="so far", turns=1, compactions=state.compactions, tokens_before=9, tokens_after=1, trigger="dice")
+            command = RecordCompaction(
+                summary="so far",
+                turns=1,
+                compactions=state.compactions,
+                tokens_before=9,
+                tokens_after=1,
+                trigger="dice",
+            )
             self._do(command)
 
     def _job_moves(self, dice: random.Random) -> bool:
@@ -148,9 +186,22 @@ class PureSubject:
             return False
         job = dice.choice(running)
         if dice.random() < 0.3:
-            self._do(CancelJob(job=job.job, by=dice.choice(PEOPLE), audience=Audience.PERSONAL, boundary=f"personal:{dice.choice(PEOPLE)}"))
+            self._do(
+                CancelJob(
+                    job=job.job,
+                    by=dice.choice(PEOPLE),
+                    audience=Audience.PERSONAL,
+                    boundary=f"personal:{dice.choice(PEOPLE)}",
+                )
+            )
         else:
-            self._do(EndJob(job=job.job, outcome=dice.choice(("ok", "error", "timed_out", "in_doubt")), text="dug"))
+            self._do(
+                EndJob(
+                    job=job.job,
+                    outcome=dice.choice(("ok", "error", "timed_out", "in_doubt")),
+                    text="dug",
+                )
+            )
         return True
 
     def crash(self, dice: random.Random) -> None:
@@ -191,7 +242,11 @@ class PureSubject:
     def _foreign_step(self, dice: random.Random) -> bool:
         """A loop of somebody else's makes its next step."""
         pure = self.pure
-        movable = [each for each in pure.state.turns.values() if each.loop == "foreign" and not each.waiting]
+        movable = [
+            each
+            for each in pure.state.turns.values()
+            if each.loop == "foreign" and not each.waiting
+        ]
         turn = next((each for each in movable if pure.state.running in (None, each.turn)), None)
         if turn is None:
             return False
@@ -205,7 +260,11 @@ class PureSubject:
         elif turn.phase is Phase.DECIDING:
             self._decide(turn.turn)
         else:
-            ready = [call.call for call in turn.calls if call.status in (CallStatus.ALLOWED, CallStatus.APPROVED)]
+            ready = [
+                call.call
+                for call in turn.calls
+                if call.status in (CallStatus.ALLOWED, CallStatus.APPROVED)
+            ]
             if not ready:
                 return False
             self._run(turn.turn, RunTools(turn.turn, tuple(ready)))
@@ -229,7 +288,12 @@ class PureSubject:
             case AwaitTool():
                 self._tool(effect, dice)
             case Park(turn=turn):
-                self._do(ParkTurn(turn=turn, born=tuple(call.call for call in pure.state.turns[turn].delegated)))
+                self._do(
+                    ParkTurn(
+                        turn=turn,
+                        born=tuple(call.call for call in pure.state.turns[turn].delegated),
+                    )
+                )
             case Finish(turn=turn):
                 before = len(pure.records)
                 self._do(EndTurn(turn=turn, policy=pure.policy))
@@ -248,13 +312,25 @@ class PureSubject:
         roll = dice.random()
         if roll < 0.1:
             kind = dice.choice(("server", "overflow", "timeout"))
-            self._do(TakeFailure(turn=effect.turn, number=effect.number, kind=kind, message=kind, final=dice.random() < 0.3))
+            self._do(
+                TakeFailure(
+                    turn=effect.turn,
+                    number=effect.number,
+                    kind=kind,
+                    message=kind,
+                    final=dice.random() < 0.3,
+                )
+            )
             return
         calls = _calls(dice) if roll < 0.75 and self.calls_left > 0 else ()
         self.calls_left -= bool(calls)
-        answer = ModelAnswer(text="so be it", calls=calls, usage=Usage(input_tokens=10, output_tokens=1))
+        answer = ModelAnswer(
+            text="so be it", calls=calls, usage=Usage(input_tokens=10, output_tokens=1)
+        )
         number = effect.number - 1 if roll > 0.98 else effect.number  # a stale one now and then
-        self._do(TakeAnswer(turn=effect.turn, number=number, answer=answer, policy=self.pure.policy))
+        self._do(
+            TakeAnswer(turn=effect.turn, number=number, answer=answer, policy=self.pure.policy)
+        )
 
     def _decide(self, turn: TurnId) -> None:
         self._prefix = len(self.pure.records)
@@ -307,22 +383,36 @@ class PureSubject:
                 return True
         if self._job_moves(dice):
             return True
-        hold("T7", not self.pure.state.turns and not self.pure.state.queued, f"left over: {list(self.pure.state.turns)}")
-        hold("T7", self.watcher.jobs_reported == self.watcher.jobs.keys(), "a job was never reported")
+        hold(
+            "T7",
+            not self.pure.state.turns and not self.pure.state.queued,
+            f"left over: {list(self.pure.state.turns)}",
+        )
+        hold(
+            "T7", self.watcher.jobs_reported == self.watcher.jobs.keys(), "a job was never reported"
+        )
         return False
 
     def _answer_calmly(self, approval: ApprovalId, by: str) -> None:
         self._prefix = len(self.pure.records)
-        refusal = self.pure.answer(approval, "deny", by, answer_id=f"calm-{approval}").decided[-1].refusal
+        refusal = (
+            self.pure.answer(approval, "deny", by, answer_id=f"calm-{approval}").decided[-1].refusal
+        )
         if refusal is not None:
-            hold("P5", refusal.code == "expired", f"an open prompt refuses its approver: {refusal.code}")
+            hold(
+                "P5",
+                refusal.code == "expired",
+                f"an open prompt refuses its approver: {refusal.code}",
+            )
             self._do(Expire())
 
     # --- looking on
 
     def check(self) -> None:
         state: SessionState | None = None
-        for seq, event, state in self.pure.states_after(self._watched, self._before if self._watched else None):
+        for seq, event, state in self.pure.states_after(
+            self._watched, self._before if self._watched else None
+        ):
             self.watcher.saw(event, state, seq=seq, at=state.at)
         if state is not None:
             self._before = state
@@ -331,7 +421,9 @@ class PureSubject:
 
     def lived(self, seed: int) -> Lived:
         starts = sum(len(runs) for runs in self.watcher.started.values())
-        return Lived(seed, len(self.pure.records), self.pure.state.turns_ended, starts, self.crashes)
+        return Lived(
+            seed, len(self.pure.records), self.pure.state.turns_ended, starts, self.crashes
+        )
 
 
 def _calls(dice: random.Random) -> tuple[ProposedCall, ...]:
@@ -340,12 +432,17 @@ def _calls(dice: random.Random) -> tuple[ProposedCall, ...]:
 
 def _call(dice: random.Random) -> ProposedCall:
     tool = dice.choice(_CALLS)
-    fields = {"branch": dice.choice("ab"), "path": dice.choice(("/srv/x", "/srv/y", "/outside/z", "home"))}
+    fields = {
+        "branch": dice.choice("ab"),
+        "path": dice.choice(("/srv/x", "/srv/y", "/outside/z", "home")),
+    }
     if tool == "shell":
         fields["command"] = dice.choice(("ls", "$(date)"))
     if tool == "ask_person":
         return ProposedCall(tool, '{"question":"which?","choices":["answer","left","edit"]}')
-    return ProposedCall(tool, dice.choice((msgspec.json.encode(fields).decode(),) * 9 + ("{broken",)))
+    return ProposedCall(
+        tool, dice.choice((msgspec.json.encode(fields).decode(),) * 9 + ("{broken",))
+    )
 
 
 def _policy(dice: random.Random) -> Policy:

@@ -1,8 +1,11 @@
 """
-A deterministic world around a session: people, a model, tools and a clock that a seed moves, and crashes at any record.
+A deterministic world around a session: people, a model, tools and a clock that a seed moves, and
+crashes at any record.
 
-Safety (`Watcher`) is checked after every record, liveness once the faults stop: then everybody answers, the model comes to an end, and everything must end too.
-What is simulated is behind `Subject`: the pure core (`simulation/session.py`), unless another is given. The same seed gives the same life.
+Safety (`Watcher`) is checked after every record, liveness once the faults stop: then everybody
+answers, the model comes to an end, and everything must end too. What is simulated is behind
+`Subject`: the pure core (`simulation/session.py`), unless another is given. The same seed gives the
+same life.
 """
 
 import random
@@ -26,7 +29,10 @@ class Lived(NamedTuple):
 
 
 class Subject(Protocol):
-    """What is simulated. Every verb may be called at any time; whatever it does must be on record when it returns."""
+    """
+    What is simulated. Every verb may be called at any time; whatever it does must be on record when
+    it returns.
+    """
 
     def submit(self, person: str, text: str, dice: random.Random) -> None: ...
 
@@ -35,7 +41,10 @@ class Subject(Protocol):
     def cancel(self, person: str, dice: random.Random) -> None: ...
 
     def step(self, dice: random.Random) -> bool:
-        """Do one thing that is owed, or let something in flight end. False: nothing is owed and nothing is in flight."""
+        """
+        Do one thing that is owed, or let something in flight end. False: nothing is owed and
+        nothing is in flight.
+        """
         ...
 
     def crash(self, dice: random.Random) -> None: ...
@@ -45,7 +54,10 @@ class Subject(Protocol):
         ...
 
     def calm(self) -> None:
-        """Faults stop: settings are as they were, the model comes to an end, people answer what they are asked."""
+        """
+        Faults stop: settings are as they were, the model comes to an end, people answer what they
+        are asked.
+        """
         ...
 
     def settle_one(self, dice: random.Random) -> bool:
@@ -58,7 +70,10 @@ class Subject(Protocol):
 
 
 def simulate(seed: int, subject: Subject | None = None, *, steps: int = 60) -> Lived:
-    """One life. Raises PromiseBroken, or any error of the core; the seed is all that is needed to see it again."""
+    """
+    One life. Raises PromiseBroken, or any error of the core; the seed is all that is needed to see
+    it again.
+    """
     from proof.simulation.session import PureSubject
 
     dice = random.Random(seed)
@@ -72,13 +87,17 @@ def simulate(seed: int, subject: Subject | None = None, *, steps: int = 60) -> L
         subject.check()
         if not busy:
             return subject.lived(seed)
-    raise PromiseBroken("T7: faults have stopped, everybody has answered, and it still does not end")
+    raise PromiseBroken(
+        "T7: faults have stopped, everybody has answered, and it still does not end"
+    )
 
 
 def _something_happens(subject: Subject, dice: random.Random) -> None:
     roll = dice.random()
     if roll < 0.13:
-        subject.submit(dice.choice(PEOPLE), dice.choice(("do it", "do more", "yes", "stop that")), dice)
+        subject.submit(
+            dice.choice(PEOPLE), dice.choice(("do it", "do more", "yes", "stop that")), dice
+        )
     elif roll < 0.27:
         subject.answer(dice.choice((*PEOPLE, "mallory")), dice)
     elif roll < 0.30:

@@ -1,9 +1,12 @@
 """
-An event loop whose time is made up: when nothing can run, the clock jumps to the next moment at which something can. Nobody sleeps.
+An event loop whose time is made up: when nothing can run, the clock jumps to the next moment at
+which something can. Nobody sleeps.
 
-Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no files, no sockets and no threads in here: work that
-would go to a thread is done at once, and its outcome comes once the time is over that it says to have taken (`take`).
-A loop in which everybody waits for something that nobody will do is `Stuck`, which a real one would never tell. Whoever waited is cancelled then.
+Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no
+files, no sockets and no threads in here: work that would go to a thread is done at once, and its
+outcome comes once the time is over that it says to have taken (`take`). A loop in which everybody
+waits for something that nobody will do is `Stuck`, which a real one would never tell. Whoever
+waited is cancelled then.
 """
 
 import asyncio
@@ -18,7 +21,9 @@ from holdfast.adapters.tools.threads import OwnedThreads
 
 _T = TypeVar("_T")
 TURNS_AT_ONCE_MAX = 20_000  # work that takes no time takes a few hundred
-CANCELS_MAX = 3  # of somebody who is stuck: who catches the first may well wait again while it cleans up
+CANCELS_MAX = (
+    3  # of somebody who is stuck: who catches the first may well wait again while it cleans up
+)
 CLEANING_UP_SECONDS_MAX = 3600.0  # of made-up time, after each of them
 
 
@@ -27,7 +32,10 @@ class Stuck(Exception):
 
 
 class _NumberedTask(asyncio.Task[Any]):
-    """Sets of tasks are walked in the order of their hashes: addresses would make another life of the same seed."""
+    """
+    Sets of tasks are walked in the order of their hashes: addresses would make another life of the
+    same seed.
+    """
 
     def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **more: Any) -> None:
         self._number = number
@@ -83,9 +91,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.ends = math.inf  # whatever is not over by then never is
         self._selector = _NothingElse(self)
         self._made = count(1)
-        self.set_task_factory(lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more))
+        self.set_task_factory(
+            lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more)
+        )
         self._taken = 0.0  # by the work that is being done instead of in a thread
-        self._clock_resolution = 1e-6  # timers this close together are due together; jumps by rounded sums must reach their end
+        # timers this close together are due together; jumps by rounded sums must reach their end
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self.now
@@ -94,7 +105,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Said by blocking work: this long it would have blocked its thread."""
         self._taken += seconds
 
-    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]  # variadics
+    def run_in_executor(  # type: ignore[override]  # variadics
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
         del executor  # there are none
         future, self._taken = self.create_future(), 0.0
         try:
@@ -106,9 +119,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def end_all(self) -> None:
         """
-        After `Stuck`, or whatever else ended it early: cancel everybody, and let them clean up within bounds.
+        After `Stuck`, or whatever else ended it early: cancel everybody, and let them clean up
+        within bounds.
 
-        Who does not listen is left alone, and thrown away without a word: what went wrong is told by the error.
+        Who does not listen is left alone, and thrown away without a word: what went wrong is told
+        by the error.
         """
         for _ in range(CANCELS_MAX):
             waiting = asyncio.all_tasks(self)

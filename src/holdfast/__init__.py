@@ -8,7 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    # Each name as itself, so that type checkers take it for ours to give on; one statement for each module, not one for each name.
+    # Each name as itself, so that type checkers take it for ours to give on; one statement for each
+    # module, not one for each name.
     # isort: off
     from holdfast.adapters.tools.python.decorator import tool as tool
     from holdfast.errors import (
@@ -52,7 +53,11 @@ if TYPE_CHECKING:
     from holdfast.session.view.messages import Quote as Quote, Usage as Usage
     # isort: on
 
-_HOME, _ERRORS, _AUTHORITY = "holdfast.home", "holdfast.errors", "holdfast.session.authority.context"
+_HOME, _ERRORS, _AUTHORITY = (
+    "holdfast.home",
+    "holdfast.errors",
+    "holdfast.session.authority.context",
+)
 _WHERE = {
     "Agent": _HOME,
     "Answer": _HOME,

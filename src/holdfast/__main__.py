@@ -1,4 +1,7 @@
-"""`python -m holdfast` is the command `holdfast`. Python has put the current folder first on its path by now; it is taken off again."""
+"""
+`python -m holdfast` is the command `holdfast`. Python has put the current folder first on its path
+by now; it is taken off again.
+"""
 
 import contextlib
 import os

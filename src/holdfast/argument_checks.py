@@ -1,7 +1,9 @@
 """
-What a program hands to the library, checked before anything is tried: said in words, with the next step, to whoever does not check types.
+What a program hands to the library, checked before anything is tried: said in words, with the next
+step, to whoever does not check types.
 
-Nothing is guessed here and nothing is made up: a name is no source, an id is no approval, a number that a channel uses as an id is no text.
+Nothing is guessed here and nothing is made up: a name is no source, an id is no approval, a number
+that a channel uses as an id is no text.
 """
 
 import unicodedata
@@ -14,7 +16,13 @@ import msgspec
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.runtime.jobs.verbs import Circle
-from holdfast.session.authority.context import LostContext, MessageSource, Principal, Workspace, context_from_source
+from holdfast.session.authority.context import (
+    LostContext,
+    MessageSource,
+    Principal,
+    Workspace,
+    context_from_source,
+)
 from holdfast.session.authority.restore import restore
 from holdfast.settings.values import is_name
 from holdfast.wiring import folder_identity
@@ -24,32 +32,54 @@ _SESSION, _INSTANCE = SessionId("local/any"), InstanceId("any")
 
 
 def a_source(given: MessageSource) -> MessageSource:
-    """One whose authority can be written down and read back: what could not be restored after a crash must not be had before it (A3)."""
+    """
+    One whose authority can be written down and read back: what could not be restored after a crash
+    must not be had before it (A3).
+    """
     if not isinstance(given, MessageSource):
         raise _no_message_source(given)
     try:
         msgspec.convert(msgspec.to_builtins(given), MessageSource)
-        context = context_from_source(given, session=_SESSION, instance=_INSTANCE, turn=TurnId("t1"), workspace=None)
+        context = context_from_source(
+            given, session=_SESSION, instance=_INSTANCE, turn=TurnId("t1"), workspace=None
+        )
         found = restore(msgspec.json.encode(context), session=_SESSION, instance=_INSTANCE)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as exc:
         raise _no_source(str(exc)) from exc
     if isinstance(found, LostContext):
         raise _no_source(found.reason)
     for what, name in (("person", given.person), ("channel", given.channel)):
-        if name and name.strip() and not is_name(unicodedata.normalize("NFC", name)):  # a channel may use any form, and keeps to it
+        if (
+            name and name.strip() and not is_name(unicodedata.normalize("NFC", name))
+        ):  # a channel may use any form, and keeps to it
             raise _no_source(f"{name!r:.200} is no name of a {what}")
     return given
 
 
 def _no_message_source(given: object) -> Unusable:
-    named = f"holdfast.MessageSource.local({given!r:.200})" if isinstance(given, str) else "holdfast.MessageSource.local(NAME)"
-    return Unusable(f"{given!r:.200} is no MessageSource", code="malformed", hint=f"use {named}, or what your channel knows")
+    named = (
+        f"holdfast.MessageSource.local({given!r:.200})"
+        if isinstance(given, str)
+        else "holdfast.MessageSource.local(NAME)"
+    )
+    return Unusable(
+        f"{given!r:.200} is no MessageSource",
+        code="malformed",
+        hint=f"use {named}, or what your channel knows",
+    )
 
 
 def require_consenting_person(by: MessageSource) -> str:
-    """Who answers: a person whom their channel has verified, and who sits there. What a webhook or a reminder says for somebody is no consent of theirs (P3, P6)."""
+    """
+    Who answers: a person whom their channel has verified, and who sits there. What a webhook or a
+    reminder says for somebody is no consent of theirs (P3, P6).
+    """
     if by.person is None or not by.person.strip():
-        raise Refused("nobody is known to give this answer", code="wrong_approver", hint="answer from a channel that knows the person")
+        raise Refused(
+            "nobody is known to give this answer",
+            code="wrong_approver",
+            hint="answer from a channel that knows the person",
+        )
     automatic = by.principal in (Principal.VERIFIED_AUTOMATION, Principal.SYSTEM)
     if automatic or not by.can_prompt or by.provenance.authenticity != "verified":
         raise Refused(
@@ -70,9 +100,16 @@ def _no_source(why: str) -> Unusable:
 
 def texts(needed: Mapping[str, object], more: Mapping[str, object]) -> None:
     """Each is text; those in `more` may be None."""
-    for name, value in (*needed.items(), *((name, value) for name, value in more.items() if value is not None)):
+    for name, value in (
+        *needed.items(),
+        *((name, value) for name, value in more.items() if value is not None),
+    ):
         if not isinstance(value, str):
-            raise Unusable(f"{name}={value!r:.200} is no text", code="malformed", hint=_HINTS.get(name, f"hand in {name} as text, str(...) perhaps"))
+            raise Unusable(
+                f"{name}={value!r:.200} is no text",
+                code="malformed",
+                hint=_HINTS.get(name, f"hand in {name} as text, str(...) perhaps"),
+            )
 
 
 _HINTS = {
@@ -87,20 +124,33 @@ _HINTS = {
 
 def a_cursor(after: int | None) -> int | None:
     if after is not None and (not isinstance(after, int) or after < 0):
-        raise Unusable(f"after={after!r} is no seq", code="malformed", hint="use record.seq, or 0 for the whole history")
+        raise Unusable(
+            f"after={after!r} is no seq",
+            code="malformed",
+            hint="use record.seq, or 0 for the whole history",
+        )
     return after
 
 
 def asking(source: MessageSource, *, may_all: bool) -> str:
-    """Who asks, by name. Whoever has none has no right that goes by one: no word stands for them, since somebody may be called that."""
+    """
+    Who asks, by name. Whoever has none has no right that goes by one: no word stands for them,
+    since somebody may be called that.
+    """
     if source.person is None and not may_all:
-        raise Refused("it is not known who asks", code="no_authority", hint="give a source with a person, as authenticated by its channel")
+        raise Refused(
+            "it is not known who asks",
+            code="no_authority",
+            hint="give a source with a person, as authenticated by its channel",
+        )
     return source.person or "nobody"
 
 
 def a_circle(source: MessageSource) -> Circle:
     source = a_source(source)
-    return Circle(person=source.person or "nobody", audience=source.audience, boundary=source.boundary)
+    return Circle(
+        person=source.person or "nobody", audience=source.audience, boundary=source.boundary
+    )
 
 
 def a_workspace(path: str | PathLike[str] | None) -> Workspace | None:
@@ -109,7 +159,9 @@ def a_workspace(path: str | PathLike[str] | None) -> Workspace | None:
     folder = str(Path(a_path(path, what="workspace")).resolve())
     identity = folder_identity(folder)
     if identity is None:
-        raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder")
+        raise Unusable(
+            f"{folder} is no folder", code="no_workspace", hint="name an existing folder"
+        )
     return Workspace(folder, identity)
 
 
@@ -119,5 +171,7 @@ def a_path(path: str | PathLike[str], *, what: str) -> str:
     except TypeError:
         text = None
     if not isinstance(text, str):
-        raise Unusable(f"{what}={path!r} is no path", code="malformed", hint="hand in text or a pathlib.Path")
+        raise Unusable(
+            f"{what}={path!r} is no path", code="malformed", hint="hand in text or a pathlib.Path"
+        )
     return text

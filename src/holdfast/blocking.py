@@ -1,5 +1,6 @@
 """
-The same names for notebooks and synchronous code: one event loop in a thread of its own, and each verb waits for its result.
+The same names for notebooks and synchronous code: one event loop in a thread of its own, and each
+verb waits for its result.
 
     with holdfast.blocking.open("./state", agents=[ops]) as home:
         turn = home.send("ops/api", "restart_service service=api", source=alice)
@@ -36,7 +37,10 @@ class Home:
 
     def __enter__(self) -> Self:
         if self._loop is not None:
-            raise Unusable("the home is open already", hint="hand the open one around: it may be used from several threads")
+            raise Unusable(
+                "the home is open already",
+                hint="hand the open one around: it may be used from several threads",
+            )
         ready = threading.Event()
 
         def work() -> None:
@@ -55,7 +59,12 @@ class Home:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         try:
             self._do(lambda: self._home.__aexit__(kind, error, trace))
         finally:
@@ -71,7 +80,8 @@ class Home:
     def _do(self, work: Callable[[], Awaitable[T]]) -> T:
         if threading.current_thread() is self._thread:
             raise Unusable(
-                "the home is called from its own loop, which would wait for itself", hint="in an async tool use `await` and a home of its own"
+                "the home is called from its own loop, which would wait for itself",
+                hint="in an async tool use `await` and a home of its own",
             )
 
         running: list[asyncio.Task[Any] | None] = []
@@ -83,14 +93,18 @@ class Home:
         with self._guard:
             loop = self._loop
             if loop is None:
-                raise Unusable("the home is not open", hint="use `with holdfast.blocking.open(...) as home`")
+                raise Unusable(
+                    "the home is not open", hint="use `with holdfast.blocking.open(...) as home`"
+                )
             doing = asyncio.run_coroutine_threadsafe(run(), loop)
         try:
             return doing.result()
         except concurrent.futures.CancelledError as exc:  # by nobody but the end of the loop
             raise Unusable("the home was closed meanwhile", hint="open it again") from exc
         except BaseException:
-            if doing.cancel():  # Ctrl-C, say, while we waited: it goes no further behind our back, and has ended when this is told
+            # Ctrl-C, say, while we waited: it goes no further behind our back, and has ended when
+            # this is told
+            if doing.cancel():
                 asyncio.run_coroutine_threadsafe(_ended(running), loop).result()
             raise
 
@@ -106,7 +120,18 @@ class Home:
         workspace: str | PathLike[str] | None = None,
         wait: bool = True,
     ) -> Turn:
-        return self._do(lambda: self._home.send(session, text, source=source, agent=agent, model=model, dedup=dedup, workspace=workspace, wait=wait))
+        return self._do(
+            lambda: self._home.send(
+                session,
+                text,
+                source=source,
+                agent=agent,
+                model=model,
+                dedup=dedup,
+                workspace=workspace,
+                wait=wait,
+            )
+        )
 
     def answer(
         self,
@@ -119,7 +144,17 @@ class Home:
         answer_id: str | None = None,
         wait: bool = True,
     ) -> Answer:
-        return self._do(lambda: self._home.answer(approval, option, by=by, reason=reason, arguments=arguments, answer_id=answer_id, wait=wait))
+        return self._do(
+            lambda: self._home.answer(
+                approval,
+                option,
+                by=by,
+                reason=reason,
+                arguments=arguments,
+                answer_id=answer_id,
+                wait=wait,
+            )
+        )
 
     def approval(self, id: str) -> Approval:  # noqa: A002  # the field's name
         return self._do(lambda: self._home.approval(id))
@@ -141,7 +176,9 @@ class Home:
             with suppress(Unusable):  # the home was closed before: it ended there
                 self._do(followed.aclose)
 
-    def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
+    def cancel(
+        self, session: str, *, by: MessageSource, turn: str | None = None
+    ) -> tuple[Turn, ...]:
         return self._do(lambda: self._home.cancel(session, by=by, turn=turn))
 
     def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
@@ -190,7 +227,9 @@ class Home:
     def revoke(self, grant: str, *, by: MessageSource) -> None:
         self._do(lambda: self._home.revoke(grant, by=by))
 
-    def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
+    def jobs(
+        self, session: str | None = None, *, by: MessageSource, everything: bool = False
+    ) -> tuple[Job, ...]:
         return self._do(lambda: self._home.jobs(session, by=by, everything=everything))
 
     def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
@@ -204,10 +243,18 @@ class Home:
 
     @contextmanager
     def turn(
-        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        workspace: str | PathLike[str] | None = None,
     ) -> Generator["OwnLoop", None, None]:
         """A turn driven by your own loop."""
-        with self._own_loop(self._home.turn(session, text, source=source, agent=agent, workspace=workspace)) as turn:
+        with self._own_loop(
+            self._home.turn(session, text, source=source, agent=agent, workspace=workspace)
+        ) as turn:
             yield turn
 
     @contextmanager
@@ -217,7 +264,9 @@ class Home:
             yield taken
 
     @contextmanager
-    def _own_loop(self, begun: AbstractAsyncContextManager[ExternalTurn]) -> Generator["OwnLoop", None, None]:
+    def _own_loop(
+        self, begun: AbstractAsyncContextManager[ExternalTurn]
+    ) -> Generator["OwnLoop", None, None]:
         turn = self._do(begun.__aenter__)
         try:
             yield OwnLoop(turn, self._do)
@@ -237,7 +286,9 @@ async def _ended(running: list[asyncio.Task[Any] | None]) -> None:
 class OwnLoop:
     """`ExternalTurn`, for synchronous code."""
 
-    def __init__(self, turn: ExternalTurn, do: Callable[[Callable[[], Awaitable[Any]]], Any]) -> None:
+    def __init__(
+        self, turn: ExternalTurn, do: Callable[[Callable[[], Awaitable[Any]]], Any]
+    ) -> None:
         self._turn, self._do = turn, do
         self.turn = turn.turn
 
@@ -249,8 +300,17 @@ class OwnLoop:
     def standing(self) -> Gate | None:
         return self._turn.standing
 
-    def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
-        gate: Gate = self._do(lambda: self._turn.gate(tool, arguments, text=text, provider_id=provider_id))
+    def gate(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        text: str = "",
+        provider_id: str | None = None,
+    ) -> Gate:
+        gate: Gate = self._do(
+            lambda: self._turn.gate(tool, arguments, text=text, provider_id=provider_id)
+        )
         return gate
 
     def wait(self, gate: Gate | None = None) -> Gate:

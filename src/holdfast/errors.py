@@ -13,7 +13,8 @@ Our errors, sorted by what the caller should do next:
   x Unusable          settings, arguments, a missing part      -> mend it, try again   exit 2   400
 * InvariantBroken     a bug of ours                            -> crash
 
-Every HoldfastError has a stable `code`, a message that says what happened with which values, and a `hint`: the next step.
+Every HoldfastError has a stable `code`, a message that says what happened with which values, and a
+`hint`: the next step.
 """
 
 from typing import ClassVar
@@ -85,11 +86,16 @@ class NotSaved(Busy):
 
 
 class ReadOnly(NotSaved):
-    """Nothing can be written where the journal lies: a read-only mount, or files that are not ours to write. It can be looked at."""
+    """
+    Nothing can be written where the journal lies: a read-only mount, or files that are not ours to
+    write. It can be looked at.
+    """
 
 
 class CannotDrive(Busy):
-    """This process lacks the turn's model, workspace or one of its tools; the turn stays as it is."""
+    """
+    This process lacks the turn's model, workspace or one of its tools; the turn stays as it is.
+    """
 
     default_code = "cannot_drive"
 
@@ -169,10 +175,16 @@ class Unusable(HoldfastError):
     exit_code = 2
     default_code = "usage"
 
-    def __init__(self, message: str, *, code: str | None = None, hint: str = "", line: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, code: str | None = None, hint: str = "", line: int | None = None
+    ) -> None:
         super().__init__(message, code=code, hint=hint)
-        self.line = line  # of the settings, where it is known: to be told where the message may not be
+        self.line = (
+            line  # of the settings, where it is known: to be told where the message may not be
+        )
 
 
 class InvariantBroken(Exception):
-    """A bug of ours. Never caught to go on: the process stops, and the journal says where it was."""
+    """
+    A bug of ours. Never caught to go on: the process stops, and the journal says where it was.
+    """

@@ -15,7 +15,16 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from holdfast.argument_checks import a_circle, a_cursor, a_path, a_source, a_workspace, asking, require_consenting_person, texts
+from holdfast.argument_checks import (
+    a_circle,
+    a_cursor,
+    a_path,
+    a_source,
+    a_workspace,
+    asking,
+    require_consenting_person,
+    texts,
+)
 from holdfast.errors import HoldfastError, NotSaved, Refused, Untrusted, Unusable
 from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
@@ -27,7 +36,14 @@ from holdfast.runtime.jobs.reports import JobReport
 from holdfast.runtime.jobs.verbs import cancel_job, list_jobs, show_job
 from holdfast.runtime.reminders import Wanted
 from holdfast.runtime.reports.grants import GrantReport
-from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, ErrorReport, ReminderReport, SessionReport, TurnReport
+from holdfast.runtime.reports.types import (
+    AnswerReport,
+    ApprovalReport,
+    ErrorReport,
+    ReminderReport,
+    SessionReport,
+    TurnReport,
+)
 from holdfast.runtime.service import Service
 from holdfast.runtime.streams.feed import Heard
 from holdfast.runtime.streams.in_flight import Follower, InFlight
@@ -52,10 +68,12 @@ Followed = Record | Heard
 @dataclass(frozen=True)
 class Agent:
     """
-    A name, a model, instructions, and tools: functions decorated with `@holdfast.tool`, or names of built-in ones.
+    A name, a model, instructions, and tools: functions decorated with `@holdfast.tool`, or names of
+    built-in ones.
 
-    `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model. `delegates` are agents that it may hand tasks to; each is called
-    as the tool `delegate_NAME`, and has no tool that this agent lacks.
+    `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model. `delegates`
+    are agents that it may hand tasks to; each is called as the tool `delegate_NAME`, and has no
+    tool that this agent lacks.
     """
 
     name: str
@@ -65,7 +83,9 @@ class Agent:
     delegates: "Sequence[Agent | str]" = field(default_factory=tuple)
 
 
-def _verb(method: "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]") -> "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]":
+def _verb(
+    method: "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]",
+) -> "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]":
     """Known to be in flight: whoever leaves the home meanwhile stops it first."""
 
     @wraps(method)
@@ -87,7 +107,10 @@ class Home:
 
     async def __aenter__(self) -> Self:
         if self._context is not None:
-            raise Unusable("the home is open already", hint="hand the open one around, or call holdfast.open(...) again for another")
+            raise Unusable(
+                "the home is open already",
+                hint="hand the open one around, or call holdfast.open(...) again for another",
+            )
         self._context = self._opener()
         try:
             self._service = await self._context.__aenter__()
@@ -98,7 +121,12 @@ class Home:
         self._in_flight = InFlight()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         context, self._service = self._context, None
         try:
             await finish(self._in_flight.stop(besides=asyncio.current_task()))
@@ -111,7 +139,9 @@ class Home:
     def service(self) -> Service:
         """The runtime underneath, for integrations."""
         if self._service is None:
-            raise Unusable("the home is not open", hint="use `async with holdfast.open(...) as home`")
+            raise Unusable(
+                "the home is not open", hint="use `async with holdfast.open(...) as home`"
+            )
         return self._service
 
     @_verb
@@ -127,11 +157,23 @@ class Home:
         workspace: str | PathLike[str] | None = None,
         wait: bool = True,
     ) -> Turn:
-        """Send a message and drive its turn to its end or a pause. `source=None` is recorded as the least authority."""
+        """
+        Send a message and drive its turn to its end or a pause. `source=None` is recorded as the
+        least authority.
+        """
         texts({"session": session, "text": text}, {"agent": agent, "model": model, "dedup": dedup})
         folder = a_workspace(workspace)
         told = None if source is None else a_source(source)
-        return await self.service.send(session, text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder, wait=wait)
+        return await self.service.send(
+            session,
+            text,
+            source=told,
+            agent=agent,
+            model=model,
+            dedup=dedup,
+            workspace=folder,
+            wait=wait,
+        )
 
     @_verb
     async def answer(
@@ -146,13 +188,17 @@ class Home:
         wait: bool = True,
     ) -> Answer:
         """
-        Answer a prompt that was seen, and drive its turn on. The answer is bound to the digest of what was shown.
+        Answer a prompt that was seen, and drive its turn on. The answer is bound to the digest of
+        what was shown.
 
-        What can't be taken comes back as `result="failed"` with its reason; the prompt then stands as it was.
+        What can't be taken comes back as `result="failed"` with its reason; the prompt then stands
+        as it was.
         """
         if not isinstance(approval, ApprovalReport):
             raise Unusable(
-                f"{approval!r} is no approval", code="malformed", hint="answer the one that was seen: turn.approvals, or await home.approval(ID)"
+                f"{approval!r} is no approval",
+                code="malformed",
+                hint="answer the one that was seen: turn.approvals, or await home.approval(ID)",
             )
         texts({"option": option}, {"reason": reason, "answer_id": answer_id})
         by = a_source(by)
@@ -173,12 +219,18 @@ class Home:
             return AnswerReport(
                 result="failed",
                 reason=exc.code,
-                turn=await self._turn_after(approval, ErrorReport.of(exc), sealed=isinstance(exc, Untrusted) or exc.code == "sealed"),
+                turn=await self._turn_after(
+                    approval,
+                    ErrorReport.of(exc),
+                    sealed=isinstance(exc, Untrusted) or exc.code == "sealed",
+                ),
             )
 
     async def _turn_after(self, approval: Approval, error: ErrorReport, *, sealed: bool) -> Turn:
         if sealed:
-            return TurnReport(session=approval.session, turn=approval.turn, outcome="sealed", error=error)
+            return TurnReport(
+                session=approval.session, turn=approval.turn, outcome="sealed", error=error
+            )
         try:
             turn = await self.service.turn(approval.session, approval.turn)
         except Refused:
@@ -208,25 +260,42 @@ class Home:
 
     def follow(self, session: str, after: int | None = None) -> Follower[Followed]:
         """
-        Records as they are stored, and pieces of text as they come, until the home is closed: leave the loop to stop.
+        Records as they are stored, and pieces of text as they come, until the home is closed: leave
+        the loop to stop.
 
-        `after` is the seq to go on from, 0 for the whole history; without it, only what comes from now on.
+        `after` is the seq to go on from, 0 for the whole history; without it, only what comes from
+        now on.
         """
         texts({"session": session}, {})
         return self._in_flight.follow(self.service.follow(session, after=a_cursor(after)))
 
     @_verb
-    async def cancel(self, session: str, *, by: MessageSource, turn: str | None = None) -> tuple[Turn, ...]:
-        """End the running turn, or the one that is named; calls that had started end with their real outcome or in doubt. The requester and an operator may."""
+    async def cancel(
+        self, session: str, *, by: MessageSource, turn: str | None = None
+    ) -> tuple[Turn, ...]:
+        """
+        End the running turn, or the one that is named; calls that had started end with their real
+        outcome or in doubt. The requester and an operator may.
+        """
         texts({"session": session}, {"turn": turn})
         operator = a_source(by).principal == "operator"
-        turns = await self.service.cancel(session, by=asking(by, may_all=operator), turn=TurnId(turn) if turn else None, may_all=operator)
+        turns = await self.service.cancel(
+            session,
+            by=asking(by, may_all=operator),
+            turn=TurnId(turn) if turn else None,
+            may_all=operator,
+        )
         await self.service.drive_above(session)
         return turns
 
     @_verb
-    async def resume(self, session: str | None = None, *, model: str | None = None) -> tuple[Turn, ...]:
-        """Fire what is due, then drive on whatever is owed: in one session, or in all. What hinders one of them is raised once the others were driven."""
+    async def resume(
+        self, session: str | None = None, *, model: str | None = None
+    ) -> tuple[Turn, ...]:
+        """
+        Fire what is due, then drive on whatever is owed: in one session, or in all. What hinders
+        one of them is raised once the others were driven.
+        """
         texts({}, {"session": session, "model": model})
         if session is not None:
             return (await self.service.resume(session, by="library", model=model),)
@@ -234,7 +303,9 @@ class Home:
         hindered: list[HoldfastError] = []
         for name, since in (await self.service.owing_heads()).items():
             try:
-                turns.append(await self.service.resume(name, by="library", model=model, since=since))
+                turns.append(
+                    await self.service.resume(name, by="library", model=model, since=since)
+                )
             except HoldfastError as exc:
                 hindered.append(exc)
         for error in hindered:
@@ -258,16 +329,35 @@ class Home:
         workspace: str | PathLike[str] | None = None,
     ) -> Reminder:
         """
-        Have `text` come back as a turn of its own: once `at` a time, `every` so often, or by `cron` in a `time_zone`.
+        Have `text` come back as a turn of its own: once `at` a time, `every` so often, or by `cron`
+        in a `time_zone`.
 
-        It runs under what `source` has, or less of it. Nobody can be asked in it, unless `may_prompt` lets prompts reach that person.
+        It runs under what `source` has, or less of it. Nobody can be asked in it, unless
+        `may_prompt` lets prompts reach that person.
         """
         moment = at.isoformat() if isinstance(at, datetime) else at
         texts(
-            {"session": session, "text": text}, {"at": moment, "every": every, "cron": cron, "time_zone": time_zone, "agent": agent, "model": model}
+            {"session": session, "text": text},
+            {
+                "at": moment,
+                "every": every,
+                "cron": cron,
+                "time_zone": time_zone,
+                "agent": agent,
+                "model": model,
+            },
         )
-        wanted = Wanted(text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt)
-        return await self.service.remind(session, wanted, source=a_source(source), agent=agent, model=model, workspace=a_workspace(workspace))
+        wanted = Wanted(
+            text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt
+        )
+        return await self.service.remind(
+            session,
+            wanted,
+            source=a_source(source),
+            agent=agent,
+            model=model,
+            workspace=a_workspace(workspace),
+        )
 
     @_verb
     async def reminders(self) -> tuple[Reminder, ...]:
@@ -278,23 +368,36 @@ class Home:
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
         texts({"reminder": reminder}, {})
         operator = a_source(by).principal == "operator"
-        return await self.service.cancel_reminder(reminder, by=asking(by, may_all=operator), may_all=operator)
+        return await self.service.cancel_reminder(
+            reminder, by=asking(by, may_all=operator), may_all=operator
+        )
 
     @_verb
     async def grants(self) -> tuple[Grant, ...]:
-        """Remembered approvals that are not over. `counts` says whether policy lets each count at present, `covers` what it covers."""
+        """
+        Remembered approvals that are not over. `counts` says whether policy lets each count at
+        present, `covers` what it covers.
+        """
         return await self.service.grants()
 
     @_verb
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
-        """Take a remembered approval back: its requester and its giver may. From the next call on it is asked again."""
+        """
+        Take a remembered approval back: its requester and its giver may. From the next call on it
+        is asked again.
+        """
         texts({"grant": grant}, {})
         system = a_source(by).principal == "system"
         await self.service.revoke(GrantId(grant), by=asking(by, may_all=system), may_all=system)
 
     @_verb
-    async def jobs(self, session: str | None = None, *, by: MessageSource, everything: bool = False) -> tuple[Job, ...]:
-        """Background jobs that run and are there for them: of the same audience and boundary. With `everything`, also those that ended lately."""
+    async def jobs(
+        self, session: str | None = None, *, by: MessageSource, everything: bool = False
+    ) -> tuple[Job, ...]:
+        """
+        Background jobs that run and are there for them: of the same audience and boundary. With
+        `everything`, also those that ended lately.
+        """
         texts({}, {"session": session})
         return await list_jobs(self.service, a_circle(by), session=session, everything=everything)
 
@@ -312,25 +415,39 @@ class Home:
 
     @_verb
     async def session(self, session: str) -> Session:
-        """Where it stands: its phase, what it owes, whether it is sealed, and the files of its journal."""
+        """
+        Where it stands: its phase, what it owes, whether it is sealed, and the files of its
+        journal.
+        """
         texts({"session": session}, {})
         return await self.service.show(session)
 
     @asynccontextmanager
     async def turn(
-        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: str | PathLike[str] | None = None
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        workspace: str | PathLike[str] | None = None,
     ) -> AsyncGenerator[ExternalTurn, None]:
         """A turn driven by your own loop: see `ExternalTurn.gate` and `ExternalTurn.record`."""
         texts({"session": session, "text": text}, {"agent": agent})
         told = None if source is None else a_source(source)
-        beginning = self.service.foreign_turn(session, text, source=told, agent=agent, workspace=a_workspace(workspace))
+        beginning = self.service.foreign_turn(
+            session, text, source=told, agent=agent, workspace=a_workspace(workspace)
+        )
         with self._in_flight.verb():
             async with beginning as turn:
                 yield turn
 
     @asynccontextmanager
     async def take_up(self, session: str, turn: str) -> AsyncGenerator[ExternalTurn, None]:
-        """A turn of your own loop that was parked when the loop left it or died: go on with `await turn.wait()`, answered or not."""
+        """
+        A turn of your own loop that was parked when the loop left it or died: go on with `await
+        turn.wait()`, answered or not.
+        """
         texts({"session": session, "turn": turn}, {})
         taking = self.service.foreign_turn_again(session, TurnId(turn))
         with self._in_flight.verb():
@@ -339,7 +456,10 @@ class Home:
 
 
 def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[Tool], LazyModels]:
-    """What wiring needs of agents: their specs, those of their tools that are objects, and the models that are."""
+    """
+    What wiring needs of agents: their specs, those of their tools that are objects, and the models
+    that are.
+    """
     tools: dict[str, Tool] = {}
     models = LazyModels()
     specs = []
@@ -350,11 +470,22 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
         raise Unusable("agents is no list of agents", hint="write agents=[holdfast.Agent(...)]")
     for agent in _with_delegates(agents):
         if not is_name(agent.name):
-            raise Unusable(f"{agent.name!r} is no name for an agent", hint="use a short word, without invisible characters or spaces at its ends")
+            raise Unusable(
+                f"{agent.name!r} is no name for an agent",
+                hint="use a short word, without invisible characters or spaces at its ends",
+            )
         names = tuple(_named(each, tools) for each in agent.tools)
         model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
         delegates = tuple(each if isinstance(each, str) else each.name for each in agent.delegates)
-        specs.append(AgentSpec(name=agent.name, model=model, instructions=agent.instructions, tools=names, delegates=delegates))
+        specs.append(
+            AgentSpec(
+                name=agent.name,
+                model=model,
+                instructions=agent.instructions,
+                tools=names,
+                delegates=delegates,
+            )
+        )
     _refuse_unknown_tools(specs, tools)
     return specs, list(tools.values()), models
 
@@ -376,16 +507,23 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
     known: dict[str, Agent] = {}
     for agent in agents:
         if known.setdefault(agent.name, agent) is not agent:
-            raise Unusable(f"two agents are called {agent.name!r}", hint="give one of them another name")
+            raise Unusable(
+                f"two agents are called {agent.name!r}", hint="give one of them another name"
+            )
     found = list(agents)
     for agent in found:  # grows while it is walked
         if isinstance(agent.tools, str) or isinstance(agent.delegates, str | Agent):
-            raise Unusable(f"the agent {agent.name!r} has one where a list must be", hint="write tools=[...] and delegates=[...]")
+            raise Unusable(
+                f"the agent {agent.name!r} has one where a list must be",
+                hint="write tools=[...] and delegates=[...]",
+            )
         for each in agent.delegates:
             if isinstance(each, str):
                 continue
             if known.setdefault(each.name, each) is not each:
-                raise Unusable(f"two agents are called {each.name!r}", hint="give one of them another name")
+                raise Unusable(
+                    f"two agents are called {each.name!r}", hint="give one of them another name"
+                )
             if not any(each is one for one in found):
                 found.append(each)
     return found
@@ -395,10 +533,15 @@ def _named(tool: Any, tools: dict[str, Tool]) -> str:
     if isinstance(tool, str):
         return tool
     if not hasattr(tool, "definition"):
-        raise Unusable(f"{tool!r} is no tool", hint="decorate it with @holdfast.tool, or name a built-in tool")
+        raise Unusable(
+            f"{tool!r} is no tool", hint="decorate it with @holdfast.tool, or name a built-in tool"
+        )
     name: str = tool.definition.name
     if tools.setdefault(name, tool) is not tool:
-        raise Unusable(f"two tools are called {name!r}", hint="give one of them another name with @holdfast.tool(name=...)")
+        raise Unusable(
+            f"two tools are called {name!r}",
+            hint="give one of them another name with @holdfast.tool(name=...)",
+        )
     return name
 
 
@@ -410,4 +553,6 @@ def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = (
     """
     specs, tools, models = specs_from_agents(agents)
     folder = home_path(None if path is None else a_path(path, what="path"))
-    return Home(lambda: open_service(folder, agents=specs, tools=tools, models=models, lasting=True))
+    return Home(
+        lambda: open_service(folder, agents=specs, tools=tools, models=models, lasting=True)
+    )

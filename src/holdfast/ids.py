@@ -1,8 +1,9 @@
 """
 The names of things, as types, and the one rule for what a session may be called.
 
-Nothing here is random or reads a clock: ids that must be unpredictable are minted at the rim and come in.
-Ids that must be the same after a crash (calls, approvals) are computed from what they belong to.
+Nothing here is random or reads a clock: ids that must be unpredictable are minted at the rim and
+come in. Ids that must be the same after a crash (calls, approvals) are computed from what they
+belong to.
 """
 
 import base64
@@ -69,7 +70,10 @@ def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> 
 
 
 def delegate_session(call: CallId) -> SessionId:
-    """The session of the delegate that a call starts: the same after any crash, so that there is never a second one."""
+    """
+    The session of the delegate that a call starts: the same after any crash, so that there is never
+    a second one.
+    """
     return SessionId(f"{DELEGATE_CHANNEL}/{call.removeprefix('c-')}")
 
 
@@ -89,12 +93,18 @@ def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
 
 
 def memory_id(instance: InstanceId, call: CallId) -> MemoryId:
-    """What one call remembered: run again after a crash, it remembers the same thing and not a second one."""
+    """
+    What one call remembered: run again after a crash, it remembers the same thing and not a second
+    one.
+    """
     return MemoryId("m-" + short_digest("memory", instance, call))
 
 
 def reminder_id(instance: InstanceId, origin: str) -> ReminderId:
-    """`origin` is the call that set it, so that the call run again sets nothing twice; a command brings something random."""
+    """
+    `origin` is the call that set it, so that the call run again sets nothing twice; a command
+    brings something random.
+    """
     return ReminderId("r-" + short_digest("reminder", instance, origin))
 
 

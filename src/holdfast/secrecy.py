@@ -1,10 +1,12 @@
 """
 Known secrets, found in any text (S1): tokens and codes by their form, other secrets by their value.
 
-Each is found as written, with JSON escapes, wrapped over lines, percent-encoded, in base64 (three alignments, both alphabets) and in hex.
-Other encodings, compression, encryption and a secret in several parts are not found.
+Each is found as written, with JSON escapes, wrapped over lines, percent-encoded, in base64 (three
+alignments, both alphabets) and in hex. Other encodings, compression, encryption and a secret in
+several parts are not found.
 
-`learn` tells this process of secrets. The journal refuses every record that holds one (`check_draft`), so that no way in can miss the check.
+`learn` tells this process of secrets. The journal refuses every record that holds one
+(`check_draft`), so that no way in can miss the check.
 """
 
 import base64
@@ -42,7 +44,10 @@ class Secrecy:
         # Longest first, so that one that contains another is hidden whole.
         self._raw = sorted(raw, key=lambda each: (-len(each), each))
         normal = {_normal(each) for each in raw}
-        self._normal = sorted((each for each in normal if len(each) >= SECRET_CHARS_MIN), key=lambda each: (-len(each), each))
+        self._normal = sorted(
+            (each for each in normal if len(each) >= SECRET_CHARS_MIN),
+            key=lambda each: (-len(each), each),
+        )
         self._base64 = [core for each in raw for core in _base64_cores(each)]
         self._hex = [each.hex().encode() for each in raw]
         longest = max([token_form.TOKEN_CHARS, *map(len, raw)])
@@ -70,7 +75,13 @@ class Secrecy:
         >>> secrecy_of(("correct horse",)).hidden("it is correct horse, or Y29ycmVjdCBob3JzZQ==")
         'it is [secret], or [secret]'
         """
-        return self.hidden_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass") if self.holds(text) else text
+        return (
+            self.hidden_bytes(text.encode("utf-8", "surrogatepass")).decode(
+                "utf-8", "surrogatepass"
+            )
+            if self.holds(text)
+            else text
+        )
 
     def hidden_bytes(self, data: bytes) -> bytes:
         if not self.holds(data):
@@ -79,10 +90,15 @@ class Secrecy:
         spans = [*_spans(self._raw, data), *token_form.spans_as_written(data)]
         spans += [(origins[start], origins[end]) for start, end in self._normal_spans(normal)]
         shown = _without(data, spans)
-        return shown if not self.holds(shown) else _HIDDEN  # escapes within escapes: nothing of it can be shown
+        return (
+            shown if not self.holds(shown) else _HIDDEN
+        )  # escapes within escapes: nothing of it can be shown
 
     def hidden_json(self, body: bytes) -> bytes:
-        """The same for one JSON object, whose strings are judged one by one, keys included: what comes back is JSON."""
+        """
+        The same for one JSON object, whose strings are judged one by one, keys included: what comes
+        back is JSON.
+        """
         if not self.holds(body):
             return body
         return msgspec.json.encode(self._hidden_value(msgspec.json.decode(body)))
@@ -92,7 +108,9 @@ class Secrecy:
             case str():
                 return self.hidden(value)
             case dict():
-                return {self.hidden(str(key)): self._hidden_value(each) for key, each in value.items()}
+                return {
+                    self.hidden(str(key)): self._hidden_value(each) for key, each in value.items()
+                }
             case list():
                 return [self._hidden_value(each) for each in value]
             case _:
@@ -117,14 +135,18 @@ class Secrecy:
             _begun(self._hex, lower),
         )
         if begun < _FEW and _SHORT_LINE.search(whole):
-            begun = 0  # a line is shown when it ends: only lines as long as wrapped ones go on in the next
+            # a line is shown when it ends: only lines as long as wrapped ones go on in the next
+            begun = 0
         begun_raw = _begun(self._raw, tail)
         start = len(whole) if not begun else origins[len(normal) - begun]
         return len(data) - len(tail) + min(start, len(tail) - begun_raw)
 
 
 class StreamedText:
-    """Pieces of text on their way to followers. A secret may be cut by the end of a piece, so a possible beginning is held back."""
+    """
+    Pieces of text on their way to followers. A secret may be cut by the end of a piece, so a
+    possible beginning is held back.
+    """
 
     def __init__(self, secrecy: Secrecy, on_text: Callable[[str], None]) -> None:
         self._secrecy = secrecy
@@ -176,7 +198,10 @@ _everything = secrecy_of(())
 
 
 def learn(owner: object, secrets: tuple[Secret, ...]) -> None:
-    """From now on until `forget`, no journal of this process takes these. They replace those that the same owner named before."""
+    """
+    From now on until `forget`, no journal of this process takes these. They replace those that the
+    same owner named before.
+    """
     with _changing:
         _known[id(owner)] = secrets
         _compile()
@@ -190,7 +215,9 @@ def forget(owner: object) -> None:
 
 def _compile() -> None:
     global _everything  # noqa: PLW0603  # a process knows one set of secrets
-    _everything = secrecy_of(tuple(dict.fromkeys(each for some in _known.values() for each in some)))
+    _everything = secrecy_of(
+        tuple(dict.fromkeys(each for some in _known.values() for each in some))
+    )
 
 
 def known() -> Secrecy:
@@ -199,7 +226,10 @@ def known() -> Secrecy:
 
 
 def _written(secret: Secret) -> tuple[bytes, ...]:
-    """As it is; and for a variable whose bytes are not text: as they read once a program has made text of them."""
+    """
+    As it is; and for a variable whose bytes are not text: as they read once a program has made text
+    of them.
+    """
     data = secret.encode("utf-8", "surrogateescape") if isinstance(secret, str) else secret
     return (data, data.decode("utf-8", "replace").encode()) if isinstance(secret, str) else (data,)
 

@@ -1,8 +1,10 @@
 """
-The form of tokens and one-time codes: `hf_`, 43 base62 digits (256 random bits), 6 base62 digits of checksum.
+The form of tokens and one-time codes: `hf_`, 43 base62 digits (256 random bits), 6 base62 digits of
+checksum.
 
-The checksum makes a token recognisable in any text without knowing it: revoked ones and those of other homes too. Any other text passes for a token
-with a chance of 1 in 62**6. The spans below point at tokens as written, in base64 (three alignments) and in hex.
+The checksum makes a token recognisable in any text without knowing it: revoked ones and those of
+other homes too. Any other text passes for a token with a chance of 1 in 62**6. The spans below
+point at tokens as written, in base64 (three alignments) and in hex.
 """
 
 import base64
@@ -21,7 +23,8 @@ RANDOM_BYTES = 32
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RAW = re.compile(rb"hf_[0-9A-Za-z]{%d}" % (BODY_DIGITS + CHECK_DIGITS))
 _BASE64_CHARS = 70  # of the standard alphabet, which hold a token at any alignment
-# Where a token begins, by alignment: the characters that `hf_` fills alone, and stand-ins for the ones it shares with the byte before it.
+# Where a token begins, by alignment: the characters that `hf_` fills alone, and stand-ins for the
+# ones it shares with the byte before it.
 _BASE64_STARTS = (
     (re.compile(rb"aGZf[A-Za-z0-9+/]{66}"), b"", 0),
     (re.compile(rb"hmX[A-Za-z0-9+/]{66}"), b"AG", 1),
@@ -29,8 +32,12 @@ _BASE64_STARTS = (
 )
 _HEX = re.compile(rb"68665f[0-9a-f]{%d}" % (2 * (BODY_DIGITS + CHECK_DIGITS)))
 _BEGUN = re.compile(rb"(?:h|hf|hf_[0-9A-Za-z]{0,%d})\Z" % (BODY_DIGITS + CHECK_DIGITS - 1))
-_BEGUN_BASE64 = re.compile(rb"(?:aG?Z?|aGZf[A-Za-z0-9+/]{0,65}|hm?|hmX[A-Za-z0-9+/]{0,65}|oZ?|oZl[A-Za-z0-9+/]{0,65})\Z")
-_BEGUN_HEX = re.compile(rb"(?:68?6?6?5?|68665f[0-9a-f]{0,%d})\Z" % (2 * (BODY_DIGITS + CHECK_DIGITS) - 1))
+_BEGUN_BASE64 = re.compile(
+    rb"(?:aG?Z?|aGZf[A-Za-z0-9+/]{0,65}|hm?|hmX[A-Za-z0-9+/]{0,65}|oZ?|oZl[A-Za-z0-9+/]{0,65})\Z"
+)
+_BEGUN_HEX = re.compile(
+    rb"(?:68?6?6?5?|68665f[0-9a-f]{0,%d})\Z" % (2 * (BODY_DIGITS + CHECK_DIGITS) - 1)
+)
 
 
 def token_of(random: bytes) -> str:
@@ -49,7 +56,12 @@ def is_token(text: str) -> bool:
     >>> is_token(token_of(bytes(32))), is_token("hf_" + "0" * 49)
     (True, False)
     """
-    return len(text) == TOKEN_CHARS and text.isascii() and _RAW.match(text.encode()) is not None and _is_sound(text.encode())
+    return (
+        len(text) == TOKEN_CHARS
+        and text.isascii()
+        and _RAW.match(text.encode()) is not None
+        and _is_sound(text.encode())
+    )
 
 
 def spans_as_written(data: bytes) -> Iterator[tuple[int, int]]:
@@ -60,7 +72,10 @@ def spans_as_written(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def spans_in_base64(data: bytes) -> Iterator[tuple[int, int]]:
-    """In text of the standard alphabet. The spans leave out the characters that a token shares with its neighbours."""
+    """
+    In text of the standard alphabet. The spans leave out the characters that a token shares with
+    its neighbours.
+    """
     for start, before, skipped in _BASE64_STARTS:
         for found in start.finditer(data):
             whole = before + found[0]
@@ -105,7 +120,11 @@ def _is_sound(token: bytes) -> bool:
 
 
 def _check_of(body: bytes) -> str:
-    return _base62(int.from_bytes(blake3(b"holdfast token check 1\0" + body).digest(length=8), "big") % 62**CHECK_DIGITS, CHECK_DIGITS)
+    return _base62(
+        int.from_bytes(blake3(b"holdfast token check 1\0" + body).digest(length=8), "big")
+        % 62**CHECK_DIGITS,
+        CHECK_DIGITS,
+    )
 
 
 def _base62(number: int, digits: int) -> str:

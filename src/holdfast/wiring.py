@@ -1,7 +1,8 @@
 """
 From settings to a running service: the only file that names adapters.
 
-Everything heavy is imported where it is used: listing what waits needs no model provider, no web framework and no shell parser.
+Everything heavy is imported where it is used: listing what waits needs no model provider, no web
+framework and no shell parser.
 """
 
 import asyncio
@@ -61,18 +62,30 @@ def _no_home_folder(chosen: str, found: str) -> str | None:
     """
     Why `~` stands for nothing, as in many containers; None where it does, or does not come up.
 
-    Taken as it is, the same words would mean another folder in every place they are said in, or one beside the system's own.
+    Taken as it is, the same words would mean another folder in every place they are said in, or one
+    beside the system's own.
     """
     user = chosen.partition("/")[0]
     if user == "~" and not os.environ.get("HOME", "/").startswith("/"):
-        return f"$HOME is {os.environ['HOME']!r}, which is no absolute path" if os.environ["HOME"] else "$HOME is empty"
+        return (
+            f"$HOME is {os.environ['HOME']!r}, which is no absolute path"
+            if os.environ["HOME"]
+            else "$HOME is empty"
+        )
     if not found.startswith("~"):
         return None
-    return f"$HOME is not set, and the system has no user with uid {os.getuid()}" if user == "~" else f"the system has no user {user[1:]!r}"
+    return (
+        f"$HOME is not set, and the system has no user with uid {os.getuid()}"
+        if user == "~"
+        else f"the system has no user {user[1:]!r}"
+    )
 
 
 def refuse_what_is_no_text(path: str) -> None:
-    """A path is shown in prompts, bound by their digest and journalled, so it must be text: bytes of another encoding are none."""
+    """
+    A path is shown in prompts, bound by their digest and journalled, so it must be text: bytes of
+    another encoding are none.
+    """
     try:
         path.encode()
     except UnicodeEncodeError as exc:
@@ -115,7 +128,10 @@ class LazyModels:
 
 
 class LazyTools:
-    """The box, filled at the first question: listing what waits loads no program's tools and no shell parser."""
+    """
+    The box, filled at the first question: listing what waits loads no program's tools and no shell
+    parser.
+    """
 
     def __init__(
         self,
@@ -128,7 +144,9 @@ class LazyTools:
         lasting: bool = False,
         program: "Program | None" = None,
     ) -> None:
-        self._program = program  # where tools that settings name as module:attribute are loaded from; None: installed ones only
+        # where tools that settings name as module:attribute are loaded from; None: installed ones
+        # only
+        self._program = program
         self._given = given
         self._lasting = lasting  # a launcher is kept ready, from the first command on
         self._spare: SpareLauncher | None = None
@@ -159,7 +177,9 @@ class LazyTools:
             )
             builtins = builtin_tools(shell=shell, memory=self._memory, **clock)
             self._builtins = [tool for tool in builtins if tool.definition.name not in own]
-            self._box = Toolbox([*self._builtins, *self._given, *map(delegate_tool, self._delegates)])
+            self._box = Toolbox(
+                [*self._builtins, *self._given, *map(delegate_tool, self._delegates)]
+            )
         return self._box
 
     def get(self, name: str) -> Tool | None:
@@ -185,7 +205,10 @@ class LazyTools:
 
 
 def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
-    """Everybody that some agent hands tasks to; each must be there, and have a name that a model can call."""
+    """
+    Everybody that some agent hands tasks to; each must be there, and have a name that a model can
+    call.
+    """
     known = {agent.name: agent for agent in agents}
     named = {(agent.name, name) for agent in known.values() for name in agent.delegates}
     for agent, name in sorted(named):
@@ -196,9 +219,15 @@ def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
                 hint="hand it to agents= too, or name it in [agents]",
             )
         if name == agent:
-            raise Unusable(f"{name!r} can't be its own delegate", code="malformed", hint="name another agent")
+            raise Unusable(
+                f"{name!r} can't be its own delegate", code="malformed", hint="name another agent"
+            )
         if not is_delegate_name(name):
-            raise Unusable(f"{name!r} can't be a delegate: a model could not call it", code="malformed", hint=DELEGATE_NAME_HINT)
+            raise Unusable(
+                f"{name!r} can't be a delegate: a model could not call it",
+                code="malformed",
+                hint=DELEGATE_NAME_HINT,
+            )
     return tuple(sorted({name for _, name in named}))
 
 
@@ -214,7 +243,8 @@ async def open_service(
     program: "Program | None" = None,
 ) -> "AsyncGenerator[Service, None]":
     """
-    A service on the home at `home`. With `create` False a home that is not there is refused as `no_home`; see also `existing_store`.
+    A service on the home at `home`. With `create` False a home that is not there is refused as
+    `no_home`; see also `existing_store`.
 
     `lasting` is for a process that stays, and may keep things ready for the next call.
     """
@@ -226,7 +256,9 @@ async def open_service(
     settings = source.now()
     _refuse_backup(home)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
-    delegates = delegates_of(specs.values())  # what is wrong with them is said before a home is made, or opened
+    delegates = delegates_of(
+        specs.values()
+    )  # what is wrong with them is said before a home is made, or opened
     known = settings.secret_values(os.environ, beside=SECRETS)
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
@@ -263,7 +295,10 @@ async def open_service(
 
 
 def _named_program(home: Path, settings: Settings) -> "Program":
-    """For a program that embeds us: its own modules are on its own path, and settings may name one folder more."""
+    """
+    For a program that embeds us: its own modules are on its own path, and settings may name one
+    folder more.
+    """
     from holdfast.adapters.tools.user_program import Program
 
     return Program([str(home / settings.tools_folder)] if settings.tools_folder else [])
@@ -293,7 +328,10 @@ def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
 
 
 def _refuse_backup(home: Path) -> None:
-    """A backup holds whatever was revoked after it was made: it becomes a home by `restore` only, which drops that."""
+    """
+    A backup holds whatever was revoked after it was made: it becomes a home by `restore` only,
+    which drops that.
+    """
     from holdfast.adapters.files.home.layout import MANIFEST
 
     if (home / MANIFEST).exists():
@@ -306,10 +344,16 @@ def _refuse_backup(home: Path) -> None:
 
 async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
     if create:
-        return await FileStore.open(home, allow_network_filesystem=settings.allow_network_filesystem)
+        return await FileStore.open(
+            home, allow_network_filesystem=settings.allow_network_filesystem
+        )
     store = await existing_store(home, settings)
     if store is None:
-        raise Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+        raise Unusable(
+            f"there is no home at {home}",
+            code="no_home",
+            hint="`holdfast send SESSION TEXT` makes one",
+        )
     return store
 
 
@@ -320,12 +364,16 @@ class Restored(NamedTuple):
     dropped: "Dropped"
 
 
-async def restore_home(source: Path, home: Path, *, by: str, keep: "Keep | None" = None) -> Restored:
+async def restore_home(
+    source: Path, home: Path, *, by: str, keep: "Keep | None" = None
+) -> Restored:
     """
-    Make a home from a backup, in new instances: nothing that was owed when the backup was made runs again.
+    Make a home from a backup, in new instances: nothing that was owed when the backup was made runs
+    again.
 
-    A backup does not know what was revoked after it was made. So every token and grant in it is dropped, except those that `keep` is asked about and keeps.
-    The home is made beside its place and moved there when it is finished; a home that is there already is never touched.
+    A backup does not know what was revoked after it was made. So every token and grant in it is
+    dropped, except those that `keep` is asked about and keeps. The home is made beside its place
+    and moved there when it is finished; a home that is there already is never touched.
     """
     import tempfile
 
@@ -336,7 +384,9 @@ async def restore_home(source: Path, home: Path, *, by: str, keep: "Keep | None"
     read_manifest(source)
     refuse_taken(home)
     home.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{home.name}.", suffix=".tmp", dir=home.parent) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix=f".{home.name}.", suffix=".tmp", dir=home.parent
+    ) as folder:
         temporary = Path(folder) / home.name
         copy_tree(source, temporary)
         async with open_service(temporary, create=False) as service:
@@ -360,11 +410,23 @@ async def prunable(service: "Service", home: Path, *, most: int | None = None) -
     from holdfast.runtime.lifecycle.prune import old_sessions
 
     settings, now = SettingsSource(home).now(), service.world.clock.now_ms() / 1000
-    sessions, outputs, quarantine = settings.retain_sessions_seconds, settings.retain_outputs_seconds, settings.retain_quarantine_seconds
+    sessions, outputs, quarantine = (
+        settings.retain_sessions_seconds,
+        settings.retain_outputs_seconds,
+        settings.retain_quarantine_seconds,
+    )
     return Prunable(
-        [] if sessions is None else await old_sessions(service, before_ms=int((now - sessions) * 1000), most=most),
-        [] if outputs is None else (await asyncio.to_thread(old_outputs, home, before_seconds=now - outputs))[:most],
-        [] if quarantine is None else (await asyncio.to_thread(old_quarantine, home, before_seconds=now - quarantine))[:most],
+        []
+        if sessions is None
+        else await old_sessions(service, before_ms=int((now - sessions) * 1000), most=most),
+        []
+        if outputs is None
+        else (await asyncio.to_thread(old_outputs, home, before_seconds=now - outputs))[:most],
+        []
+        if quarantine is None
+        else (await asyncio.to_thread(old_quarantine, home, before_seconds=now - quarantine))[
+            :most
+        ],
     )
 
 
@@ -381,4 +443,6 @@ async def prune(service: "Service", found: Prunable, *, by: str) -> Sequence[Ses
 async def existing_store(home: Path, settings: Settings | None = None) -> FileStore | None:
     """The home's store, or None when there is no home yet. Creates nothing."""
     settings = settings or SettingsSource(home).now()
-    return await FileStore.open_existing(home, allow_network_filesystem=settings.allow_network_filesystem)
+    return await FileStore.open_existing(
+        home, allow_network_filesystem=settings.allow_network_filesystem
+    )

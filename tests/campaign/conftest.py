@@ -10,10 +10,17 @@ __all__ = ["Cli", "Gate", "cli", "is_alive", "process_of", "wait_until_gone"]
 
 
 def process_of(number: str | int, folder: Path) -> int:
-    """The process that works in this folder and calls itself so: an isolated command has numbers of its own."""
+    """
+    The process that works in this folder and calls itself so: an isolated command has numbers of
+    its own.
+    """
     for entry in Path("/proc").iterdir():
         try:
-            inside = next(line for line in (entry / "status").read_text().splitlines() if line.startswith("NSpid:")).split()[-1]
+            inside = next(
+                line
+                for line in (entry / "status").read_text().splitlines()
+                if line.startswith("NSpid:")
+            ).split()[-1]
             if inside == str(number).strip() and folder.samefile(entry / "cwd"):
                 return int(entry.name)
         except (OSError, StopIteration):
@@ -22,7 +29,10 @@ def process_of(number: str | int, folder: Path) -> int:
 
 
 def wait_until_gone(pid: int) -> None:
-    """Until the process has ended; it is nobody's child here, so it is looked for, a bounded number of times."""
+    """
+    Until the process has ended; it is nobody's child here, so it is looked for, a bounded number of
+    times.
+    """
     until = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < until:
         try:

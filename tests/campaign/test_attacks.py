@@ -1,5 +1,6 @@
 """
-Attacks on approvals and authority, end to end: the command line, the real shell tool, real files. What is approved is what runs, or nothing does.
+Attacks on approvals and authority, end to end: the command line, the real shell tool, real files.
+What is approved is what runs, or nothing does.
 """
 
 import asyncio
@@ -30,7 +31,10 @@ def asked(cli: Cli, arguments: dict[str, Any], *more: dict[str, Any]) -> dict[st
 
 
 def asked_together(cli: Cli, commands: list[str]) -> dict[str, Any]:
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": command}} for command in commands]}, {"say": "done"})
+    model = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": command}} for command in commands]},
+        {"say": "done"},
+    )
     turn: dict[str, Any] = cli.json("send", "ops/api", "go", "--model", model, "--as", "alice")
     return turn
 
@@ -43,7 +47,11 @@ def prompt(cli: Cli, command: str, **more: str) -> dict[str, Any]:
 def outcomes(cli: Cli) -> list[tuple[str, str | None]]:
     paths = cli.json("sessions", "show", "ops/api")["journal"]
     records = [json.loads(line) for path in paths for line in Path(path).read_text().splitlines()]
-    return [(each["body"]["outcome"], each["body"].get("code")) for each in records if each["type"] == "call_finished"]
+    return [
+        (each["body"]["outcome"], each["body"].get("code"))
+        for each in records
+        if each["type"] == "call_finished"
+    ]
 
 
 def executable(path: Path, text: str) -> None:
@@ -59,8 +67,14 @@ def test_a_script_changed_after_it_was_shown_is_voided(cli: Cli, when: str) -> N
     if when == "after the answer":
         assert cli.answer(approval, "approve_once", "--no-wait").json["result"] == "handed_on"
     executable(cli.cwd / "job.sh", "echo evil >> ran.txt")
-    done = cli("--json", "resume", "ops/api") if when == "after the answer" else cli.answer(approval)
-    assert (done.code, done.json["outcome"], cli.ran()) == (0 if when == "after the answer" else 6, "completed", 0)
+    done = (
+        cli("--json", "resume", "ops/api") if when == "after the answer" else cli.answer(approval)
+    )
+    assert (done.code, done.json["outcome"], cli.ran()) == (
+        0 if when == "after the answer" else 6,
+        "completed",
+        0,
+    )
     assert outcomes(cli) == [("voided", "plan_changed")]
 
 
@@ -69,7 +83,11 @@ def test_an_executable_replaced_by_another_is_voided(cli: Cli) -> None:
     approval = prompt(cli, "./tool")
     executable(cli.cwd / "other", "echo ran >> ran.txt; echo evil")
     (cli.cwd / "other").replace(cli.cwd / "tool")
-    assert (cli.answer(approval).code, cli.ran(), outcomes(cli)) == (6, 0, [("voided", "plan_changed")])
+    assert (cli.answer(approval).code, cli.ran(), outcomes(cli)) == (
+        6,
+        0,
+        [("voided", "plan_changed")],
+    )
 
 
 @pytest.mark.parametrize("flipped", ["the folder", "its parent"])
@@ -79,7 +97,9 @@ def test_a_folder_that_became_another_is_voided(cli: Cli, flipped: str) -> None:
         (cli.cwd / name / "deep").mkdir(parents=True)
     link = cli.cwd / "link"
     link.symlink_to("one/deep" if flipped == "the folder" else "one")
-    approval = prompt(cli, "echo ran >> ran.txt", cwd="link" if flipped == "the folder" else "link/deep")
+    approval = prompt(
+        cli, "echo ran >> ran.txt", cwd="link" if flipped == "the folder" else "link/deep"
+    )
     link.unlink()
     link.symlink_to("two/deep" if flipped == "the folder" else "two")
     assert cli.answer(approval).code == 6
@@ -93,24 +113,52 @@ def test_nothing_of_the_callers_environment_acts_on_the_command(cli: Cli) -> Non
     executable(evil / "date", "echo evil >> ../ran.txt")
     executable(evil / "start.sh", "echo evil >> ran.txt")
     approval = prompt(cli, "date > date.txt; env > env.txt")
-    hostile = {"BASH_ENV": str(evil / "start.sh"), "ENV": str(evil / "start.sh"), "GIT_EXTERNAL_DIFF": str(evil / "date"), "MAKEFLAGS": "x"}
+    hostile = {
+        "BASH_ENV": str(evil / "start.sh"),
+        "ENV": str(evil / "start.sh"),
+        "GIT_EXTERNAL_DIFF": str(evil / "date"),
+        "MAKEFLAGS": "x",
+    }
     hostile["PATH"] = f"{evil}:{os.environ['PATH']}"
     done = cli.answer(approval, env=hostile)
     assert (done.code, cli.ran()) == (0, 0)
     names = {line.partition("=")[0] for line in (cli.cwd / "env.txt").read_text().splitlines()}
-    assert not names & {"LD_PRELOAD", "BASH_ENV", "ENV", "GIT_EXTERNAL_DIFF", "MAKEFLAGS", "HOLDFAST_HOME"}
+    assert not names & {
+        "LD_PRELOAD",
+        "BASH_ENV",
+        "ENV",
+        "GIT_EXTERNAL_DIFF",
+        "MAKEFLAGS",
+        "HOLDFAST_HOME",
+    }
     assert str(evil) not in (cli.cwd / "env.txt").read_text()
 
 
-HIDING = ["\u202e", "\u2066", "\u200b", "\u200d", "\ufeff", "\x1b[2K\r", "\x1b]8;;http://x\x07", "\r", "\u00ad", "\u2028"]
+HIDING = [
+    "\u202e",
+    "\u2066",
+    "\u200b",
+    "\u200d",
+    "\ufeff",
+    "\x1b[2K\r",
+    "\x1b]8;;http://x\x07",
+    "\r",
+    "\u00ad",
+    "\u2028",
+]
 
 
 def test_what_could_hide_is_shown(cli: Cli) -> None:
-    """P4: bidirectional, zero-width and control characters, in the JSON's display and in what a person reads."""
+    """
+    P4: bidirectional, zero-width and control characters, in the JSON's display and in what a person
+    reads.
+    """
     turn = asked_together(cli, [f"echo safe{hidden}evil" for hidden in HIDING])
     assert len(turn["approvals"]) == len(HIDING)
     for hidden, approval in zip(HIDING, turn["approvals"], strict=True):
-        assert (hidden in approval["display"], "evil" in approval["display"]) == (False, True), ascii(hidden)
+        assert (hidden in approval["display"], "evil" in approval["display"]) == (False, True), (
+            ascii(hidden)
+        )
     shown = cli("approvals", "list")
     assert [ascii(hidden) for hidden in HIDING if hidden in shown.out] == []
     shown = cli("approvals", "show", turn["approvals"][0]["id"])
@@ -145,11 +193,17 @@ WRAPPERS = [
 
 
 @pytest.mark.parametrize("commands", [WRAPPERS[:12], WRAPPERS[12:]], ids=["programs", "language"])
-def test_wrappers_and_interpreters_are_never_offered_for_always(cli: Cli, commands: list[str]) -> None:
+def test_wrappers_and_interpreters_are_never_offered_for_always(
+    cli: Cli, commands: list[str]
+) -> None:
     """P9: once, edit or deny."""
     approvals = asked_together(cli, commands)["approvals"]
     assert len(approvals) == len(commands)
-    wrong = {each["arguments"]["command"]: each["options"] for each in approvals if set(each["options"]) - {"approve_once", "edit", "deny"}}
+    wrong = {
+        each["arguments"]["command"]: each["options"]
+        for each in approvals
+        if set(each["options"]) - {"approve_once", "edit", "deny"}
+    }
     assert wrong == {}
 
 
@@ -167,7 +221,9 @@ def test_a_grant_covers_byte_equal_text_only(cli: Cli) -> None:
 
 def test_a_tool_can_not_read_keys_nor_answer_its_own_prompt(cli: Cli) -> None:
     """P8: where it is confined, the home is out of reach; a second prompt stays as it was."""
-    other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")["approvals"][0]
+    other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")[
+        "approvals"
+    ][0]
     home = shlex.quote(str(cli.home))
     holdfast = shlex.join([sys.executable, "-m", "holdfast", "--home", str(cli.home)])
     command = (
@@ -178,16 +234,25 @@ def test_a_tool_can_not_read_keys_nor_answer_its_own_prompt(cli: Cli) -> None:
     if "unconfined" in approval["display"].splitlines()[0].lower():
         pytest.skip("no confinement works here")
     assert cli.answer(approval).code == 0
-    assert ((cli.cwd / "stolen").read_bytes(), (cli.cwd / "listed").read_bytes(), cli.ran()) == (b"", b"", 1)
+    assert ((cli.cwd / "stolen").read_bytes(), (cli.cwd / "listed").read_bytes(), cli.ran()) == (
+        b"",
+        b"",
+        1,
+    )
     assert cli.json("approvals", "show", other["id"])["state"] == "requested"
     assert not (cli.cwd / "other.txt").exists()
     assert "Traceback" not in (cli.cwd / "answered").read_text()
 
 
 def test_where_a_tool_is_not_confined_the_tripwire_holds(cli: Cli) -> None:
-    """The prompt says so first, offers no memory, and a command that carries consent refuses below a tool."""
+    """
+    The prompt says so first, offers no memory, and a command that carries consent refuses below a
+    tool.
+    """
     cli.settings('[tools.shell]\nconfine = "off"\n')
-    other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")["approvals"][0]
+    other = cli.json("send", "ops/other", "run: echo other >> other.txt", "--as", "alice")[
+        "approvals"
+    ][0]
     holdfast = shlex.join([sys.executable, "-m", "holdfast", "--home", str(cli.home)])
     words = f"approvals answer {other['id']} approve_once --as alice"
     command = f"{holdfast} {words} > one 2>&1; env -u HOLDFAST_TOOL {holdfast} --json {words} > two 2>&1; true"
@@ -204,7 +269,9 @@ def test_where_a_tool_is_not_confined_the_tripwire_holds(cli: Cli) -> None:
 
 
 async def _forged(home: Path, change: Any) -> None:
-    """Rewrite history with the real key: every record anew, chained and MACed, and the anchor with it."""
+    """
+    Rewrite history with the real key: every record anew, chained and MACed, and the anchor with it.
+    """
     store = await FileStore.open_existing(home)
     assert store is not None
     try:
@@ -212,12 +279,23 @@ async def _forged(home: Path, change: Any) -> None:
         assert isinstance(journal, FileJournal)
         files = journal.files
         (path,) = files.paths()
-        kept = [record for record in (read_unverified(line) for line in path.read_bytes().splitlines(keepends=True)) if record is not None]
+        kept = [
+            record
+            for record in (
+                read_unverified(line) for line in path.read_bytes().splitlines(keepends=True)
+            )
+            if record is not None
+        ]
         fence = files.fence()
         lines = [fence.open_segment(generation=1, at=kept[0].at, writer=kept[0].writer)]
         for record in kept[1:]:
             body = msgspec.json.encode(change(record.type, msgspec.json.decode(record.body)))
-            line, _ = fence.write(Draft(record.type, record.version, body), at=record.at, epoch=record.epoch, writer=record.writer)
+            line, _ = fence.write(
+                Draft(record.type, record.version, body),
+                at=record.at,
+                epoch=record.epoch,
+                writer=record.writer,
+            )
             lines.append(line)
         anchor = files.anchor.read(files.keys)
         assert anchor is not None
@@ -228,7 +306,17 @@ async def _forged(home: Path, change: Any) -> None:
         await store.close()
 
 
-CONTEXT_FIELDS = ["session", "instance", "turn", "audience", "boundary", "channel", "requester", "principal", "provenance"]
+CONTEXT_FIELDS = [
+    "session",
+    "instance",
+    "turn",
+    "audience",
+    "boundary",
+    "channel",
+    "requester",
+    "principal",
+    "provenance",
+]
 
 
 @pytest.mark.parametrize("field", CONTEXT_FIELDS)
@@ -249,9 +337,18 @@ def test_a_context_that_lost_a_field_runs_nothing(cli: Cli, field: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("requester", "bob"), ("audience", "everyone"), ("principal", "root"), ("instance", "another"), ("session", "ops/other"), ("boundary", "")],
+    [
+        ("requester", "bob"),
+        ("audience", "everyone"),
+        ("principal", "root"),
+        ("instance", "another"),
+        ("session", "ops/other"),
+        ("boundary", ""),
+    ],
 )
-def test_a_foreign_or_unknown_context_runs_nothing_for_whom_it_was_asked(cli: Cli, field: str, value: str) -> None:
+def test_a_foreign_or_unknown_context_runs_nothing_for_whom_it_was_asked(
+    cli: Cli, field: str, value: str
+) -> None:
     approval = prompt(cli, "echo ran >> ran.txt")
 
     def change(kind: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -269,11 +366,19 @@ def test_a_foreign_or_unknown_context_runs_nothing_for_whom_it_was_asked(cli: Cl
 
 
 def everything_holds_no(canary: str, *folders: Path) -> list[str]:
-    return [str(path) for folder in folders for path in folder.rglob("*") if path.is_file() and canary.encode() in path.read_bytes()]
+    return [
+        str(path)
+        for folder in folders
+        for path in folder.rglob("*")
+        if path.is_file() and canary.encode() in path.read_bytes()
+    ]
 
 
 def test_no_known_secret_is_written_or_said_anywhere(cli: Cli) -> None:
-    """S1: journals, index, quarantine, outputs, prompts, errors and replies; by message, by model, by arguments, by a tool's output."""
+    """
+    S1: journals, index, quarantine, outputs, prompts, errors and replies; by message, by model, by
+    arguments, by a tool's output.
+    """
     cli.settings('[secrets]\nenv = ["CANARY"]\n')
     secret = cli.cwd / "secret.txt"
     secret.write_text(f"the key is {CANARY}\n" * 3)
@@ -285,10 +390,16 @@ def test_no_known_secret_is_written_or_said_anywhere(cli: Cli) -> None:
         said.extend((ran.out, ran.err))
         return json.loads(ran.out.splitlines()[-1]) if ran.out else {}
 
-    by_output = cli.script({"call": [{"tool": "shell", "args": {"command": "cat secret.txt"}}]}, {"say": f"it says {CANARY}"})
+    by_output = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": "cat secret.txt"}}]},
+        {"say": f"it says {CANARY}"},
+    )
     turn = heard("send", "ops/a", "read it", "--model", by_output, "--as", "alice")
     heard("approvals", "answer", turn["approvals"][0]["id"], "approve_once", "--as", "alice")
-    by_argument = cli.script({"call": [{"tool": "shell", "args": {"command": f"echo {CANARY} >> ran.txt"}}]}, {"say": "no"})
+    by_argument = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": f"echo {CANARY} >> ran.txt"}}]},
+        {"say": "no"},
+    )
     refused = heard("send", "ops/b", "use it", "--model", by_argument, "--as", "alice")
     assert refused.get("approvals") == []
     heard("send", "ops/c", f"my key is {CANARY}", "--as", "alice")

@@ -1,7 +1,9 @@
 """
-Many processes, many tasks, one home: every message is answered once, in its sender's order, and nobody is ever accused.
+Many processes, many tasks, one home: every message is answered once, in its sender's order, and
+nobody is ever accused.
 
-Real processes through the library, let go at once by a line on their stdin. The histories are judged by `proof.checkers.history` and by what was told.
+Real processes through the library, let go at once by a line on their stdin. The histories are
+judged by `proof.checkers.history` and by what was told.
 """
 
 import asyncio
@@ -25,7 +27,13 @@ CROWD_SECONDS_MAX = 1500  # a fraction of it on any machine; the tests' own limi
 def workers(commands: list[list[str]]) -> Iterator[list["subprocess.Popen[str]"]]:
     """Started, and each has said that it is ready."""
     made = [
-        subprocess.Popen([sys.executable, str(WORKER), *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, str(WORKER), *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         for words in commands
     ]
     try:
@@ -52,11 +60,17 @@ def let_go(processes: list["subprocess.Popen[str]"]) -> list[str]:
 
 
 def judged(home: Path, session: str, senders: int, each: int) -> History:
-    """Every accepted message is in one turn, which ended once; a sender's are in order; epochs of drivers rise."""
+    """
+    Every accepted message is in one turn, which ended once; a sender's are in order; epochs of
+    drivers rise.
+    """
     history = asyncio.run(read_history(home, session))
     assert history is not None
     assert (history.verdict.verdict, history.verdict.sealed, history.owes) == ("holds", False, ())
-    texts = {entry.body["input"]: entry.body["text"].removeprefix("act what=") for entry in history.of("input_accepted")}
+    texts = {
+        entry.body["input"]: entry.body["text"].removeprefix("act what=")
+        for entry in history.of("input_accepted")
+    }
     assert len(texts) == senders * each
     taken = [texts[name] for entry in history.of("turn_started") for name in entry.body["inputs"]]
     assert sorted(taken) == sorted(texts.values()), "a message was taken twice, or never"
@@ -73,7 +87,10 @@ def judged(home: Path, session: str, senders: int, each: int) -> History:
 
 def crowd_on(folder: Path, sessions: list[str], each: int) -> None:
     home = folder / "home"
-    commands = [["crowd", str(home), str(number), str(TASKS), str(each), *sessions] for number in range(PROCESSES)]
+    commands = [
+        ["crowd", str(home), str(number), str(TASKS), str(each), *sessions]
+        for number in range(PROCESSES)
+    ]
     with workers(commands) as processes:
         said = let_go(processes)
     outcomes = Counter(line.split()[3] for line in said)
@@ -81,7 +98,11 @@ def crowd_on(folder: Path, sessions: list[str], each: int) -> None:
     started = 0
     for session in sessions:
         started += len(judged(home, session, PROCESSES * TASKS, each).of("tool_started"))
-    assert len((folder / "effects").read_text().splitlines()) == started == PROCESSES * TASKS * each * len(sessions)
+    assert (
+        len((folder / "effects").read_text().splitlines())
+        == started
+        == PROCESSES * TASKS * each * len(sessions)
+    )
 
 
 @pytest.mark.timeout(600)
@@ -99,14 +120,19 @@ def test_eight_processes_of_eight_tasks_on_many_sessions(tmp_path: Path) -> None
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("sessions", [["ops/api"], [f"ops/s{number}" for number in range(8)]], ids=["one", "many"])
+@pytest.mark.parametrize(
+    "sessions", [["ops/api"], [f"ops/s{number}" for number in range(8)]], ids=["one", "many"]
+)
 def test_a_crowd_that_stays(tmp_path: Path, sessions: list[str]) -> None:
     """A soak of owned writers: not one takeover."""
     crowd_on(tmp_path, sessions, 8)
 
 
 def pair_off(folder: Path, times: int) -> None:
-    """Both append at the same moment, again and again: whoever drives gives up just when the other's message comes, or does not."""
+    """
+    Both append at the same moment, again and again: whoever drives gives up just when the other's
+    message comes, or does not.
+    """
     home = folder / "home"
     commands = [["pairs", str(home), name, "ops/api"] for name in ("left", "right")]
     with workers(commands) as processes:

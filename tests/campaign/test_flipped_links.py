@@ -1,7 +1,9 @@
 """
-A whole home whose settings let `write_file` and `read_file` run without a prompt, while another process flips a folder of the workspace to a link and back.
+A whole home whose settings let `write_file` and `read_file` run without a prompt, while another
+process flips a folder of the workspace to a link and back.
 
-P4: nothing lands outside, and nothing outside is read; see `tests/tools/test_flipped_links.py` for each tool alone.
+P4: nothing lands outside, and nothing outside is read; see `tests/tools/test_flipped_links.py` for
+each tool alone.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ SETTINGS = '[policy.personal]\nwrite_file = "auto"\nread_file = "auto"\n'
 
 
 @pytest.mark.timeout(600)
-def test_a_turn_without_a_prompt_reads_and_writes_nothing_outside_while_links_are_flipped(tmp_path: Path) -> None:
+def test_a_turn_without_a_prompt_reads_and_writes_nothing_outside_while_links_are_flipped(
+    tmp_path: Path,
+) -> None:
     home, workspace, outside = tmp_path / "home", tmp_path / "ws", tmp_path / "outside"
     for folder in (home, workspace, outside, workspace / "d"):
         folder.mkdir(mode=0o700)
@@ -41,7 +45,10 @@ def test_a_turn_without_a_prompt_reads_and_writes_nothing_outside_while_links_ar
         flipper.communicate()
     assert not any(SECRET in reply for reply in replies)
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("f.txt", SECRET)]
-    came = Counter("wrote" if "wrote " in reply else "read" if "inside" in reply else "refused" for reply in replies)
+    came = Counter(
+        "wrote" if "wrote " in reply else "read" if "inside" in reply else "refused"
+        for reply in replies
+    )
     assert min(came["wrote"], came["read"]) > 0, came  # else nothing was tried
 
 
@@ -51,7 +58,11 @@ async def _talk(home: Path, workspace: Path) -> list[str]:
     replies = []
     async with holdfast.open(home, agents=[agent]) as opened:
         for number in range(TRIES):
-            text = f"write_file path=d/n{number}.txt content=x" if number % 2 else "read_file path=d/f.txt"
+            text = (
+                f"write_file path=d/n{number}.txt content=x"
+                if number % 2
+                else "read_file path=d/f.txt"
+            )
             turn = await opened.send(f"ops/s{number % 4}", text, source=alice, workspace=workspace)
             replies.append(f"{turn.reply} {turn.error}")
     return replies

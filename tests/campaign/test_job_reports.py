@@ -1,7 +1,9 @@
 """
-Reports of jobs against a program that may write into HOME/jobs and has no key: real homes, real jobs, the real commands.
+Reports of jobs against a program that may write into HOME/jobs and has no key: real homes, real
+jobs, the real commands.
 
-T2, L4: the journal says that a job succeeded only if its supervisor said so, of that very job, and its output is what the command wrote.
+T2, L4: the journal says that a job succeeded only if its supervisor said so, of that very job, and
+its output is what the command wrote.
 """
 
 import json
@@ -28,10 +30,16 @@ def hold(cli: Cli) -> Iterator[Gate]:
 
 def started(cli: Cli, command: str, session: str = "ops/api") -> dict[str, Any]:
     """A job that was approved and let go; what its submission says."""
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": command, "background": True}}]}, {"say": "begun"}, {"say": "heard"})
+    model = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": command, "background": True}}]},
+        {"say": "begun"},
+        {"say": "heard"},
+    )
     approval = cli.json("send", session, "go", "--as", "alice", "--model", model)["approvals"][0]
     assert cli.answer(approval).code == 0
-    return [each["body"] for each in cli_records(cli, session) if each["type"] == "job_submitted"][-1]
+    return [each["body"] for each in cli_records(cli, session) if each["type"] == "job_submitted"][
+        -1
+    ]
 
 
 def cli_records(cli: Cli, session: str) -> list[dict[str, Any]]:
@@ -40,11 +48,16 @@ def cli_records(cli: Cli, session: str) -> list[dict[str, Any]]:
 
 
 def folder_of(cli: Cli, job: dict[str, Any]) -> Path:
-    return cli.home / "jobs" / f"{job['job']}.{job['process']['group']}.{job['process']['start_time']}"
+    return (
+        cli.home / "jobs" / f"{job['job']}.{job['process']['group']}.{job['process']['start_time']}"
+    )
 
 
 def forge(folder: Path) -> None:
-    """As well as anybody can who knows the format and has no key: the report that is there with another end, or one made up."""
+    """
+    As well as anybody can who knows the format and has no key: the report that is there with
+    another end, or one made up.
+    """
     report = folder / "status"
     facts = dict(SUCCESS)
     mac = "0" * 64
@@ -64,7 +77,10 @@ def test_the_end_of_a_running_job_can_not_be_written_by_somebody_else(cli: Cli, 
     wait_until_gone(job["process"]["group"])
     cli("resume", "ops/api")
     (ended,) = of(cli, "job_ended")
-    assert (ended["outcome"], "forged" in ended["text"]) == ("in_doubt", False)  # its real report replaced the forged one; its output was changed
+    assert (ended["outcome"], "forged" in ended["text"]) == (
+        "in_doubt",
+        False,
+    )  # its real report replaced the forged one; its output was changed
     assert len(reports(cli)) == 1
 
 
@@ -98,14 +114,24 @@ def piped(folder: Path) -> None:
         os.mkfifo(folder / name)
 
 
-@pytest.mark.parametrize("tamper", [removed, rewritten, said_more, linked, hard_linked, piped], ids=lambda each: each.__name__)
-def test_a_report_that_was_changed_after_the_end_leaves_the_job_in_doubt(cli: Cli, tamper: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "tamper",
+    [removed, rewritten, said_more, linked, hard_linked, piped],
+    ids=lambda each: each.__name__,
+)
+def test_a_report_that_was_changed_after_the_end_leaves_the_job_in_doubt(
+    cli: Cli, tamper: Callable[[Path], None]
+) -> None:
     job = started(cli, "echo true words; exit 3")
     wait_until_gone(job["process"]["group"])
     tamper(folder_of(cli, job))
     cli("resume", "ops/api")
     (ended,) = of(cli, "job_ended")
-    assert (ended["outcome"], "forged" in ended["text"], len(reports(cli))) == ("in_doubt", False, 1)
+    assert (ended["outcome"], "forged" in ended["text"], len(reports(cli))) == (
+        "in_doubt",
+        False,
+        1,
+    )
     key = (cli.home / "keys" / "1.key").read_bytes()
     assert key not in ended["text"].encode()
     assert cli("--json", "verify").code == 0
@@ -124,4 +150,8 @@ def test_a_real_report_of_another_job_is_not_this_jobs(cli: Cli, other: str) -> 
         shutil.copy(cli.cwd / "kept" / name, folder_of(cli, bad) / name)
     cli("resume", "ops/api")
     ended = of(cli, "job_ended")[-1]
-    assert (ended["job"], ended["outcome"], "good" in ended["text"]) == (bad["job"], "in_doubt", False)
+    assert (ended["job"], ended["outcome"], "good" in ended["text"]) == (
+        bad["job"],
+        "in_doubt",
+        False,
+    )

@@ -1,7 +1,9 @@
 """
-Jobs with real processes and a real kill -9 of whoever drives: before the launch, after it, after the job's end, before its report, between report and turn.
+Jobs with real processes and a real kill -9 of whoever drives: before the launch, after it, after
+the job's end, before its report, between report and turn.
 
-Commands and tests meet at FIFOs. A process dies either by our signal, or by its own hand at the very write that is meant.
+Commands and tests meet at FIFOs. A process dies either by our signal, or by its own hand at the
+very write that is meant.
 """
 
 import asyncio
@@ -76,7 +78,9 @@ def asked(cli: Cli, command: str = COMMAND) -> dict[str, Any]:
         # The same deed in another manner: in the foreground, for a minute.
         {"call": [{"tool": "shell", "args": {"command": command, "timeout_seconds": 60}}]},
     )
-    approval: dict[str, Any] = cli.json("send", "ops/api", "go", "--as", "alice", "--model", model)["approvals"][0]
+    approval: dict[str, Any] = cli.json("send", "ops/api", "go", "--as", "alice", "--model", model)[
+        "approvals"
+    ][0]
     return approval
 
 
@@ -98,10 +102,21 @@ def holds(cli: Cli) -> None:
     assert cli("--json", "verify").code == 0
 
 
-def test_killed_before_the_submission_is_durable_nothing_runs_and_the_next_driver_starts_it_once(cli: Cli, began: Gate, hold: Gate) -> None:
+def test_killed_before_the_submission_is_durable_nothing_runs_and_the_next_driver_starts_it_once(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
     """The launcher sees its pipe close; the approved call is still to be started."""
     approval = asked(cli)
-    dying(cli, '"job_submitted"', "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
+    dying(
+        cli,
+        '"job_submitted"',
+        "approvals",
+        "answer",
+        approval["id"],
+        "approve_once",
+        "--as",
+        "alice",
+    )
     assert (cli.ran(), of(cli, "job_submitted")) == (0, [])
     assert cli.json("resume", "ops/api")["outcome"] == "completed"
     began.hear()
@@ -113,8 +128,13 @@ def test_killed_before_the_submission_is_durable_nothing_runs_and_the_next_drive
     holds(cli)
 
 
-def test_killed_after_the_submission_and_before_the_launch_it_never_starts_and_is_in_doubt(cli: Cli, began: Gate, hold: Gate) -> None:
-    """Nobody can know what a dead driver did last: it is said, once, and the prompt of an equal call says it too."""
+def test_killed_after_the_submission_and_before_the_launch_it_never_starts_and_is_in_doubt(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
+    """
+    Nobody can know what a dead driver did last: it is said, once, and the prompt of an equal call
+    says it too.
+    """
     del began, hold
     approval = asked(cli)
     dying(cli, "the byte", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
@@ -122,23 +142,42 @@ def test_killed_after_the_submission_and_before_the_launch_it_never_starts_and_i
     wait_until_gone(job["process"]["group"])
     assert cli.json("resume", "ops/api")["outcome"] == "completed"
     (ended,) = of(cli, "job_ended")
-    assert (ended["outcome"], ended["code"], cli.ran(), len(reports(cli))) == ("in_doubt", "in_doubt", 0, 1)
+    assert (ended["outcome"], ended["code"], cli.ran(), len(reports(cli))) == (
+        "in_doubt",
+        "in_doubt",
+        0,
+        1,
+    )
     again = cli("--json", "send", "ops/api", "again", "--as", "alice")
     assert again.code == 3
-    assert again.json["approvals"][0]["reason"] == "an earlier, equal call is in doubt: it may have run already"
+    assert (
+        again.json["approvals"][0]["reason"]
+        == "an earlier, equal call is in doubt: it may have run already"
+    )
     holds(cli)
 
 
-def test_killed_after_the_launch_the_job_goes_on_and_is_found_again(cli: Cli, began: Gate, hold: Gate) -> None:
-    """The process outlives its driver; whoever comes next finds it running, and its end is reported once."""
+def test_killed_after_the_launch_the_job_goes_on_and_is_found_again(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
+    """
+    The process outlives its driver; whoever comes next finds it running, and its end is reported
+    once.
+    """
     approval = asked(cli)
-    driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
+    driver = cli.start(
+        "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice"
+    )
     command = process_of(began.hear(), cli.cwd)
     driver.kill()
     driver.communicate()
     assert is_alive(command)
     (listed,) = cli.json("jobs", "list", "--as", "alice")["jobs"]
-    assert (listed["state"], listed["tool"], listed["boundary"]) == ("running", "shell", "personal:alice")
+    assert (listed["state"], listed["tool"], listed["boundary"]) == (
+        "running",
+        "shell",
+        "personal:alice",
+    )
     cli("resume", "ops/api")
     assert is_alive(command)
     assert len(of(cli, "job_ended")) == 0
@@ -152,8 +191,13 @@ def test_killed_after_the_launch_the_job_goes_on_and_is_found_again(cli: Cli, be
     holds(cli)
 
 
-def test_killed_after_the_end_and_before_the_report_it_is_reported_once(cli: Cli, began: Gate, hold: Gate) -> None:
-    """The supervisor's word waits in the home for whoever comes next; dying on the way to the journal loses nothing."""
+def test_killed_after_the_end_and_before_the_report_it_is_reported_once(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
+    """
+    The supervisor's word waits in the home for whoever comes next; dying on the way to the journal
+    loses nothing.
+    """
     approval = asked(cli)
     assert cli.answer(approval).code == 0
     began.hear()
@@ -169,8 +213,13 @@ def test_killed_after_the_end_and_before_the_report_it_is_reported_once(cli: Cli
     holds(cli)
 
 
-def test_killed_between_the_report_and_its_turn_the_turn_is_driven_once_under_the_stored_context(cli: Cli, began: Gate, hold: Gate) -> None:
-    """The report is durable with the end; its turn is owed, and has the authority that was stored with the job."""
+def test_killed_between_the_report_and_its_turn_the_turn_is_driven_once_under_the_stored_context(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
+    """
+    The report is durable with the end; its turn is owed, and has the authority that was stored with
+    the job.
+    """
     approval = asked(cli)
     assert cli.answer(approval).code == 0
     began.hear()
@@ -188,7 +237,9 @@ def test_killed_between_the_report_and_its_turn_the_turn_is_driven_once_under_th
     holds(cli)
 
 
-def test_a_supervisor_that_is_killed_leaves_its_job_in_doubt_and_the_command_is_ended(cli: Cli, began: Gate, hold: Gate) -> None:
+def test_a_supervisor_that_is_killed_leaves_its_job_in_doubt_and_the_command_is_ended(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
     """Gone without a word: never guessed, never started again."""
     del hold
     approval = asked(cli)
@@ -205,8 +256,13 @@ def test_a_supervisor_that_is_killed_leaves_its_job_in_doubt_and_the_command_is_
 
 
 @pytest.mark.parametrize("field", ["boundary", "requester"])
-def test_a_job_whose_record_lost_a_field_is_reported_to_nobody(cli: Cli, began: Gate, hold: Gate, field: str) -> None:
-    """A2: re-MACed by whoever has the key. Its end is known and shown; no turn comes of it, and no default takes the field's place."""
+def test_a_job_whose_record_lost_a_field_is_reported_to_nobody(
+    cli: Cli, began: Gate, hold: Gate, field: str
+) -> None:
+    """
+    A2: re-MACed by whoever has the key. Its end is known and shown; no turn comes of it, and no
+    default takes the field's place.
+    """
     approval = asked(cli)
     assert cli.answer(approval).code == 0
     began.hear()
@@ -227,14 +283,18 @@ def test_a_job_whose_record_lost_a_field_is_reported_to_nobody(cli: Cli, began: 
     assert (shown["id"], shown["refused"], shown["boundary"]) == (job["job"], True, None)
 
 
-def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli, began: Gate, hold: Gate) -> None:
+def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
     """Nobody looks after the old life any more, so nothing of it runs on."""
     del hold
     approval = asked(cli)
     assert cli.answer(approval).code == 0
     command = process_of(began.hear(), cli.cwd)
     (path,) = sorted((cli.home / "sessions" / "ops/api").glob("*.jsonl"))
-    path.write_bytes(path.read_bytes().replace(b'"reply":"it runs"', b'"reply":"it RUNS"'))  # after the job's record
+    path.write_bytes(
+        path.read_bytes().replace(b'"reply":"it runs"', b'"reply":"it RUNS"')
+    )  # after the job's record
     assert cli("resume", "ops/api").code == 4
     assert cli("sessions", "unseal", "ops/api", "--reason", "a bit was flipped").code == 0
     shown = cli.json("sessions", "show", "ops/api")
@@ -245,8 +305,12 @@ def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(cli: Cli,
 
 
 @pytest.mark.parametrize("end", ["runs on", pytest.param("has ended", marks=pytest.mark.long)])
-def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hold: Gate, end: str) -> None:
-    """Its record is lost with what came after the changed byte; its folder still says whose it is."""
+def test_a_job_beyond_the_damage_is_ended_and_told_of(
+    cli: Cli, began: Gate, hold: Gate, end: str
+) -> None:
+    """
+    Its record is lost with what came after the changed byte; its folder still says whose it is.
+    """
     approval = asked(cli)
     assert cli.answer(approval).code == 0
     command = process_of(began.hear(), cli.cwd)
@@ -255,7 +319,9 @@ def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hol
         hold.say("heard")
         wait_until_gone(job["process"]["group"])
     (path,) = sorted((cli.home / "sessions" / "ops/api").glob("*.jsonl"))
-    path.write_bytes(path.read_bytes().replace(b'"text":"go"', b'"text":"GO"'))  # long before the job's record
+    path.write_bytes(
+        path.read_bytes().replace(b'"text":"go"', b'"text":"GO"')
+    )  # long before the job's record
     assert cli("resume", "ops/api").code == 4
     assert is_alive(command) is (end == "runs on")
     assert cli("sessions", "unseal", "ops/api", "--reason", "a bit was flipped").code == 0
@@ -273,21 +339,48 @@ def test_a_job_beyond_the_damage_is_ended_and_told_of(cli: Cli, began: Gate, hol
 def test_thirty_jobs_and_three_kills_lose_and_double_nothing(tmp_path: Path) -> None:
     """The bench in small: `python -m bench jobs` does it with a thousand."""
     (tmp_path / "workspace").mkdir()
-    found = storm(tmp_path / "home", tmp_path / "workspace", jobs=30, sessions=4, kills=3, seed=11, every_seconds=(0.8, 1.6))
+    found = storm(
+        tmp_path / "home",
+        tmp_path / "workspace",
+        jobs=30,
+        sessions=4,
+        kills=3,
+        seed=11,
+        every_seconds=(0.8, 1.6),
+    )
     assert found.flaws(30) == []
     assert found.kills == 3 or sum(found.ended.values()) == 30
 
 
 def test_ten_jobs_under_a_forger_without_a_key_end_as_they_did_or_in_doubt(tmp_path: Path) -> None:
-    """T2, L4: nothing that somebody else wrote is journalled, and every job is still reported once."""
+    """
+    T2, L4: nothing that somebody else wrote is journalled, and every job is still reported once.
+    """
     (tmp_path / "workspace").mkdir()
-    found = storm(tmp_path / "home", tmp_path / "workspace", jobs=10, sessions=2, kills=1, seed=3, every_seconds=(0.8, 1.6), forging=True)
+    found = storm(
+        tmp_path / "home",
+        tmp_path / "workspace",
+        jobs=10,
+        sessions=2,
+        kills=1,
+        seed=3,
+        every_seconds=(0.8, 1.6),
+        forging=True,
+    )
     assert found.flaws(10) == []
 
 
 @pytest.mark.long
 def test_a_hundred_jobs_and_a_kill_every_few_seconds(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
-    found = storm(tmp_path / "home", tmp_path / "workspace", jobs=100, sessions=8, kills=None, seed=5, every_seconds=(2.0, 4.0))
+    found = storm(
+        tmp_path / "home",
+        tmp_path / "workspace",
+        jobs=100,
+        sessions=8,
+        kills=None,
+        seed=5,
+        every_seconds=(2.0, 4.0),
+    )
     assert found.flaws(100) == []
     assert found.kills > 0

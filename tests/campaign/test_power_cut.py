@@ -1,7 +1,9 @@
 """
-The power fails in the middle of a turn: a real ext4 in a loop image is shut down under the process, without flushing, and mounted again.
+The power fails in the middle of a turn: a real ext4 in a loop image is shut down under the process,
+without flushing, and mounted again.
 
-Needs root, mkfs.ext4 and loop devices; skipped with the reason without them. What the tool did is kept on another disk, as the world does.
+Needs root, mkfs.ext4 and loop devices; skipped with the reason without them. What the tool did is
+kept on another disk, as the world does.
 """
 
 import asyncio
@@ -40,16 +42,26 @@ class Disk:
         subprocess.run([mkfs, "-q", "-F", str(self._image)], check=True)
 
     def mount(self) -> None:
-        done = subprocess.run(["mount", "-o", "loop", str(self._image), str(self.place)], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["mount", "-o", "loop", str(self._image), str(self.place)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip(f"no loop mounts here: {done.stderr.strip()}")
 
     def unmount(self) -> None:
-        """Until the device is free: a sandbox that was started meanwhile has a copy of the mount, and would keep the dead disk alive for the next one."""
+        """
+        Until the device is free: a sandbox that was started meanwhile has a copy of the mount, and
+        would keep the dead disk alive for the next one.
+        """
         if os.path.ismount(self.place):
             subprocess.run(["umount", str(self.place)], check=True)
         until = time.monotonic() + FREE_SECONDS_MAX
-        while subprocess.run(["losetup", "-j", str(self._image)], capture_output=True, check=True).stdout:
+        while subprocess.run(
+            ["losetup", "-j", str(self._image)], capture_output=True, check=True
+        ).stdout:
             assert time.monotonic() < until, "something still holds the disk"
             time.sleep(0.05)
 
@@ -78,7 +90,9 @@ def disk_in(folder: Path, needs: Callable[[str], str]) -> Iterator[Disk]:
 
 def work_until_cut(disk: Disk, work: list[str], lines: int) -> list[str]:
     """Let it work until it has said so many lines, then cut; what it said in all."""
-    process = subprocess.Popen([sys.executable, *work], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    process = subprocess.Popen(
+        [sys.executable, *work], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     assert process.stdout is not None
     try:
         said = [process.stdout.readline().strip() for _ in range(lines)]
@@ -94,18 +108,35 @@ def told(said: list[str], word: str) -> set[str]:
 
 
 def check(history: History, said: list[str], effects: list[str]) -> None:
-    """Acknowledged is a subset of recovered, and nothing ran without its durable consent and start."""
-    assert (history.verdict.verdict in {"holds", "torn_tail"}, history.verdict.sealed) == (True, False), history.verdict
-    accepted = {each.body["text"].removeprefix("act what=") for each in history.of("input_accepted")}
+    """
+    Acknowledged is a subset of recovered, and nothing ran without its durable consent and start.
+    """
+    assert (history.verdict.verdict in {"holds", "torn_tail"}, history.verdict.sealed) == (
+        True,
+        False,
+    ), history.verdict
+    accepted = {
+        each.body["text"].removeprefix("act what=") for each in history.of("input_accepted")
+    }
     assert told(said, "sent") <= accepted
-    numbers = {each.body["call"]: each.body["arguments"].split('"')[3] for each in history.of("tool_started")}
-    finished = {numbers[each.body["call"]] for each in history.of("call_finished") if each.body["call"] in numbers}
+    numbers = {
+        each.body["call"]: each.body["arguments"].split('"')[3]
+        for each in history.of("tool_started")
+    }
+    finished = {
+        numbers[each.body["call"]]
+        for each in history.of("call_finished")
+        if each.body["call"] in numbers
+    }
     assert told(said, "answered") <= finished
     assert set(effects) <= set(numbers.values()), "a tool ran whose start is not there"
     assert len(effects) == len(set(effects)), "a tool ran twice"
     answered = {each.body["call"] for each in history.of("approval_answered")}
     assert set(numbers) <= answered
-    asked = {each.body["call"]: each.body["arguments"].split('"')[3] for each in history.of("approval_requested")}
+    asked = {
+        each.body["call"]: each.body["arguments"].split('"')[3]
+        for each in history.of("approval_requested")
+    }
     assert told(said, "taken") <= {asked[call] for call in answered}
 
 
@@ -115,7 +146,9 @@ def cut_again_and_again(folder: Path, needs: Callable[[str], str], times: int) -
         for number in range(times):
             disk.mount()
             home = disk.place / "home"
-            said = work_until_cut(disk, [str(WORKER), "turns", str(home), str(effects), "50"], 1 + number % 7)
+            said = work_until_cut(
+                disk, [str(WORKER), "turns", str(home), str(effects), "50"], 1 + number % 7
+            )
             disk.unmount()
             disk.mount()
             history = asyncio.run(read_history(home, "ops/api"))
@@ -123,7 +156,11 @@ def cut_again_and_again(folder: Path, needs: Callable[[str], str], times: int) -
             ran = effects.read_text().splitlines() if effects.exists() else []
             check(history, said, ran)
             resumed = subprocess.run(
-                [sys.executable, "-c", RESUME, str(WORKER.parent), str(home), str(effects)], capture_output=True, text=True, timeout=100, check=False
+                [sys.executable, "-c", RESUME, str(WORKER.parent), str(home), str(effects)],
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
             )
             assert (resumed.returncode, resumed.stderr) == (0, ""), resumed
             after = asyncio.run(read_history(home, "ops/api"))
@@ -152,7 +189,9 @@ asyncio.run(main())
 
 @pytest.mark.needs_system("mkfs.ext4", "mount")
 @pytest.mark.xdist_group("power")
-def test_five_power_cuts_lose_nothing_acknowledged(tmp_path: Path, needs: Callable[[str], str]) -> None:
+def test_five_power_cuts_lose_nothing_acknowledged(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
     """D1, D2, T2, P11."""
     cut_again_and_again(tmp_path, needs, 5)
 
@@ -166,17 +205,25 @@ def test_fifty_power_cuts(tmp_path: Path, needs: Callable[[str], str]) -> None:
 
 
 def cut_a_crowd(folder: Path, needs: Callable[[str], str], times: int) -> None:
-    """Each cut later than the one before, in the middle of commits that many sessions make at once."""
+    """
+    Each cut later than the one before, in the middle of commits that many sessions make at once.
+    """
     with disk_in(folder, needs) as disk:
         disk.mount()
         home = disk.place / "home"
-        subprocess.run([sys.executable, str(CROWD), str(home), "0"], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, str(CROWD), str(home), "0"], check=True, stdout=subprocess.DEVNULL
+        )
         for number in range(times):
             first = 1000 * number
-            said = work_until_cut(disk, [str(CROWD), str(home), "400", str(first)], 100 + 60 * number)
+            said = work_until_cut(
+                disk, [str(CROWD), str(home), "400", str(first)], 100 + 60 * number
+            )
             disk.unmount()
             disk.mount()
-            asyncio.run(check_crowd(home, [line.split() for line in said if line.startswith("ack ")]))
+            asyncio.run(
+                check_crowd(home, [line.split() for line in said if line.startswith("ack ")])
+            )
         disk.unmount()
 
 
@@ -188,7 +235,9 @@ async def check_crowd(home: Path, acknowledged: list[list[str]]) -> None:
             records: list[Record] = []
             await journal.load(records.append)
             assert (await store.verify_session(session)).verdict == "holds"
-            found = {msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"}
+            found = {
+                msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"
+            }
             lost = {int(number) for _, of, number in acknowledged if of == session} - found
             assert not lost, f"{session}: {len(lost)} acknowledged and gone"
     finally:
@@ -197,7 +246,9 @@ async def check_crowd(home: Path, acknowledged: list[list[str]]) -> None:
 
 @pytest.mark.needs_system("mkfs.ext4", "mount")
 @pytest.mark.xdist_group("power")
-def test_a_power_cut_under_a_crowd_loses_nothing_acknowledged(tmp_path: Path, needs: Callable[[str], str]) -> None:
+def test_a_power_cut_under_a_crowd_loses_nothing_acknowledged(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
     """D1: also where one sync is for many sessions."""
     cut_a_crowd(tmp_path, needs, 2)
 

@@ -1,7 +1,9 @@
 """
-Cases 9, 14, 15, 17, 30, 48 and 51 of the turns, with real processes through the command line and a real kill -9.
+Cases 9, 14, 15, 17, 30, 48 and 51 of the turns, with real processes through the command line and a
+real kill -9.
 
-Tools and tests meet at FIFOs; a process dies either by our signal, or by strace's at the very call that is meant.
+Tools and tests meet at FIFOs; a process dies either by our signal, or by strace's at the very call
+that is meant.
 """
 
 import json
@@ -79,18 +81,37 @@ def of(cli: Cli, kind: str) -> list[dict[str, Any]]:
 
 def holds(cli: Cli) -> None:
     verdicts = cli.json("verify")["sessions"]
-    assert [(each["verdict"], each["sealed"]) for each in verdicts] == [("holds", False)] * len(verdicts)
+    assert [(each["verdict"], each["sealed"]) for each in verdicts] == [("holds", False)] * len(
+        verdicts
+    )
 
 
 def asked(cli: Cli, *commands: str, then: str = "done") -> dict[str, Any]:
-    lines: list[dict[str, Any]] = [{"call": [{"tool": "shell", "args": {"command": command}}]} for command in commands]
-    turn = cli.json("send", "ops/api", "go", "--model", cli.script(*lines, {"say": then}), "--as", "alice")
+    lines: list[dict[str, Any]] = [
+        {"call": [{"tool": "shell", "args": {"command": command}}]} for command in commands
+    ]
+    turn = cli.json(
+        "send", "ops/api", "go", "--model", cli.script(*lines, {"say": then}), "--as", "alice"
+    )
     approval: dict[str, Any] = turn["approvals"][0]
     return approval
 
 
 def answering(approval: dict[str, Any]) -> list[str]:
-    return [sys.executable, "-m", "holdfast", "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice", "--answer-id", "mine"]
+    return [
+        sys.executable,
+        "-m",
+        "holdfast",
+        "--json",
+        "approvals",
+        "answer",
+        approval["id"],
+        "approve_once",
+        "--as",
+        "alice",
+        "--answer-id",
+        "mine",
+    ]
 
 
 def killed_at(cli: Cli, strace: str, words: list[str], fault: Fault) -> Said:
@@ -101,7 +122,9 @@ def killed_at(cli: Cli, strace: str, words: list[str], fault: Fault) -> Said:
 
 def test_9_park_kill_approve(cli: Cli) -> None:
     """The tool runs once, the reply comes, no second prompt."""
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}, {"say": "done"})
+    model = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}, {"say": "done"}
+    )
     cli.json("send", "ops/api", "hello", "--as", "alice")
     follower = cli.start("--json", "sessions", "follow", "ops/api", "--after", "0", "--forever")
     sender = cli.start("--json", "send", "ops/api", "go", "--model", model, "--as", "alice")
@@ -111,7 +134,12 @@ def test_9_park_kill_approve(cli: Cli) -> None:
     sender.wait()
     (approval,) = cli.json("approvals", "list")["approvals"]
     ran = cli.answer(approval)
-    assert (ran.code, ran.json["outcome"], ran.json["reply"], cli.ran()) == (0, "completed", "done", 1)
+    assert (ran.code, ran.json["outcome"], ran.json["reply"], cli.ran()) == (
+        0,
+        "completed",
+        "done",
+        1,
+    )
     assert len(of(cli, "approval_requested")) == 1
     holds(cli)
 
@@ -121,7 +149,12 @@ def test_14_killed_after_the_answer_and_before_the_start(cli: Cli, tmp_path: Pat
     approval = asked(cli, "echo ran >> ran.txt")
     (tmp_path / "sitecustomize.py").write_text(KILLED_BEFORE_THE_START)
     died = subprocess.run(
-        answering(approval), env={**cli.env, "PYTHONPATH": str(tmp_path)}, cwd=cli.cwd, capture_output=True, check=False, timeout=60
+        answering(approval),
+        env={**cli.env, "PYTHONPATH": str(tmp_path)},
+        cwd=cli.cwd,
+        capture_output=True,
+        check=False,
+        timeout=60,
     )
     assert (died.returncode, died.stdout) == (-signal.SIGKILL, b"")
     assert (len(of(cli, "approval_answered")), of(cli, "tool_started"), cli.ran()) == (1, [], 0)
@@ -136,11 +169,19 @@ def test_14_killed_after_the_answer_and_before_the_start(cli: Cli, tmp_path: Pat
 
 
 def test_15_killed_while_the_tool_ran(cli: Cli, began: Gate) -> None:
-    """A surviving process group is ended first; the outcome is in doubt, told once to the model; the tool is not run again."""
+    """
+    A surviving process group is ended first; the outcome is in doubt, told once to the model; the
+    tool is not run again.
+    """
     command = "echo ran >> ran.txt; sleep 1000 & echo $$ $! > began; wait"
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": command}}]}, {"expect": {"last_tool_result_contains": "doubt"}, "say": "told"})
+    model = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": command}}]},
+        {"expect": {"last_tool_result_contains": "doubt"}, "say": "told"},
+    )
     approval = cli.json("send", "ops/api", "go", "--model", model, "--as", "alice")["approvals"][0]
-    driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
+    driver = cli.start(
+        "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice"
+    )
     shell, sleeper = (process_of(each, cli.cwd) for each in began.hear().split())
     driver.kill()
     driver.wait()
@@ -159,8 +200,12 @@ def test_15_an_equal_call_asks_again_whatever_grants_say(cli: Cli, began: Gate, 
     calls = {"call": [{"tool": "act", "args": {"what": "it"}}]}
     model = cli.script(calls, calls, {"say": "done"})
     words = ("--json", "--app", "bot:ops")
-    approval = cli.json(*words[1:], "send", "ops/api", "go", "--model", model, "--as", "alice")["approvals"][0]
-    driver = cli.start(*words, "approvals", "answer", approval["id"], "approve_session", "--as", "alice")
+    approval = cli.json(*words[1:], "send", "ops/api", "go", "--model", model, "--as", "alice")[
+        "approvals"
+    ][0]
+    driver = cli.start(
+        *words, "approvals", "answer", approval["id"], "approve_session", "--as", "alice"
+    )
     began.hear()
     driver.kill()
     driver.wait()
@@ -175,13 +220,22 @@ def test_15_an_equal_call_asks_again_whatever_grants_say(cli: Cli, began: Gate, 
     holds(cli)
 
 
-def test_17_a_second_client_does_not_disturb_a_running_call(cli: Cli, began: Gate, hold: Gate) -> None:
-    """Looking, following, resuming and writing from other processes: the execution is not abandoned."""
+def test_17_a_second_client_does_not_disturb_a_running_call(
+    cli: Cli, began: Gate, hold: Gate
+) -> None:
+    """
+    Looking, following, resuming and writing from other processes: the execution is not abandoned.
+    """
     approval = asked(cli, "echo ran >> ran.txt; echo here > began; read line < hold; echo $line")
-    driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
+    driver = cli.start(
+        "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice"
+    )
     began.hear()
     assert cli.json("sessions", "show", "ops/api")["phase"] != "idle"
-    assert cli("--json", "send", "ops/api", "and this", "--as", "alice", "--no-wait").json["outcome"] == "queued"
+    assert (
+        cli("--json", "send", "ops/api", "and this", "--as", "alice", "--no-wait").json["outcome"]
+        == "queued"
+    )
     resuming = cli.start("--json", "resume", "ops/api")
     assert cli.answer(approval, "deny", "--answer-id", "late").json["reason"] == "already_answered"
     hold.say("let go")
@@ -195,7 +249,9 @@ def test_17_a_second_client_does_not_disturb_a_running_call(cli: Cli, began: Gat
 def test_48_stopped_in_the_middle_of_a_tool(cli: Cli, began: Gate) -> None:
     """It ends within a bounded time, ends the group, and the outcome is in doubt."""
     approval = asked(cli, "echo ran >> ran.txt; echo $$ > began; sleep 1000")
-    driver = cli.start("--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice")
+    driver = cli.start(
+        "--json", "approvals", "answer", approval["id"], "approve_once", "--as", "alice"
+    )
     shell = process_of(began.hear(), cli.cwd)
     driver.send_signal(signal.SIGTERM)
     _, err = driver.communicate(timeout=100)
@@ -222,7 +278,9 @@ def test_48_stopped_with_only_prompts_pending(cli: Cli) -> None:
 
 
 class Traced:
-    """What a traced command did, in order: writes of records, syncs, and the exec of the command."""
+    """
+    What a traced command did, in order: writes of records, syncs, and the exec of the command.
+    """
 
     def __init__(self, cli: Cli, strace: str, words: list[str]) -> None:
         trace = cli.cwd / "trace"
@@ -236,7 +294,11 @@ class Traced:
             check=False,
         )
         assert done.returncode == 0, done
-        self.lines = [line for line in trace.read_text(errors="replace").splitlines() if "resumed>" not in line or "sync" in line]
+        self.lines = [
+            line
+            for line in trace.read_text(errors="replace").splitlines()
+            if "resumed>" not in line or "sync" in line
+        ]
 
     def first(self, *parts: str, after: int = -1) -> int:
         for number, line in enumerate(self.lines):
@@ -245,40 +307,62 @@ class Traced:
         raise AssertionError(f"nothing like {parts} after line {after}")
 
     def durable(self, kind: str) -> int:
-        """Where the file to which such a record was first written was next synced, by whichever thread."""
+        """
+        Where the file to which such a record was first written was next synced, by whichever
+        thread.
+        """
         written = self.first("pwrite64", rf"/sessions/.*type[\\\\\"]*:[\\\\\"]*{kind}")
         file = re.escape(self.lines[written].partition("<")[2].partition(">")[0])
         synced = self.first(rf"(fdatasync|fsync)\(\d+<{file}>", after=written)
         if "<unfinished" not in self.lines[synced]:
             assert self.lines[synced].endswith("= 0")
             return synced
-        return self.first(rf"^{self.lines[synced].split()[0]} <... \S+ resumed>.*= 0$", after=synced)
+        return self.first(
+            rf"^{self.lines[synced].split()[0]} <... \S+ resumed>.*= 0$", after=synced
+        )
 
     def execs(self, command: str) -> list[int]:
         """Where the command became a program; the launcher that waits for its byte is none."""
         found = [
-            number for number, line in enumerate(self.lines) if re.search(r"exec(ve|veat)\(", line) and command in line and "launch.py" not in line
+            number
+            for number, line in enumerate(self.lines)
+            if re.search(r"exec(ve|veat)\(", line) and command in line and "launch.py" not in line
         ]
         assert found, "the command was executed"
         return found
 
 
 @pytest.mark.needs_system("strace")
-def test_30_the_decision_and_the_start_are_durable_before_the_command(cli: Cli, needs: Callable[[str], str]) -> None:
+def test_30_the_decision_and_the_start_are_durable_before_the_command(
+    cli: Cli, needs: Callable[[str], str]
+) -> None:
     """T1, P11: by the order of the kernel's calls."""
     approval = asked(cli, "echo ran >> ran.txt")
     traced = Traced(cli, needs("strace"), answering(approval))
-    assert traced.durable("approval_answered") < traced.durable("tool_started") < min(traced.execs("echo ran"))
+    assert (
+        traced.durable("approval_answered")
+        < traced.durable("tool_started")
+        < min(traced.execs("echo ran"))
+    )
     assert cli.ran() == 1
 
 
 @pytest.mark.needs_system("strace")
-def test_51_an_answer_that_was_never_synced_is_made_durable_before_it_counts(cli: Cli, needs: Callable[[str], str]) -> None:
-    """Killed between write and sync: whoever resumes writes those bytes again and syncs them before anything runs."""
+def test_51_an_answer_that_was_never_synced_is_made_durable_before_it_counts(
+    cli: Cli, needs: Callable[[str], str]
+) -> None:
+    """
+    Killed between write and sync: whoever resumes writes those bytes again and syncs them before
+    anything runs.
+    """
     approval = asked(cli, "echo ran >> ran.txt")
     killed_at(cli, needs("strace"), answering(approval), Fault("fdatasync", "kill", 1))
     assert cli.ran() == 0
     traced = Traced(cli, needs("strace"), [sys.executable, "-m", "holdfast", "--json", "resume"])
-    assert traced.durable("approval_answered") < traced.durable("tool_started") < min(traced.execs("echo ran"))
+    assert (
+        traced.durable("approval_answered")
+        < traced.durable("tool_started")
+        < min(traced.execs("echo ran"))
+    )
     assert cli.ran() == 1
     holds(cli)

@@ -1,7 +1,9 @@
 """
-Something goes wrong at a system call of a real `holdfast serve`, with a client that talks HTTP to it; see `proof.campaigns.serve_campaign`.
+Something goes wrong at a system call of a real `holdfast serve`, with a client that talks HTTP to
+it; see `proof.campaigns.serve_campaign`.
 
-Here a bounded part; the whole in `make test-long` and by `python -m proof.campaigns.serve_campaign`.
+Here a bounded part; the whole in `make test-long` and by `python -m
+proof.campaigns.serve_campaign`.
 """
 
 from collections.abc import Callable
@@ -37,8 +39,13 @@ def problems(verdicts: list[Verdict]) -> list[str]:
 @pytest.mark.needs_system("strace")
 @pytest.mark.timeout(600)  # half a minute on an idle machine
 @pytest.mark.xdist_group("campaign")
-def test_a_disturbed_server_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str]) -> None:
-    """D1, D2, D5, T1, T2, T7, A1, P11: acknowledged is a subset of recovered, one effect at most, and a restarted server finishes it."""
+def test_a_disturbed_server_keeps_every_promise(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
+    """
+    D1, D2, D5, T1, T2, T7, A1, P11: acknowledged is a subset of recovered, one effect at most, and
+    a restarted server finishes it.
+    """
     verdicts = campaign(DISTURBED, tmp_path, needs("strace"), rig=ServeRig)
     assert problems(verdicts) == []
     assert sum(verdict.hit for verdict in verdicts) >= 3, "the faults must be felt"
@@ -48,7 +55,9 @@ def test_a_disturbed_server_keeps_every_promise(tmp_path: Path, needs: Callable[
 @pytest.mark.timeout(14_400)
 @pytest.mark.needs_system("strace")
 @pytest.mark.parametrize("call", CALLS)
-def test_a_server_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
+def test_a_server_disturbed_anywhere_keeps_every_promise(
+    tmp_path: Path, needs: Callable[[str], str], call: str
+) -> None:
     """Every place of every call, with every harm."""
     strace = needs("strace")
     with closing(ServeRig(tmp_path / "counting", strace)) as counting:

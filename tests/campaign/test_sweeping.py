@@ -8,7 +8,11 @@ import pytest
 from proof.campaigns.sweep import Case, Notes, Verdict, _part, chosen, sweep
 from proof.campaigns.syscalls import Fault
 
-CASES = [Case("act", "send", Fault("fsync", harm, when)) for when in range(1, 8) for harm in ("kill", "EIO")]
+CASES = [
+    Case("act", "send", Fault("fsync", harm, when))
+    for when in range(1, 8)
+    for harm in ("kill", "EIO")
+]
 BROKEN = CASES[5]
 
 
@@ -16,8 +20,14 @@ def test_the_parts_are_the_whole_and_share_nothing() -> None:
     parts = [chosen(CASES, part=(which, 4)) for which in (1, 2, 3, 4)]
     assert sorted(case for part in parts for case in part) == sorted(CASES)
     assert {len(part) for part in parts} == {3, 4}
-    assert {case.fault.harm for case in chosen(CASES, part=(1, 2))} == {case.fault.harm for case in chosen(CASES, every=2)} == {"kill", "EIO"}
-    assert chosen(CASES, harms=["kill"], every=3) == [Case("act", "send", Fault("fsync", "kill", when)) for when in (1, 4, 7)]
+    assert (
+        {case.fault.harm for case in chosen(CASES, part=(1, 2))}
+        == {case.fault.harm for case in chosen(CASES, every=2)}
+        == {"kill", "EIO"}
+    )
+    assert chosen(CASES, harms=["kill"], every=3) == [
+        Case("act", "send", Fault("fsync", "kill", when)) for when in (1, 4, 7)
+    ]
 
 
 @pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/", "/4", "1/0", "-1/4", "a/b"])
@@ -36,20 +46,30 @@ class Judging:
 
     def judge(self, case: Case) -> Verdict:
         self.tried.append(case)
-        return Verdict(case, ("a promise",) if case == BROKEN else (), hit=True, in_doubt=False, sealed=False)
+        return Verdict(
+            case, ("a promise",) if case == BROKEN else (), hit=True, in_doubt=False, sealed=False
+        )
 
     def close(self) -> None:
         pass
 
 
 @pytest.mark.needs_system("strace")
-def test_a_sweep_goes_on_where_it_was_and_tries_again_what_was_broken(tmp_path: Path, needs: Callable[[str], str]) -> None:
+def test_a_sweep_goes_on_where_it_was_and_tries_again_what_was_broken(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
     needs("strace")
     notes = tmp_path / "notes"
 
     def swept(*words: str) -> tuple[int, list[Case]]:
         Judging.tried = []
-        code = sweep([*words, "--notes", str(notes)], name="sweep", rig=Judging, plan=lambda *_: CASES, calls=["fsync"])
+        code = sweep(
+            [*words, "--notes", str(notes)],
+            name="sweep",
+            rig=Judging,
+            plan=lambda *_: CASES,
+            calls=["fsync"],
+        )
         return code, sorted(Judging.tried)
 
     first, second = chosen(CASES, part=(1, 2)), chosen(CASES, part=(2, 2))

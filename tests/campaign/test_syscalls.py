@@ -1,7 +1,9 @@
 """
-Something goes wrong at a system call of a real process in a full approval turn, run through the command line; see `proof.campaigns.campaign`.
+Something goes wrong at a system call of a real process in a full approval turn, run through the
+command line; see `proof.campaigns.campaign`.
 
-Here a bounded part, spread evenly, with every write and sync of the journal; the whole in `make test-long` and by `python -m proof.campaigns.campaign`.
+Here a bounded part, spread evenly, with every write and sync of the journal; the whole in `make
+test-long` and by `python -m proof.campaigns.campaign`.
 """
 
 from collections.abc import Callable
@@ -13,7 +15,8 @@ from proof.campaigns.campaign import CALLS, Rig, harms_for, plan
 from proof.campaigns.sweep import Case, Verdict, campaign
 from proof.campaigns.syscalls import LIMIT, Fault
 
-# An answer is four commits, each a write, a sync and the anchor's write, and the anchor's sync; with `shell` five. Kills at all of them, each error at some.
+# An answer is four commits, each a write, a sync and the anchor's write, and the anchor's sync;
+# with `shell` five. Kills at all of them, each error at some.
 KILLED = [
     *(Case("act", "answer", Fault("pwrite64", "kill", when)) for when in (1, 2, 4, 6, 7, 9)),
     *(Case("act", "answer", Fault("fdatasync", "kill", when)) for when in (1, 2, 3, 4, 5)),
@@ -25,7 +28,9 @@ KILLED = [
 ]
 REFUSED = [
     *(Case("act", "answer", Fault("pwrite64", "EIO", when)) for when in (1, 4, 6, 8)),
-    *(Case("act", "answer", Fault("fdatasync", "EIO", when)) for when in (1, 3, 4, 5)),  # the last: the anchor's
+    *(
+        Case("act", "answer", Fault("fdatasync", "EIO", when)) for when in (1, 3, 4, 5)
+    ),  # the last: the anchor's
     Case("act", "answer", Fault("write", "EIO", 1)),
     Case("act", "answer", Fault("fdatasync", "EIO+", 3)),
     Case("act", "answer", Fault("pwrite64", "ENOSPC+", 6)),
@@ -49,8 +54,13 @@ def problems(verdicts: list[Verdict]) -> list[str]:
 @pytest.mark.timeout(300)  # half a minute on an idle machine
 @pytest.mark.xdist_group("campaign")
 @pytest.mark.parametrize("cases", [KILLED, REFUSED], ids=["killed", "refused"])
-def test_a_disturbed_turn_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], cases: list[Case]) -> None:
-    """D1, D2, D5, T1, T2, A1, P11: acknowledged is a subset of recovered, one effect at most, and the turn is finished in the end."""
+def test_a_disturbed_turn_keeps_every_promise(
+    tmp_path: Path, needs: Callable[[str], str], cases: list[Case]
+) -> None:
+    """
+    D1, D2, D5, T1, T2, A1, P11: acknowledged is a subset of recovered, one effect at most, and the
+    turn is finished in the end.
+    """
     verdicts = campaign(cases, tmp_path, needs("strace"), rig=Rig)
     assert problems(verdicts) == []
     assert sum(verdict.hit for verdict in verdicts) >= len(cases) // 3, "the faults must be felt"
@@ -60,7 +70,9 @@ def test_a_disturbed_turn_keeps_every_promise(tmp_path: Path, needs: Callable[[s
 @pytest.mark.timeout(7200)
 @pytest.mark.needs_system("strace")
 @pytest.mark.parametrize("call", [*CALLS, LIMIT])
-def test_a_turn_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
+def test_a_turn_disturbed_anywhere_keeps_every_promise(
+    tmp_path: Path, needs: Callable[[str], str], call: str
+) -> None:
     """Every place of every call, with every harm."""
     strace = needs("strace")
     with closing(Rig(tmp_path / "counting", strace)) as counting:
@@ -70,7 +82,32 @@ def test_a_turn_disturbed_anywhere_keeps_every_promise(tmp_path: Path, needs: Ca
 
 
 def test_every_harm_of_the_list_is_planned() -> None:
-    """EIO, ENOSPC, EDQUOT, EINTR, once and for good, short and lying writes; for every call that changes the disk."""
-    assert {"kill", "EIO", "EIO+", "ENOSPC", "ENOSPC+", "EDQUOT", "EINTR", "lie", "short lie"} == set(harms_for("pwrite64"))
-    wanted = {"write", "pwrite64", "fsync", "fdatasync", "rename", "renameat", "ftruncate", "openat", "unlink", "unlinkat", "mkdir"}
+    """
+    EIO, ENOSPC, EDQUOT, EINTR, once and for good, short and lying writes; for every call that
+    changes the disk.
+    """
+    assert {
+        "kill",
+        "EIO",
+        "EIO+",
+        "ENOSPC",
+        "ENOSPC+",
+        "EDQUOT",
+        "EINTR",
+        "lie",
+        "short lie",
+    } == set(harms_for("pwrite64"))
+    wanted = {
+        "write",
+        "pwrite64",
+        "fsync",
+        "fdatasync",
+        "rename",
+        "renameat",
+        "ftruncate",
+        "openat",
+        "unlink",
+        "unlinkat",
+        "mkdir",
+    }
     assert wanted <= {name for call in CALLS for name in call.split(",")}

@@ -1,5 +1,6 @@
 """
-A process that works on a home through the library, told what to do by its arguments, telling on stdout what it was told.
+A process that works on a home through the library, told what to do by its arguments, telling on
+stdout what it was told.
 
     python worker.py turns HOME EFFECTS COUNT        approval turns one after the other: "sent N", "answered N", or "taken N" if it got no further
     python worker.py crowd HOME NUMBER TASKS EACH SESSION...     waits for a line, then TASKS senders at once, EACH messages per session: "told SENDER N OUTCOME"
@@ -40,7 +41,9 @@ async def turns(home: Path, effects: Path, first: int, count: int) -> None:
             for approval in turn.approvals:
                 taken = await opened.answer(approval, "approve_once", by=alice)
                 # An answer that is durable is told as taken, whatever hindered what came after it.
-                say(f"answered {number}" if taken.turn.outcome == "completed" else f"taken {number}")
+                say(
+                    f"answered {number}" if taken.turn.outcome == "completed" else f"taken {number}"
+                )
     say("done")
 
 
@@ -53,7 +56,12 @@ async def crowd(home: Path, number: int, tasks: int, each: int, sessions: list[s
             for index in range(each):
                 for session in sessions:
                     what = f"{name}-{index}"
-                    turn = await opened.send(session, f"act what={what}", source=holdfast.MessageSource.local(name), dedup=what)
+                    turn = await opened.send(
+                        session,
+                        f"act what={what}",
+                        source=holdfast.MessageSource.local(name),
+                        dedup=what,
+                    )
                     say(f"told {name} {index} {turn.outcome} {session}")
 
         async with asyncio.TaskGroup() as group:
@@ -65,7 +73,9 @@ async def pairs(home: Path, name: str, session: str) -> None:
     async with holdfast.open(home, agents=[agent(home.parent / "effects", "auto")]) as opened:
         say("ready")
         while line := await asyncio.to_thread(sys.stdin.readline):
-            turn = await opened.send(session, f"act what={name}{line.strip()}", source=holdfast.MessageSource.local(name))
+            turn = await opened.send(
+                session, f"act what={name}{line.strip()}", source=holdfast.MessageSource.local(name)
+            )
             say(f"told {name} {line.strip()} {turn.outcome}")
 
 

@@ -1,7 +1,8 @@
 """
 Real processes on real homes: every test runs `python -m holdfast` as a person or a script would.
 
-Nothing sleeps. Where two processes must meet, one waits for a line of `sessions follow` or for a FIFO that the tool opens.
+Nothing sleeps. Where two processes must meet, one waits for a line of `sessions follow` or for a
+FIFO that the tool opens.
 """
 
 import json
@@ -61,7 +62,18 @@ class Held:
 held = holdfast.Agent("held", model=Held(), tools=["now"])
 '''
 TURN_FIELDS = {"session", "turn", "outcome", "reply", "approvals", "error", "usage", "seq"}
-SESSION_FIELDS = {"session", "instance", "phase", "seq", "sealed", "journal", "quarantine", "turns", "owes", "usage"}
+SESSION_FIELDS = {
+    "session",
+    "instance",
+    "phase",
+    "seq",
+    "sealed",
+    "journal",
+    "quarantine",
+    "turns",
+    "owes",
+    "usage",
+}
 
 
 class Ran(NamedTuple):
@@ -87,18 +99,35 @@ class Cli:
         self.home = home
         self.cwd = cwd
         self._warm = warm
-        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
+        self.env = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("HOLDFAST_", "PYTEST"))
+        }
         self.env |= {"HOLDFAST_HOME": str(home), "COLUMNS": "200"}
         self._started: list[subprocess.Popen[str] | WarmProcess] = []
         self._gates: tuple[Gate, ...] = ()
 
-    def __call__(self, *words: str, env: dict[str, str] | None = None, stdin: str = "", prefix: Sequence[str] = ()) -> Ran:
+    def __call__(
+        self,
+        *words: str,
+        env: dict[str, str] | None = None,
+        stdin: str = "",
+        prefix: Sequence[str] = (),
+    ) -> Ran:
         own = {**self.env, **(env or {})}
         if self._warm is not None and not prefix and self._warm.begins_like(own):
             done = self._warm.run(words, cwd=self.cwd, env=own, stdin=stdin, seconds=100)
         else:
             done = subprocess.run(
-                [*prefix, *COMMAND, *words], cwd=self.cwd, env=own, input=stdin, capture_output=True, text=True, timeout=100, check=False
+                [*prefix, *COMMAND, *words],
+                cwd=self.cwd,
+                env=own,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=100,
+                check=False,
             )
         assert "Traceback" not in done.stderr, done.stderr
         return Ran(done.returncode, done.stdout, done.stderr)
@@ -111,22 +140,41 @@ class Cli:
 
     def shell(self, script: str) -> "subprocess.CompletedProcess[str]":
         """For what only a shell does: redirections and pipes."""
-        return subprocess.run(["bash", "-c", script], cwd=self.cwd, env=self.env, capture_output=True, text=True, timeout=100, check=False)
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.cwd,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
 
     def json(self, *words: str, **more: Any) -> Any:
-        """The object that a command prints which is expected to do its work; waiting for somebody is work done, too."""
+        """
+        The object that a command prints which is expected to do its work; waiting for somebody is
+        work done, too.
+        """
         ran = self("--json", *words, **more)
         assert ran.code in {0, 3}, ran
         return ran.json
 
-    def start(self, *words: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[str] | WarmProcess":
+    def start(
+        self, *words: str, env: dict[str, str] | None = None, **more: Any
+    ) -> "subprocess.Popen[str] | WarmProcess":
         """A process that goes on beside the test; ended with it."""
         own = {**self.env, **(env or {})}
         process: subprocess.Popen[str] | WarmProcess
         if self._warm is not None and not more and self._warm.begins_like(own):
             process = self._warm.open(words, cwd=self.cwd, env=own)
         else:
-            options: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True, **more}
+            options: dict[str, Any] = {
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                "stdin": subprocess.DEVNULL,
+                "text": True,
+                **more,
+            }
             process = subprocess.Popen([*COMMAND, *words], cwd=self.cwd, env=own, **options)
         self._started.append(process)
         return process
@@ -149,7 +197,10 @@ class Cli:
         return f"script:{path}"
 
     def hold_the_model(self) -> tuple["Gate", "Gate"]:
-        """For `--app held:held`: hear at the first that the model was asked; say at the second what it answers."""
+        """
+        For `--app held:held`: hear at the first that the model was asked; say at the second what it
+        answers.
+        """
         (self.cwd / "held.py").write_text(HELD)
         self._gates = Gate(self.cwd / "asked"), Gate(self.cwd / "words")
         return self._gates
@@ -159,15 +210,26 @@ class Cli:
         (self.home / "holdfast.toml").write_text(text)
         (self.home / "holdfast.toml").chmod(0o600)
 
-    def ask(self, command: str = "echo ran >> ran.txt", *, session: str = "ops/api", who: str = "alice") -> dict[str, Any]:
+    def ask(
+        self, command: str = "echo ran >> ran.txt", *, session: str = "ops/api", who: str = "alice"
+    ) -> dict[str, Any]:
         """A prompt that waits for an answer."""
         turn = self.json("send", session, f"run: {command}", "--as", who)
         assert turn["outcome"] == "waiting", turn
         approval: dict[str, Any] = turn["approvals"][0]
         return approval
 
-    def answer(self, approval: dict[str, Any], option: str = "approve_once", *more: str, who: str = "alice", **rest: Any) -> Ran:
-        return self("--json", "approvals", "answer", approval["id"], option, "--as", who, *more, **rest)
+    def answer(
+        self,
+        approval: dict[str, Any],
+        option: str = "approve_once",
+        *more: str,
+        who: str = "alice",
+        **rest: Any,
+    ) -> Ran:
+        return self(
+            "--json", "approvals", "answer", approval["id"], option, "--as", who, *more, **rest
+        )
 
     def ran(self) -> int:
         """How often the command of `ask` was run."""
@@ -225,4 +287,7 @@ def cli(tmp_path: Path, warm: WarmStart | None) -> Iterator[Cli]:
 
 def everything_below(folder: Path) -> Sequence[tuple[str, int, bytes]]:
     """What is there, byte by byte: for commands that change nothing."""
-    return sorted((str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"") for path in folder.rglob("*"))
+    return sorted(
+        (str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for path in folder.rglob("*")
+    )

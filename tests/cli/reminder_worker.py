@@ -1,10 +1,13 @@
 """
-A process that fires what is due, at the same moment as others, and dies by kill -9 where it is told to.
+A process that fires what is due, at the same moment as others, and dies by kill -9 where it is told
+to.
 
     python reminder_worker.py HOME GATE MODE
 
-It opens the home, says "ready" on stdout, waits for a byte of its own from GATE, then does what `holdfast resume` does. MODE: `live`; `decided` (killed under the write
-lock, with the firing decided and nothing written); `fired` (killed when the firing is durable, before anything it owes is done).
+It opens the home, says "ready" on stdout, waits for a byte of its own from GATE, then does what
+`holdfast resume` does. MODE: `live`; `decided` (killed under the write lock, with the firing
+decided and nothing written); `fired` (killed when the firing is durable, before anything it owes is
+done).
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Commands on a home in which somebody is stopped with a session's write lock in their hands: never robbed, never waited for without end, always named (L3)."""
+"""
+Commands on a home in which somebody is stopped with a session's write lock in their hands: never
+robbed, never waited for without end, always named (L3).
+"""
 
 import asyncio
 import shutil
@@ -35,7 +38,9 @@ def stopped_in(cli: Cli, *sessions: str) -> Iterator[list[Peer]]:
 
 @pytest.fixture
 def outdated(cli: Cli) -> Cli:
-    """`ops/api` was answered and `ops/new` born after the index was written; `ops/rest` it knows."""
+    """
+    `ops/api` was answered and `ops/new` born after the index was written; `ops/rest` it knows.
+    """
     cli.json("send", "ops/rest", "hello")
     approval = cli.ask()
     before = cli.home.parent / "index.db"
@@ -47,7 +52,9 @@ def outdated(cli: Cli) -> Cli:
 
 
 def test_lists_say_what_the_index_knows_of_a_busy_session_and_who_keeps_it(outdated: Cli) -> None:
-    """Nothing is left out, nothing that is told as new is old, and `resume` goes on with the others."""
+    """
+    Nothing is left out, nothing that is told as new is old, and `resume` goes on with the others.
+    """
     cli = outdated
     with stopped_in(cli, "ops/api", "ops/new") as (api, new):
         lines = cli.json("sessions", "list")["sessions"]
@@ -63,10 +70,18 @@ def test_lists_say_what_the_index_knows_of_a_busy_session_and_who_keeps_it(outda
         assert line["busy"]["holder"].startswith(f"pid {peer.pid} ")
         assert line["busy"]["holder"].endswith(", stopped")
     assert [each["session"] for each in waiting["approvals"]] == ["ops/api"]
-    assert {name: each["holder"] for name, each in waiting["busy"].items()} == {line["session"]: line["busy"]["holder"] for line in (stale, unknown)}
+    assert {name: each["holder"] for name, each in waiting["busy"].items()} == {
+        line["session"]: line["busy"]["holder"] for line in (stale, unknown)
+    }
     assert f"ops/api is being written by pid {api.pid} " in for_people.err
-    assert (resumed.code, [(each["session"], each["error"]["code"]) for each in resumed.lines]) == (5, [("ops/api", "busy"), ("ops/new", "busy")])
-    after = {line["session"]: (line["phase"], line["waiting"], line["seq"], line["busy"]) for line in cli.json("sessions", "list")["sessions"]}
+    assert (resumed.code, [(each["session"], each["error"]["code"]) for each in resumed.lines]) == (
+        5,
+        [("ops/api", "busy"), ("ops/new", "busy")],
+    )
+    after = {
+        line["session"]: (line["phase"], line["waiting"], line["seq"], line["busy"])
+        for line in cli.json("sessions", "list")["sessions"]
+    }
     assert after["ops/api"] == ("idle", 0, stale["seq"], None)
     assert after["ops/new"] == ("idle", 0, unknown["seq"], None)
     assert cli.json("approvals", "list") == {"approvals": []}
@@ -84,8 +99,14 @@ def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
         sought = cli("--json", "approvals", "show", approval["id"])
         verdict = asyncio.run(_verdict(cli))
     assert (told["approvals"], list(told["busy"])) == ([], ["ops/api"])
-    assert (sought.code, sought.json["error"]["code"]) == (5, "busy")  # nobody has looked whether it is there
-    assert (verdict.verdict, verdict.detail) == ("unreadable", f"ops/api is being written by {told['busy']['ops/api']['holder']} for 0 s or more")
+    assert (sought.code, sought.json["error"]["code"]) == (
+        5,
+        "busy",
+    )  # nobody has looked whether it is there
+    assert (verdict.verdict, verdict.detail) == (
+        "unreadable",
+        f"ops/api is being written by {told['busy']['ops/api']['holder']} for 0 s or more",
+    )
 
 
 async def _verdict(cli: Cli) -> Verdict:
@@ -97,7 +118,9 @@ async def _verdict(cli: Cli) -> Verdict:
 
 
 @in_loop
-async def test_a_session_that_somebody_keeps_locked_is_not_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_somebody_keeps_locked_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nor do its jobs end: whoever deletes is told who holds it, and everything is as it was."""
     home = tmp_path / "home"
     ended: list[SessionId] = []

@@ -1,4 +1,7 @@
-"""`holdfast chat` in a real terminal: what a person sees, types, and can't do by accident. Each wait is for words on the screen."""
+"""
+`holdfast chat` in a real terminal: what a person sees, types, and can't do by accident. Each wait
+is for words on the screen.
+"""
 
 import json
 import os
@@ -35,15 +38,31 @@ class Desk:
 
     def chat(self, *more: str, program: Sequence[str] | None = None) -> PseudoTerminal:
         words = self.program() if program is None else [*program, "--home", str(self.home)]
-        return self._stack.enter_context(PseudoTerminal([*words, "chat", SESSION, *more], cwd=str(self.work)))
+        return self._stack.enter_context(
+            PseudoTerminal([*words, "chat", SESSION, *more], cwd=str(self.work))
+        )
 
     def run(self, *arguments: str, **env: str) -> tuple[int, dict[str, Any]]:
-        own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")} | env
+        own = {
+            name: value for name, value in os.environ.items() if not name.startswith("PYTEST")
+        } | env
         if self._warm is not None and self._warm.begins_like(own):
-            done = self._warm.run(["--home", str(self.home), "--json", *arguments], cwd=self.work, env=own, stdin="", seconds=60)
+            done = self._warm.run(
+                ["--home", str(self.home), "--json", *arguments],
+                cwd=self.work,
+                env=own,
+                stdin="",
+                seconds=60,
+            )
         else:
             done = subprocess.run(
-                [*self.program(), "--json", *arguments], cwd=self.work, capture_output=True, text=True, timeout=60, check=False, env=own
+                [*self.program(), "--json", *arguments],
+                cwd=self.work,
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                env=own,
             )
         return done.returncode, json.loads(done.stdout.splitlines()[0])
 
@@ -133,9 +152,16 @@ def test_a_message_from_another_process_is_shown(desk: Desk) -> None:
     chat.wait_until_seen("| read_file failed")
 
 
-@pytest.mark.parametrize("died", [False, pytest.param(True, marks=pytest.mark.long)], ids=["stays", "killed and back"])
-def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(desk: Desk, died: bool) -> None:
-    """What it printed is nobody's word; the half of a message that was typed meanwhile is still there (T7, M2)."""
+@pytest.mark.parametrize(
+    "died", [False, pytest.param(True, marks=pytest.mark.long)], ids=["stays", "killed and back"]
+)
+def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(
+    desk: Desk, died: bool
+) -> None:
+    """
+    What it printed is nobody's word; the half of a message that was typed meanwhile is still there
+    (T7, M2).
+    """
     os.mkfifo(desk.work / "hold")
     chat = desk.chat()
     asked(chat, "shell command='cat hold' background=true\r")
@@ -155,10 +181,14 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(desk: De
     assert f"{login()}:" not in told
     assert "is over: ok" in told
     chat.wait_until_seen("| the word")
-    chat.wait_until_seen("has ended: the word")  # the model's answer to it: its turn was driven, and nobody had to ask
+    chat.wait_until_seen(
+        "has ended: the word"
+    )  # the model's answer to it: its turn was driven, and nobody had to ask
     chat.wait_until_seen("half a mess")
     chat.type("age\r")
-    chat.wait_until_seen("I did not understand that.")  # the line itself is drawn behind `you> ` too
+    chat.wait_until_seen(
+        "I did not understand that."
+    )  # the line itself is drawn behind `you> ` too
     chat.wait_until_seen("you> ")
     code, shown = desk.run("sessions", "show", SESSION)
     assert (code, shown["turns"], shown["owes"], shown["jobs"]) == (0, 3, [], [])
@@ -207,7 +237,9 @@ def test_ctrl_c_leaves_what_waits_for_others(desk: Desk) -> None:
     chat.type(CTRL_C)
     chat.wait_until_seen("the turn was cancelled")
     chat.wait_until_seen("you> ")
-    assert [each["may_answer"] for each in desk.run("approvals", "list")[1]["approvals"]] == [["bob"]]
+    assert [each["may_answer"] for each in desk.run("approvals", "list")[1]["approvals"]] == [
+        ["bob"]
+    ]
 
 
 def test_ctrl_c_at_a_prompt_leaves_it_standing(desk: Desk) -> None:

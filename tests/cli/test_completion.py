@@ -21,7 +21,10 @@ def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
     assert _offered(cli, "sessions", "show", incomplete="op") == ["ops/api"]
     assert _offered(cli, "resume", incomplete="loc") == ["local/notes"]
     assert _offered(cli, "approvals", "answer") == [approval["id"]]
-    assert _offered(cli, "approvals", "answer", approval["id"], incomplete="app") == approval["options"][:4]
+    assert (
+        _offered(cli, "approvals", "answer", approval["id"], incomplete="app")
+        == approval["options"][:4]
+    )
     assert "approvals" in _offered(cli, incomplete="app")
 
 
@@ -41,7 +44,10 @@ def test_where_there_is_nothing_nothing_is_offered_and_nothing_made(cli: Cli) ->
 
 
 def test_completion_can_be_installed(cli: Cli) -> None:
-    home, below_a_shell = {"HOME": str(cli.cwd)}, ("bash", "-c", '"$@"; exit $?', "bash")  # it asks which shell it was started by
+    home, below_a_shell = (
+        {"HOME": str(cli.cwd)},
+        ("bash", "-c", '"$@"; exit $?', "bash"),
+    )  # it asks which shell it was started by
     shown = cli("--show-completion", "bash", env=home, prefix=below_a_shell)
     assert shown.code == 0 or "bash" in shown.out + shown.err
     ran = cli("--install-completion", "bash", env=home, prefix=below_a_shell)

@@ -1,4 +1,7 @@
-"""`approvals.consent`: the ways in which an answer counts. Real processes, with and without a terminal of their own."""
+"""
+`approvals.consent`: the ways in which an answer counts. Real processes, with and without a terminal
+of their own.
+"""
 
 import json
 import os
@@ -25,20 +28,33 @@ def consent(cli: Cli, *ways: str) -> None:
     cli.settings(f"[approvals]\nconsent = {json.dumps(ways)}\n")
 
 
-@pytest.mark.parametrize("ways", [("script",), ("script", "page"), ("script", "terminal", "page", "channels")])
+@pytest.mark.parametrize(
+    "ways", [("script",), ("script", "page"), ("script", "terminal", "page", "channels")]
+)
 def test_a_script_may_answer_where_scripts_count(cli: Cli, ways: tuple[str, ...]) -> None:
     consent(cli, *ways)
     assert (cli.answer(cli.ask()).code, cli.ran()) == (0, 1)
 
 
-@pytest.mark.parametrize("ways", [("terminal",), ("page",), ("channels",), ("terminal", "page", "channels")])
+@pytest.mark.parametrize(
+    "ways", [("terminal",), ("page",), ("channels",), ("terminal", "page", "channels")]
+)
 @pytest.mark.parametrize("option", ["approve_once", "approve_session", "deny"])
-def test_no_script_answers_where_scripts_do_not_count(cli: Cli, ways: tuple[str, ...], option: str) -> None:
-    """15: without a terminal nothing is answered; the prompt stands, and the attempt is in the journal."""
+def test_no_script_answers_where_scripts_do_not_count(
+    cli: Cli, ways: tuple[str, ...], option: str
+) -> None:
+    """
+    15: without a terminal nothing is answered; the prompt stands, and the attempt is in the
+    journal.
+    """
     asked = cli.ask("echo ran >> ran.txt")
     consent(cli, *ways)
     refused = cli.answer(asked, option)
-    assert (refused.code, refused.json["result"], refused.json["reason"]) == (6, "failed", "no_authority")
+    assert (refused.code, refused.json["result"], refused.json["reason"]) == (
+        6,
+        "failed",
+        "no_authority",
+    )
     assert ", ".join(ways) in refused.json["error"]["message"]
     assert "still stands" in refused.json["error"]["hint"]
     assert cli.json("approvals", "show", asked["id"])["state"] == "requested"
@@ -50,7 +66,9 @@ def test_no_script_answers_where_scripts_do_not_count(cli: Cli, ways: tuple[str,
 def test_a_person_at_a_terminal_may_and_the_way_is_journalled(cli: Cli) -> None:
     asked = cli.ask()
     consent(cli, "terminal", "page")
-    code, seen = in_a_terminal(cli, "approvals", "answer", asked["id"], "approve_once", "--as", "alice")
+    code, seen = in_a_terminal(
+        cli, "approvals", "answer", asked["id"], "approve_once", "--as", "alice"
+    )
     assert (code, cli.ran()) == (0, 1), seen
     assert cli.wait_for_record("ops/api", "approval_answered")["body"]["way"] == "terminal"
 
@@ -58,12 +76,17 @@ def test_a_person_at_a_terminal_may_and_the_way_is_journalled(cli: Cli) -> None:
 def test_the_page_alone_closes_the_command_line(cli: Cli) -> None:
     asked = cli.ask()
     consent(cli, "page", "channels")
-    code, seen = in_a_terminal(cli, "approvals", "answer", asked["id"], "approve_once", "--as", "alice")
+    code, seen = in_a_terminal(
+        cli, "approvals", "answer", asked["id"], "approve_once", "--as", "alice"
+    )
     assert (code, cli.ran()) == (6, 0), seen
     assert "holdfast serve code" in seen
 
 
-@pytest.mark.parametrize("how", ["in the background", "stdin is a file", "stdin is another terminal", "no session of its own"])
+@pytest.mark.parametrize(
+    "how",
+    ["in the background", "stdin is a file", "stdin is another terminal", "no session of its own"],
+)
 def test_a_terminal_that_is_not_the_persons_does_not_count(cli: Cli, how: str) -> None:
     asked = cli.ask()
     consent(cli, "terminal")
@@ -84,7 +107,15 @@ def with_a_foreign_terminal(cli: Cli, words: list[str]) -> int:
     keys, screen = pty.openpty()
     try:
         streams = {"stdin": screen, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.run([*COMMAND, *words], cwd=cli.cwd, env=cli.env, start_new_session=True, timeout=60, check=False, **streams).returncode
+        return subprocess.run(
+            [*COMMAND, *words],
+            cwd=cli.cwd,
+            env=cli.env,
+            start_new_session=True,
+            timeout=60,
+            check=False,
+            **streams,
+        ).returncode
     finally:
         os.close(keys)
         os.close(screen)
@@ -126,7 +157,9 @@ def test_commands_that_carry_consent_need_a_terminal_too(cli: Cli, words: tuple[
 def test_chat_answers_from_its_terminal(cli: Cli) -> None:
     asked = cli.ask()
     consent(cli, "page")
-    with PseudoTerminal([*COMMAND, "chat", "ops/api", "--as", "alice"], env=cli.env, cwd=str(cli.cwd)) as terminal:
+    with PseudoTerminal(
+        [*COMMAND, "chat", "ops/api", "--as", "alice"], env=cli.env, cwd=str(cli.cwd)
+    ) as terminal:
         terminal.wait_until_seen("answer>")
         terminal.type("approve_once\r")
         terminal.wait_until_seen("does not count")
@@ -144,11 +177,20 @@ def test_a_program_of_ones_own_is_a_script(cli: Cli) -> None:
         "        print(answer.result, answer.reason)\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", program, str(cli.home), asked["id"]], capture_output=True, text=True, check=True, cwd=cli.cwd)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(cli.home), asked["id"]],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=cli.cwd,
+    )
     assert (done.stdout.strip(), cli.ran()) == ("failed no_authority", 0)
 
 
-@pytest.mark.parametrize("text", ["consent = []", 'consent = ["skript"]', 'consent = "page"', 'consent = ["page", "page"]'])
+@pytest.mark.parametrize(
+    "text",
+    ["consent = []", 'consent = ["skript"]', 'consent = "page"', 'consent = ["page", "page"]'],
+)
 def test_settings_that_name_no_way_are_refused_with_the_line(cli: Cli, text: str) -> None:
     cli.settings(f"[approvals]\n{text}\n")
     refused = cli("--json", "config", "check")

@@ -1,4 +1,7 @@
-"""Every command explains itself: its help has an example, and docs/commands.md has every command and every option."""
+"""
+Every command explains itself: its help has an example, and docs/commands.md has every command and
+every option.
+"""
 
 import re
 from collections.abc import Iterator
@@ -40,12 +43,19 @@ def test_help_has_an_example(path: tuple[str, ...]) -> None:
 
 
 def test_commands_are_listed_in_the_order_in_which_people_need_them() -> None:
-    listed = re.findall(r"^  ([a-z]+)  ", ROOT.get_help(typer.Context(ROOT)).partition("Commands:")[2], flags=re.MULTILINE)
+    listed = re.findall(
+        r"^  ([a-z]+)  ",
+        ROOT.get_help(typer.Context(ROOT)).partition("Commands:")[2],
+        flags=re.MULTILINE,
+    )
     assert tuple(listed) == main.COMMANDS
 
 
 def test_no_help_is_cut_off_or_out_of_line() -> None:
-    """A list of commands says each one's sentence to its end, and a paragraph stands where the one before it does."""
+    """
+    A list of commands says each one's sentence to its end, and a paragraph stands where the one
+    before it does.
+    """
 
     def helps(command: Any, parent: Any = None) -> Iterator[str]:
         ctx = typer.Context(command, info_name=command.name, parent=parent)
@@ -57,8 +67,14 @@ def test_no_help_is_cut_off_or_out_of_line() -> None:
     assert len(told) > len(COMMANDS)
     for lines in (each.splitlines() for each in told):
         assert [line for line in lines[1:] if line.endswith("...")] == []
-        about = lines[2 : next(at for at, line in enumerate(lines) if line.startswith(("Options:", "Arguments:")))]
-        assert [line for line in about if line.startswith("   ") and not line.lstrip().startswith("$")] == []
+        about = lines[
+            2 : next(
+                at for at, line in enumerate(lines) if line.startswith(("Options:", "Arguments:"))
+            )
+        ]
+        assert [
+            line for line in about if line.startswith("   ") and not line.lstrip().startswith("$")
+        ] == []
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -67,7 +83,11 @@ def test_every_command_and_option_is_documented(path: tuple[str, ...]) -> None:
     (section,) = [each for each in sections if each.startswith(f"`holdfast {' '.join(path)}")]
     assert f"$ holdfast {' '.join(path)}" in _plain(section)
     for parameter in COMMANDS[path].params:
-        if parameter.param_type_name == "option" and not parameter.hidden and parameter.opts[0] not in {"--json", "--help"}:
+        if (
+            parameter.param_type_name == "option"
+            and not parameter.hidden
+            and parameter.opts[0] not in {"--json", "--help"}
+        ):
             assert f"`{parameter.opts[0]}" in section, parameter.opts[0]
         if parameter.param_type_name == "argument":
             assert parameter.metavar.strip("[].") in section.splitlines()[0], parameter.metavar
@@ -92,7 +112,11 @@ def test_help_is_printed_and_a_bare_command_is_told_its_usage(cli: Cli) -> None:
 
 def test_every_file_of_a_command_is_registered() -> None:
     def with_register(folder: Path) -> set[str]:
-        return {path.stem for path in folder.glob("*.py") if re.search(r"^def register\(app:", path.read_text(), re.MULTILINE)}
+        return {
+            path.stem
+            for path in folder.glob("*.py")
+            if re.search(r"^def register\(app:", path.read_text(), re.MULTILINE)
+        }
 
     assert with_register(CLI) <= set(main.COMMANDS)
     assert with_register(CLI / "sessions") - {"__init__"} <= set(sessions.COMMANDS)

@@ -23,9 +23,14 @@ def test_a_rotated_key_seals_what_comes_and_the_old_one_verifies_what_was(cli: C
 
 
 def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
-    """Rows of the index and of the search that an older key of ours sealed are made anew, and called nobody's forgery (D9, L7)."""
+    """
+    Rows of the index and of the search that an older key of ours sealed are made anew, and called
+    nobody's forgery (D9, L7).
+    """
     cli("send", "ops/api", "the blue whale")
-    assert [hit["session"] for hit in cli.json("sessions", "search", "whale")["hits"]] == ["ops/api"]
+    assert [hit["session"] for hit in cli.json("sessions", "search", "whale")["hits"]] == [
+        "ops/api"
+    ]
     cli("keys", "rotate")
     listed = cli("--json", "sessions", "list")
     assert ([each["session"] for each in listed.json["sessions"]], listed.err) == (["ops/api"], "")
@@ -36,8 +41,14 @@ def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
 def test_what_holds_is_shown_to_the_last_key(cli: Cli) -> None:
     """`config show` has every section and key that a file may have, with its default."""
     shown = cli.json("config", "show")["settings"]
-    known = {"agents.assistant" if path[0] == "agents" else ".".join(path): keys for path, keys in SECTIONS.items() if ANY not in keys}
-    assert {section: keys.keys() for section, keys in shown.items()} == {section: keys.keys() for section, keys in known.items()}
+    known = {
+        "agents.assistant" if path[0] == "agents" else ".".join(path): keys
+        for path, keys in SECTIONS.items()
+        if ANY not in keys
+    }
+    assert {section: keys.keys() for section, keys in shown.items()} == {
+        section: keys.keys() for section, keys in known.items()
+    }
 
 
 def test_there_is_no_key_to_rotate_without_a_home(cli: Cli) -> None:
@@ -48,8 +59,14 @@ def test_there_is_no_key_to_rotate_without_a_home(cli: Cli) -> None:
 
 def test_settings_that_hold_are_shown_with_the_defaults(cli: Cli) -> None:
     shown = cli.json("config", "show")
-    assert (shown["exists"], shown["settings"]["agents.assistant"]["model"], shown["settings"]["approvals"]["expires_after"]) == (False, "demo", "7d")
-    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now"]\n[approvals]\nexpires_after = "12h"\n[secrets]\nenv = ["MY_SECRET"]\n')
+    assert (
+        shown["exists"],
+        shown["settings"]["agents.assistant"]["model"],
+        shown["settings"]["approvals"]["expires_after"],
+    ) == (False, "demo", "7d")
+    cli.settings(
+        '[agents.ops]\nmodel = "demo"\ntools = ["now"]\n[approvals]\nexpires_after = "12h"\n[secrets]\nenv = ["MY_SECRET"]\n'
+    )
     shown = cli.json("config", "show", env={"MY_SECRET": "hunter2"})
     assert (shown["exists"], shown["settings"]["approvals"]["expires_after"]) == (True, "12h")
     text = cli("config", "show", env={"MY_SECRET": "hunter2"}).out
@@ -67,7 +84,9 @@ def test_settings_are_checked_with_line_key_and_nearest_key(cli: Cli) -> None:
 
 
 def test_settings_that_name_what_is_not_here_are_told(cli: Cli) -> None:
-    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "bot:restart"]\n[policy.team]\nshel = "deny"\n')
+    cli.settings(
+        '[agents.ops]\nmodel = "demo"\ntools = ["now", "bot:restart"]\n[policy.team]\nshel = "deny"\n'
+    )
     ran = cli("--json", "config", "check")
     assert ran.code == 1
     assert any("bot" in each for each in ran.json["problems"])
@@ -75,7 +94,10 @@ def test_settings_that_name_what_is_not_here_are_told(cli: Cli) -> None:
 
 
 def test_whoever_sends_is_told_of_a_tool_that_settings_name_and_nobody_has(cli: Cli) -> None:
-    """The turn runs without it, and says nothing of it on stdout: a program that reads that is not disturbed."""
+    """
+    The turn runs without it, and says nothing of it on stdout: a program that reads that is not
+    disturbed.
+    """
     cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "shel"]\n')
     ran = cli("--json", "send", "notes", "hi")
     assert (ran.code, ran.json["outcome"]) == (0, "completed")
@@ -101,19 +123,39 @@ def test_doctor_finds_nothing_wrong_with_a_fresh_home(cli: Cli) -> None:
     ran = cli("--json", "doctor")
     assert (ran.code, ran.json["problems"]) == (0, 0), ran
     checks = {each["check"]: each for each in ran.json["checks"]}
-    assert set(checks) >= {"python", "home", "settings", "confinement", "filesystem", "disk", "keys", "home journal", "sessions", "index"}
+    assert set(checks) >= {
+        "python",
+        "home",
+        "settings",
+        "confinement",
+        "filesystem",
+        "disk",
+        "keys",
+        "home journal",
+        "sessions",
+        "index",
+    }
     assert everything_below(cli.home) == before
 
 
-def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     missing = Obstacle(cause="bubblewrap is not installed", remedy="install the package bubblewrap")
     monkeypatch.setattr(confinement, "find_isolation", lambda: missing)
     (found,) = doctor._confinement(tmp_path, Settings())
     assert (found.state, found.hint) == ("warning", missing.remedy)
-    assert found.detail.startswith(("shell commands are limited: bubblewrap is not", "shell commands are unconfined: bubblewrap is not"))
+    assert found.detail.startswith(
+        (
+            "shell commands are limited: bubblewrap is not",
+            "shell commands are unconfined: bubblewrap is not",
+        )
+    )
     (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
     assert (found.state, found.hint, "refused" in found.detail) == ("problem", missing.remedy, True)
-    monkeypatch.setattr(confinement, "find_isolation", lambda: Isolation("/usr/bin/bwrap", ("/usr/bin/bwrap",)))
+    monkeypatch.setattr(
+        confinement, "find_isolation", lambda: Isolation("/usr/bin/bwrap", ("/usr/bin/bwrap",))
+    )
     (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
     assert (found.state, found.detail.startswith("isolated")) == ("ok", True)
 
@@ -121,7 +163,11 @@ def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(tmp_path: Pa
 def _problems(cli: Cli) -> dict[str, str]:
     ran = cli("--json", "doctor")
     assert ran.code == 1, ran
-    return {each["check"]: each["detail"] + " " + each["hint"] for each in ran.json["checks"] if each["state"] == "problem"}
+    return {
+        each["check"]: each["detail"] + " " + each["hint"]
+        for each in ran.json["checks"]
+        if each["state"] == "problem"
+    }
 
 
 def test_doctor_names_what_is_wrong_and_how_to_mend_it(cli: Cli) -> None:
@@ -162,4 +208,7 @@ def test_doctor_counts_what_dead_listeners_left(cli: Cli) -> None:
     (cli.home / "run").mkdir(exist_ok=True)
     (cli.home / "run" / "999999999-0.sock").touch()
     ran = cli("--json", "doctor")
-    assert (ran.code, [each["state"] for each in ran.json["checks"] if each["check"] == "sockets"]) == (0, ["warning"])
+    assert (
+        ran.code,
+        [each["state"] for each in ran.json["checks"] if each["check"] == "sockets"],
+    ) == (0, ["warning"])

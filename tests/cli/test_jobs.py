@@ -28,7 +28,13 @@ def hold(cli: Cli) -> Iterator[Gate]:
 def started(cli: Cli, command: str, **arguments: Any) -> dict[str, Any]:
     """A job of alice's that runs."""
     model = cli.script(
-        {"call": [{"tool": "shell", "args": {"command": command, "background": True, **arguments}}]}, {"say": "begun"}, {"say": "I have heard"}
+        {
+            "call": [
+                {"tool": "shell", "args": {"command": command, "background": True, **arguments}}
+            ]
+        },
+        {"say": "begun"},
+        {"say": "I have heard"},
     )
     approval = cli.json("send", "ops/api", "go", "--as", "alice", "--model", model)["approvals"][0]
     assert approval["arguments"]["background"] is True
@@ -42,30 +48,60 @@ def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> No
         cli, r"printf 'one\ngr\303'; read line < hold; printf '\274n %s\n' $line; exit 4"
     )  # what it has said by then ends in half a character
     assert job.keys() >= JOB_FIELDS
-    assert (job["state"], job["tool"], job["requester"], job["boundary"]) == ("running", "shell", "alice", "personal:alice")
+    assert (job["state"], job["tool"], job["requester"], job["boundary"]) == (
+        "running",
+        "shell",
+        "alice",
+        "personal:alice",
+    )
     assert cli.json("sessions", "show", "ops/api")["jobs"][0]["id"] == job["id"]
     follower = cli.start("jobs", "follow", job["id"], "--as", "alice")
     assert follower.stdout is not None
     assert follower.stdout.readline() == "one\n"  # while it runs
     hold.say("two")
     out, err = follower.communicate()
-    assert (follower.returncode, out, err) == (1, "gr\u00fcn two\n[exit 4]", f"{job['id']} is over: error\n")
+    assert (follower.returncode, out, err) == (
+        1,
+        "gr\u00fcn two\n[exit 4]",
+        f"{job['id']} is over: error\n",
+    )
     shown = cli.json("jobs", "show", job["id"], "--as", "alice")
-    assert (shown["state"], shown["outcome"], shown["text"]) == ("ended", "error", "one\ngr\u00fcn two\n[exit 4]")
+    assert (shown["state"], shown["outcome"], shown["text"]) == (
+        "ended",
+        "error",
+        "one\ngr\u00fcn two\n[exit 4]",
+    )
     assert cli.json("jobs", "list", "--as", "alice") == {"jobs": []}
     (over,) = cli.json("jobs", "list", "ops/api", "--all", "--as", "alice")["jobs"]
-    assert (over["id"], over["outcome"], over["arguments"]) == (job["id"], "error", job["arguments"])
+    assert (over["id"], over["outcome"], over["arguments"]) == (
+        job["id"],
+        "error",
+        job["arguments"],
+    )
     assert cli.json("resume")["reply"] == "I have heard"
 
 
-def test_a_follower_that_can_not_write_says_so_and_one_that_nobody_reads_says_nothing(cli: Cli, hold: Gate) -> None:
+def test_a_follower_that_can_not_write_says_so_and_one_that_nobody_reads_says_nothing(
+    cli: Cli, hold: Gate
+) -> None:
     job = started(cli, "echo one; read line < hold")
     follow = ["jobs", "follow", job["id"], "--as", "alice"]
     with Path("/dev/full").open("w") as full:
         _, err = (process := cli.start(*follow, stdout=full)).communicate(timeout=60)
-    assert (process.returncode, err) == (1, "error: the result could not be written: No space left on device\nhint: what the command did stands\n")
+    assert (process.returncode, err) == (
+        1,
+        "error: the result could not be written: No space left on device\nhint: what the command did stands\n",
+    )
     words = shlex.join([*COMMAND, *follow])
-    done = subprocess.run(["sh", "-c", f"exec {words} >&-"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        ["sh", "-c", f"exec {words} >&-"],
+        cwd=cli.cwd,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     hold.say()
 
@@ -77,18 +113,29 @@ def test_a_job_is_cancelled_durably_and_ends_in_doubt(cli: Cli, hold: Gate) -> N
     assert follower.stdout is not None
     assert follower.stdout.readline() == "begun\n"
     cancelled = cli.json("jobs", "cancel", job["id"], "--as", "alice")
-    assert (cancelled["state"], cancelled["outcome"], cancelled["code"]) == ("ended", "in_doubt", "stopped")
+    assert (cancelled["state"], cancelled["outcome"], cancelled["code"]) == (
+        "ended",
+        "in_doubt",
+        "stopped",
+    )
     stopped = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
     assert follower.communicate()[0].endswith(f"\n{stopped}")
     assert cli("jobs", "follow", job["id"], "--as", "alice").code == 5
     assert cli.json("jobs", "cancel", job["id"], "--as", "alice")["outcome"] == "in_doubt"
     (path,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")
     kinds = [json.loads(line)["type"] for line in path.read_text().splitlines()]
-    assert [kind for kind in kinds if kind.startswith("job_")] == ["job_submitted", "job_cancelled", "job_ended"]
+    assert [kind for kind in kinds if kind.startswith("job_")] == [
+        "job_submitted",
+        "job_cancelled",
+        "job_ended",
+    ]
 
 
 def test_somebody_elses_job_is_not_there(cli: Cli, hold: Gate) -> None:
-    """The same words and the same code as for one that never was; the home's owner, speaking for themselves, sees all."""
+    """
+    The same words and the same code as for one that never was; the home's owner, speaking for
+    themselves, sees all.
+    """
     job = started(cli, "read line < hold")
     absent = "j-" + "a" * 26
     for verb in ("show", "follow", "cancel"):
@@ -132,7 +179,12 @@ def test_a_backup_has_no_running_job_in_it(cli: Cli, hold: Gate, tmp_path: Path)
     restored = cli.on(tmp_path / "restored")
     assert restored("restore", str(tmp_path / "backup")).code == 0
     (over,) = restored.json("jobs", "list", "--all")["jobs"]
-    assert (over["id"], over["outcome"], over["code"], over["refused"]) == (job["id"], "in_doubt", "carried_over", True)
+    assert (over["id"], over["outcome"], over["code"], over["refused"]) == (
+        job["id"],
+        "in_doubt",
+        "carried_over",
+        True,
+    )
     assert restored.json("sessions", "show", "ops/api")["owes"] == []
     hold.say()
     assert cli("jobs", "follow", job["id"], "--as", "alice").code == 0

@@ -1,4 +1,7 @@
-"""Long lives from the command line: compact, search, fork, export, import, unseal, backup, restore, prune."""
+"""
+Long lives from the command line: compact, search, fork, export, import, unseal, backup, restore,
+prune.
+"""
 
 import json
 import os
@@ -41,11 +44,18 @@ def test_search_finds_words_and_pages(talked: Cli) -> None:
 def test_list_takes_pages(cli: Cli) -> None:
     for name in ("a", "b", "c"):
         cli.json("send", name, "hello")
-    assert [each["session"] for each in cli.json("sessions", "list", "--limit", "2")["sessions"]] == ["local/a", "local/b"]
-    assert [each["session"] for each in cli.json("sessions", "list", "--limit", "2", "--after", "b")["sessions"]] == ["local/c"]
+    assert [
+        each["session"] for each in cli.json("sessions", "list", "--limit", "2")["sessions"]
+    ] == ["local/a", "local/b"]
+    assert [
+        each["session"]
+        for each in cli.json("sessions", "list", "--limit", "2", "--after", "b")["sessions"]
+    ] == ["local/c"]
 
 
-def test_an_export_is_imported_again_as_text_that_allows_nothing(talked: Cli, tmp_path: Path) -> None:
+def test_an_export_is_imported_again_as_text_that_allows_nothing(
+    talked: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "api.jsonl"
     talked.json("sessions", "export", "ops/api", "-o", str(file))
     report = talked.json("sessions", "import", str(file), "ops/copy")
@@ -55,7 +65,9 @@ def test_an_export_is_imported_again_as_text_that_allows_nothing(talked: Cli, tm
     assert talked("sessions", "import", str(file), "ops/copy").code == 6
 
 
-def test_another_programs_file_is_imported_with_what_was_wrong_said(cli: Cli, tmp_path: Path) -> None:
+def test_another_programs_file_is_imported_with_what_was_wrong_said(
+    cli: Cli, tmp_path: Path
+) -> None:
     file = tmp_path / "2026-01-01 Notes.jsonl"
     file.write_bytes(FILE + b"{broken\n")
     ran = cli("sessions", "import", str(file))
@@ -65,7 +77,9 @@ def test_another_programs_file_is_imported_with_what_was_wrong_said(cli: Cli, tm
     assert cli("sessions", "import", str(tmp_path / "none.jsonl")).code == 2
 
 
-def test_a_file_to_import_may_come_from_stdin_and_never_from_what_could_wait_for_ever(cli: Cli, tmp_path: Path) -> None:
+def test_a_file_to_import_may_come_from_stdin_and_never_from_what_could_wait_for_ever(
+    cli: Cli, tmp_path: Path
+) -> None:
     """A FIFO that nobody writes to has no end, and its bytes would be another's the next time."""
     os.mkfifo(tmp_path / "fifo")
     ran = cli("--json", "sessions", "import", str(tmp_path / "fifo"), "notes/old")
@@ -88,10 +102,22 @@ def test_backup_and_restore_with_nothing_owed(cli: Cli, tmp_path: Path) -> None:
     other = {"HOLDFAST_HOME": str(place)}
     assert cli("--json", "restore", str(copy), env=other).json["sessions"] == ["ops/api"]
     assert cli("--json", "approvals", "list", env=other).json == {"approvals": []}
-    late = cli("--json", "approvals", "answer", asked["approvals"][0]["id"], "approve_once", "--as", "alice", env=other)
+    late = cli(
+        "--json",
+        "approvals",
+        "answer",
+        asked["approvals"][0]["id"],
+        "approve_once",
+        "--as",
+        "alice",
+        env=other,
+    )
     assert late.code == 6
     assert cli("verify", env=other).code == 0
-    assert cli("restore", str(tmp_path / "nothing"), env={"HOLDFAST_HOME": str(tmp_path / "x")}).code == 2
+    assert (
+        cli("restore", str(tmp_path / "nothing"), env={"HOLDFAST_HOME": str(tmp_path / "x")}).code
+        == 2
+    )
 
 
 def test_a_damaged_session_goes_on_by_following_what_the_program_says(talked: Cli) -> None:
@@ -110,7 +136,12 @@ def test_a_damaged_session_goes_on_by_following_what_the_program_says(talked: Cl
 def test_prune_follows_retention_and_keeps_what_waits(cli: Cli) -> None:
     cli.json("send", "old", "hello")
     cli.json("send", "waits", "run: echo hello", "--as", "alice")
-    assert cli.json("sessions", "prune") == {"sessions": [], "outputs": 0, "quarantine": 0, "dry_run": False}
+    assert cli.json("sessions", "prune") == {
+        "sessions": [],
+        "outputs": 0,
+        "quarantine": 0,
+        "dry_run": False,
+    }
     (cli.home / "holdfast.toml").write_text('[retention]\nsessions = "1s"\nquarantine = "1s"\n')
     aside = cli.home / "quarantine" / "local" / "old"
     aside.mkdir(parents=True, mode=0o700)
@@ -118,7 +149,10 @@ def test_prune_follows_retention_and_keeps_what_waits(cli: Cli) -> None:
         (aside / name).write_text("{}")
         os.utime(aside / name, (1, 1))
     deadline = time.monotonic() + 20
-    while not (told := cli.json("sessions", "prune", "--dry-run"))["sessions"] and time.monotonic() < deadline:
+    while (
+        not (told := cli.json("sessions", "prune", "--dry-run"))["sessions"]
+        and time.monotonic() < deadline
+    ):
         continue
     assert told == {"sessions": ["local/old"], "outputs": 0, "quarantine": 1, "dry_run": True}
     assert cli.json("sessions", "prune")["sessions"] == ["local/old"]

@@ -1,4 +1,7 @@
-"""Lists and looks: approvals, grants, sessions. They create nothing where there is nothing, and say in full what there is."""
+"""
+Lists and looks: approvals, grants, sessions. They create nothing where there is nothing, and say in
+full what there is.
+"""
 
 import json
 import signal
@@ -20,7 +23,9 @@ EMPTY = [
 
 @pytest.mark.parametrize("home", ["absent", "empty", "half born"])
 @pytest.mark.parametrize(("words", "expected"), EMPTY)
-def test_a_list_of_nothing_is_empty_and_makes_nothing(cli: Cli, words: tuple[str, ...], expected: object, home: str) -> None:
+def test_a_list_of_nothing_is_empty_and_makes_nothing(
+    cli: Cli, words: tuple[str, ...], expected: object, home: str
+) -> None:
     if home != "absent":
         cli.home.mkdir(mode=0o700)
     if home == "half born":
@@ -61,7 +66,15 @@ def test_what_is_not_there_is_refused_by_name(cli: Cli, words: tuple[str, ...], 
 
 
 @pytest.mark.parametrize(
-    "words", [("sessions", "show"), ("sessions", "follow"), ("sessions", "cancel"), ("sessions", "delete"), ("resume",), ("verify",)]
+    "words",
+    [
+        ("sessions", "show"),
+        ("sessions", "follow"),
+        ("sessions", "cancel"),
+        ("sessions", "delete"),
+        ("resume",),
+        ("verify",),
+    ],
 )
 def test_a_name_that_can_be_no_session_is_malformed(cli: Cli, words: tuple[str, ...]) -> None:
     ran = cli("--json", *words, "../../etc")
@@ -81,7 +94,12 @@ def test_what_waits_is_listed_with_everything_that_was_shown(cli: Cli) -> None:
     assert cli.json("approvals", "list") == {"approvals": []}
     (past,) = cli.json("approvals", "list", "--all")["approvals"]
     assert set(past) >= APPROVAL_FIELDS
-    assert (past["id"], past["state"], past["answered_by"], past["option"]) == (approval["id"], "answered", "alice", "approve_once")
+    assert (past["id"], past["state"], past["answered_by"], past["option"]) == (
+        approval["id"],
+        "answered",
+        "alice",
+        "approve_once",
+    )
 
 
 def test_the_index_may_be_deleted_or_replaced_at_any_time(cli: Cli) -> None:
@@ -98,8 +116,24 @@ def test_a_grant_lets_the_equal_call_run_until_it_is_revoked(cli: Cli) -> None:
     approval = cli.ask("echo ran")
     assert cli.answer(approval, "approve_session").code == 0
     (grant,) = cli.json("grants", "list")["grants"]
-    assert set(grant) >= {"id", "tool", "arguments", "scope", "requester", "boundary", "session", "granted_at", "approval"}
-    assert (grant["tool"], grant["scope"], grant["requester"], grant["session"], grant["approval"]) == (
+    assert set(grant) >= {
+        "id",
+        "tool",
+        "arguments",
+        "scope",
+        "requester",
+        "boundary",
+        "session",
+        "granted_at",
+        "approval",
+    }
+    assert (
+        grant["tool"],
+        grant["scope"],
+        grant["requester"],
+        grant["session"],
+        grant["approval"],
+    ) == (
         "shell",
         "session",
         "alice",
@@ -118,18 +152,36 @@ def test_a_grant_lets_the_equal_call_run_until_it_is_revoked(cli: Cli) -> None:
     assert (gone.code, gone.json["error"]["code"]) == (6, "unknown")
 
 
-def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_allowed_it(cli: Cli) -> None:
-    """A5 on the command line: its requester, its giver and the owner see it; the giver may take it back."""
+def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_allowed_it(
+    cli: Cli,
+) -> None:
+    """
+    A5 on the command line: its requester, its giver and the owner see it; the giver may take it
+    back.
+    """
     rule = '[policy.personal]\nwrite_file = {{ ask = ["bob"], requester_may_answer = false{} }}\n[approvals]\nremember_for = "2d"\n'
     asking = ("send", "ops/api", "write_file path=notes.txt content=hello", "--as", "alice")
     cli.settings(rule.format(', remember = "any"'))
     (approval,) = cli.json(*asking)["approvals"]
-    assert approval["options"] == ["approve_once", "approve_session", "approve_everywhere", "edit", "deny"]
-    assert cli("--json", "approvals", "answer", approval["id"], "approve_session", "--as", "bob").code == 0
+    assert approval["options"] == [
+        "approve_once",
+        "approve_session",
+        "approve_everywhere",
+        "edit",
+        "deny",
+    ]
+    assert (
+        cli("--json", "approvals", "answer", approval["id"], "approve_session", "--as", "bob").code
+        == 0
+    )
     (grant,) = cli.json("grants", "list")["grants"]
     assert (grant["requester"], grant["granted_by"], grant["counts"]) == ("alice", "bob", True)
-    covers = f"write_file with these exact arguments, on {cli.cwd}/notes.txt, in the session ops/api: "
-    assert grant["covers"].startswith(f"alice (personal:alice) may use write_file without a prompt for {covers}")
+    covers = (
+        f"write_file with these exact arguments, on {cli.cwd}/notes.txt, in the session ops/api: "
+    )
+    assert grant["covers"].startswith(
+        f"alice (personal:alice) may use write_file without a prompt for {covers}"
+    )
     assert '"content":"hello"' in grant["covers"]
     assert timestamp(grant["expires_at"]) - timestamp(grant["granted_at"]) <= 2 * 24 * 3600
     assert "bob" in cli("grants", "list").out
@@ -158,7 +210,14 @@ def test_a_session_is_shown_with_its_files(cli: Cli) -> None:
     cli.ask()
     shown = cli.json("sessions", "show", "ops/api")
     assert set(shown) >= SESSION_FIELDS
-    assert (shown["session"], shown["phase"], shown["sealed"], shown["owes"], shown["turns"], shown["quarantine"]) == (
+    assert (
+        shown["session"],
+        shown["phase"],
+        shown["sealed"],
+        shown["owes"],
+        shown["turns"],
+        shown["quarantine"],
+    ) == (
         "ops/api",
         "parked",
         None,
@@ -169,17 +228,29 @@ def test_a_session_is_shown_with_its_files(cli: Cli) -> None:
     assert [Path(each).is_file() for each in shown["journal"]] == [True]
     assert "parked" in cli("sessions", "show", "ops/api").out
     (line,) = cli.json("sessions", "list")["sessions"]
-    assert {name: line[name] for name in ("session", "instance", "phase", "seq", "sealed", "turns", "owes")} == {
-        name: shown[name] for name in ("session", "instance", "phase", "seq", "sealed", "turns", "owes")
+    assert {
+        name: line[name]
+        for name in ("session", "instance", "phase", "seq", "sealed", "turns", "owes")
+    } == {
+        name: shown[name]
+        for name in ("session", "instance", "phase", "seq", "sealed", "turns", "owes")
     }
 
 
 def test_records_are_followed_as_they_are_stored(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
-    stored = [json.loads(line) for line in Path(cli.json("sessions", "show", "notes")["journal"][0]).read_text().splitlines()]
+    stored = [
+        json.loads(line)
+        for line in Path(cli.json("sessions", "show", "notes")["journal"][0])
+        .read_text()
+        .splitlines()
+    ]
     followed = cli("--json", "sessions", "follow", "notes")
     assert (followed.code, followed.lines) == (0, stored[1:])  # without the segment's own header
-    assert cli("--json", "sessions", "follow", "notes", "--after", str(stored[2]["seq"])).lines == stored[3:]
+    assert (
+        cli("--json", "sessions", "follow", "notes", "--after", str(stored[2]["seq"])).lines
+        == stored[3:]
+    )
     assert "turn_ended" in cli("sessions", "follow", "notes").out
 
 
@@ -255,7 +326,10 @@ def test_a_turn_whose_driver_was_killed_is_cancelled_too(cli: Cli) -> None:
     driving.wait()
     cancelled = cli.json("sessions", "cancel", "notes")
     assert [(each["turn"], each["outcome"]) for each in cancelled["turns"]] == [("t1", "cancelled")]
-    assert (cli.json("sessions", "show", "notes")["phase"], cli("--json", "resume").out) == ("idle", "")
+    assert (cli.json("sessions", "show", "notes")["phase"], cli("--json", "resume").out) == (
+        "idle",
+        "",
+    )
 
 
 def test_a_deleted_session_is_gone_and_its_name_is_free(cli: Cli) -> None:

@@ -1,4 +1,7 @@
-"""`holdfast memory`, and memory through real processes: killed in the middle, restored from a backup, after a rotation of keys."""
+"""
+`holdfast memory`, and memory through real processes: killed in the middle, restored from a backup,
+after a rotation of keys.
+"""
 
 import json
 import shutil
@@ -36,7 +39,10 @@ def template(tmp_path_factory: pytest.TempPathFactory, warm: WarmStart | None) -
     cli = Cli(folder / "home", folder, warm)
     cli.settings("[memory]\nrecall_within_ms = 60000\n")
     (approval,) = cli.json("send", "notes", f"remember that {CANARY}", "--as", "alice")["approvals"]
-    assert approval["display"].splitlines() == ["remember for alice alone (personal:alice)", f"| {CANARY}"]
+    assert approval["display"].splitlines() == [
+        "remember for alice alone (personal:alice)",
+        f"| {CANARY}",
+    ]
     assert cli.answer(approval).json["outcome"] == "completed"
     return cli.home
 
@@ -54,8 +60,16 @@ def kept(cli: Cli) -> dict[str, Any]:
 
 def recalled(cli: Cli, session: str) -> list[Any]:
     """What the journal says of it, as stored."""
-    lines = [line for path in sorted((cli.home / "sessions" / "local" / session).glob("*.jsonl")) for line in path.read_text().splitlines()]
-    return [record["body"] for record in map(json.loads, lines) if record.get("type") == "memory_recalled"]
+    lines = [
+        line
+        for path in sorted((cli.home / "sessions" / "local" / session).glob("*.jsonl"))
+        for line in path.read_text().splitlines()
+    ]
+    return [
+        record["body"]
+        for record in map(json.loads, lines)
+        if record.get("type") == "memory_recalled"
+    ]
 
 
 def test_what_is_remembered_is_listed_shown_exported_and_forgotten(remembering: Cli) -> None:
@@ -64,7 +78,12 @@ def test_what_is_remembered_is_listed_shown_exported_and_forgotten(remembering: 
     assert (item["text"], item["audience"], item["boundary"], item["person"], item["tainted"], item["verifies"]) == (
         CANARY, "personal", "personal:alice", "alice", False, True,
     )  # fmt: skip
-    assert (item["session"], item["turn"], item["kind"], item["authenticity"]) == ("local/notes", "t1", "message", "verified")
+    assert (item["session"], item["turn"], item["kind"], item["authenticity"]) == (
+        "local/notes",
+        "t1",
+        "message",
+        "verified",
+    )
     assert "local/notes, turn t1" in cli("memory", "show", item["id"]).out
     assert cli("memory", "export").lines == [item]
     assert cli.json("memory", "forget", item["id"]) == {"memory": item["id"], "forgotten": True}
@@ -80,18 +99,27 @@ def test_a_turn_of_another_session_is_given_it_and_shows_it(remembering: Cli) ->
     assert f"memory      t1: {given['memory']}" in cli("sessions", "show", "other").out
 
 
-@pytest.mark.parametrize("words", [("--as", "bob"), ("--as", "Alice"), ("--as", "alice", "--channel", "none")], ids=str)
+@pytest.mark.parametrize(
+    "words", [("--as", "bob"), ("--as", "Alice"), ("--as", "alice", "--channel", "none")], ids=str
+)
 def test_nobody_else_is_given_it(remembering: Cli, words: tuple[str, ...]) -> None:
     told = remembering.json("send", "other", "recall query='what is the door code?'", *words)
     assert "canary" not in json.dumps(told)
-    assert all("canary" not in path.read_text() for path in (remembering.home / "sessions" / "local" / "other").glob("*.jsonl"))
+    assert all(
+        "canary" not in path.read_text()
+        for path in (remembering.home / "sessions" / "local" / "other").glob("*.jsonl")
+    )
 
 
 def test_what_is_somebody_elses_is_as_if_it_were_not_there(remembering: Cli) -> None:
     name = kept(remembering)["id"]
     assert remembering.json("memory", "list", "--as", "Alice") == {"memory": [], "next": None}
     refused = remembering("--json", "memory", "forget", name, "--as", "Alice")
-    assert (refused.code, refused.json["error"]["code"], refused.json["error"]["message"]) == (6, "unknown", f"there is no memory {name}")
+    assert (refused.code, refused.json["error"]["code"], refused.json["error"]["message"]) == (
+        6,
+        "unknown",
+        f"there is no memory {name}",
+    )
 
 
 def test_a_tool_can_not_forget(remembering: Cli) -> None:
@@ -105,14 +133,28 @@ def test_an_absent_home_remembers_nothing_and_is_not_made(cli: Cli) -> None:
     assert not cli.home.exists()
 
 
-def test_killed_between_recall_and_commit_the_next_process_recalls_under_the_same_context(remembering: Cli) -> None:
+def test_killed_between_recall_and_commit_the_next_process_recalls_under_the_same_context(
+    remembering: Cli,
+) -> None:
     """kill -9 at the very write that would have made it durable."""
     cli = remembering
     (cli.cwd / "sitecustomize.py").write_text(DIES_AT_RECALL)
-    assert cli("send", "other", "what is the door code?", "--as", "alice", env={"PYTHONPATH": str(cli.cwd)}).code == -signal.SIGKILL
+    assert (
+        cli(
+            "send",
+            "other",
+            "what is the door code?",
+            "--as",
+            "alice",
+            env={"PYTHONPATH": str(cli.cwd)},
+        ).code
+        == -signal.SIGKILL
+    )
     assert recalled(cli, "other") == []
     assert cli.json("resume")["outcome"] == "completed"
-    assert [[item["text"] for item in body["items"]] for body in recalled(cli, "other")] == [[CANARY]]
+    assert [[item["text"] for item in body["items"]] for body in recalled(cli, "other")] == [
+        [CANARY]
+    ]
     assert cli("verify").code == 0
 
 
@@ -126,9 +168,14 @@ def test_a_forged_row_is_named_never_recalled_and_told_by_doctor(remembering: Cl
     forged = kept(cli)
     assert forged == {**dict.fromkeys(forged), "id": name, "verifies": False}
     doctor = cli("--json", "doctor")
-    assert (doctor.code, [each["state"] for each in doctor.json["checks"] if each["check"] == "memory"]) == (1, ["problem"])
+    assert (
+        doctor.code,
+        [each["state"] for each in doctor.json["checks"] if each["check"] == "memory"],
+    ) == (1, ["problem"])
     cli.json("send", "other", "what is the door code?", "--as", "alice")
-    assert recalled(cli, "other") == [{"turn": "t1", "degraded": "1 of what was found does not verify"}]
+    assert recalled(cli, "other") == [
+        {"turn": "t1", "degraded": "1 of what was found does not verify"}
+    ]
     assert cli("memory", "forget", name).code == 0
     assert cli("memory", "list").out == "nothing is remembered\n"
 
@@ -138,11 +185,15 @@ def test_a_broken_memory_stops_no_turn_and_is_never_replaced(remembering: Cli) -
     (cli.home / "memory.db").write_bytes(damage)
     assert cli.json("send", "other", "what time is it", "--as", "alice")["outcome"] == "completed"
     assert (cli.home / "memory.db").read_bytes() == damage
-    assert [body["degraded"].startswith("memory.db can't be read") for body in recalled(cli, "other")] == [True]
+    assert [
+        body["degraded"].startswith("memory.db can't be read") for body in recalled(cli, "other")
+    ] == [True]
     assert cli("memory", "list").code == 5
 
 
-def test_memory_outlives_a_rotation_of_keys_a_backup_and_the_session_it_came_from(remembering: Cli, tmp_path: Path) -> None:
+def test_memory_outlives_a_rotation_of_keys_a_backup_and_the_session_it_came_from(
+    remembering: Cli, tmp_path: Path
+) -> None:
     cli = remembering
     item = kept(cli)
     assert cli("keys", "rotate").code == 0
@@ -154,4 +205,6 @@ def test_memory_outlives_a_rotation_of_keys_a_backup_and_the_session_it_came_fro
     assert kept(restored) == item
     assert (tmp_path / "restored" / "memory.db").stat().st_mode & 0o777 == 0o600
     restored.json("send", "other", "what is the door code?", "--as", "alice")
-    assert [[each["text"] for each in body["items"]] for body in recalled(restored, "other")] == [[CANARY]]
+    assert [[each["text"] for each in body["items"]] for body in recalled(restored, "other")] == [
+        [CANARY]
+    ]

@@ -44,7 +44,10 @@ def place() -> Iterator[Path]:
     """A folder that every user may enter; the user's own is in it."""
     made = Path(tempfile.mkdtemp(prefix="holdfast-own-user-"))
     made.chmod(0o755)
-    (made / "passwd").write_text(Path("/etc/passwd").read_text() + f"hfserve:x:{UID}:{UID}::{made / 'own'}:/usr/sbin/nologin\n")
+    (made / "passwd").write_text(
+        Path("/etc/passwd").read_text()
+        + f"hfserve:x:{UID}:{UID}::{made / 'own'}:/usr/sbin/nologin\n"
+    )
     (made / "group").write_text(Path("/etc/group").read_text() + f"hfserve:x:{UID}:\n")
     (made / "own").mkdir(mode=0o755)
     os.chown(made / "own", UID, UID)
@@ -58,25 +61,55 @@ def words(*command: str, uid: int = 0) -> list[str]:
 
 
 def environment(place: Path, more: Mapping[str, str] | None = None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTEST"))}
-    return {**kept, "PLACE": str(place), "PYTHON": sys.base_prefix, "SUDO_USER": "alice", "PYTHONDONTWRITEBYTECODE": "1", **(more or {})}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HOLDFAST_", "PYTEST"))
+    }
+    return {
+        **kept,
+        "PLACE": str(place),
+        "PYTHON": sys.base_prefix,
+        "SUDO_USER": "alice",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **(more or {}),
+    }
 
 
-def run(place: Path, *command: str, uid: int = 0, home: str = "/nowhere") -> "subprocess.CompletedProcess[str]":
+def run(
+    place: Path, *command: str, uid: int = 0, home: str = "/nowhere"
+) -> "subprocess.CompletedProcess[str]":
     env = environment(place, {"HOME": home})
-    return subprocess.run(words("--json", *command, uid=uid), capture_output=True, text=True, timeout=100, check=False, env=env)
+    return subprocess.run(
+        words("--json", *command, uid=uid),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=env,
+    )
 
 
 def test_root_is_given_up_before_the_home_is_opened(place: Path) -> None:
-    """15: one command; the home, its keys and what tools do belong to a user that people's programs are not."""
+    """
+    15: one command; the home, its keys and what tools do belong to a user that people's programs
+    are not.
+    """
     server = subprocess.Popen(
-        words("--json", "serve", "--as-user", "hfserve", "--port", "0"), stdout=subprocess.PIPE, text=True, env=environment(place)
+        words("--json", "serve", "--as-user", "hfserve", "--port", "0"),
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(place),
     )
     try:
         assert server.stdout is not None
         said = json.loads(server.stdout.readline())
         assert (said["person"], "#code=" in said["page"]) == ("hfserve", False)
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{server.pid}/status").read_text().splitlines() if ":\t" in line)
+        status = dict(
+            line.split(":\t", 1)
+            for line in Path(f"/proc/{server.pid}/status").read_text().splitlines()
+            if ":\t" in line
+        )
         assert status["Uid"].split() == status["Gid"].split() == [str(UID)] * 4
         assert (status["Groups"].split(), int(status["CapEff"], 16)) == ([str(UID)], 0)
         assert Path(f"/proc/{server.pid}/cwd").readlink() == place / "own" / "workspace"
@@ -90,7 +123,12 @@ def test_root_is_given_up_before_the_home_is_opened(place: Path) -> None:
 
 
 def _others_are_told_the_way(place: Path, home: Path) -> None:
-    for command in (("approvals", "list"), ("approvals", "answer", "a-x", "approve_once"), ("send", "a/b", "hi"), ("serve", "code")):
+    for command in (
+        ("approvals", "list"),
+        ("approvals", "answer", "a-x", "approve_once"),
+        ("send", "a/b", "hi"),
+        ("serve", "code"),
+    ):
         told = run(place, "--home", str(home), *command, uid=65_534)
         assert told.returncode != 0
         text = json.dumps(json.loads(told.stdout))
@@ -104,11 +142,23 @@ def _a_code_opens_the_page_for_a_person(place: Path) -> None:
     os.chown(path, UID, UID)
     with path.open("w") as out:
         env = environment(place, {"HOME": str(place / "own")})
-        done = subprocess.run(words("--json", "serve", "code", "--as", "alice", uid=UID), stdout=out, env=env, timeout=100, check=False)
+        done = subprocess.run(
+            words("--json", "serve", "code", "--as", "alice", uid=UID),
+            stdout=out,
+            env=env,
+            timeout=100,
+            check=False,
+        )
     assert done.returncode == 0
     said = json.loads(path.read_text())
-    given = httpx.post(f"{said['url']}/v1/codes", json={"code": said["page"].partition("#code=")[2]}).json()
-    assert (given["person"], "admin" in given["scopes"], "approve" in given["scopes"]) == ("alice", False, True)
+    given = httpx.post(
+        f"{said['url']}/v1/codes", json={"code": said["page"].partition("#code=")[2]}
+    ).json()
+    assert (given["person"], "admin" in given["scopes"], "approve" in given["scopes"]) == (
+        "alice",
+        False,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -119,19 +169,28 @@ def _a_code_opens_the_page_for_a_person(place: Path) -> None:
         (("serve", "--as-user", "hfserve"), 65_534, "no_authority"),
     ],
 )
-def test_what_hinders_it_is_said(place: Path, command: tuple[str, ...], uid: int, code: str) -> None:
+def test_what_hinders_it_is_said(
+    place: Path, command: tuple[str, ...], uid: int, code: str
+) -> None:
     refused = run(place, *command, uid=uid)
     assert json.loads(refused.stdout)["error"]["code"] == code
     assert list((place / "own").iterdir()) == []
 
 
 def test_the_unit_is_one_that_systemd_takes(place: Path) -> None:
-    done = subprocess.run([*COMMAND, "serve", "--print-unit", "--as-user", "daemon"], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*COMMAND, "serve", "--print-unit", "--as-user", "daemon"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     path = place / "holdfast.service"
     path.write_text(done.stdout)
     assert "User=daemon" in done.stdout
     assert "RestrictNamespaces" not in done.stdout  # bubblewrap makes one for each command
     if (analyze := shutil.which("systemd-analyze")) is None:
         pytest.skip("needs systemd-analyze")
-    checked = subprocess.run([analyze, "verify", str(path)], capture_output=True, text=True, check=False)
+    checked = subprocess.run(
+        [analyze, "verify", str(path)], capture_output=True, text=True, check=False
+    )
     assert (checked.returncode, checked.stderr) == (0, "")

@@ -1,4 +1,7 @@
-"""A command as a process: pipes that close, disks that are full, other users, terminals, and what it imports."""
+"""
+A command as a process: pipes that close, disks that are full, other users, terminals, and what it
+imports.
+"""
 
 import errno
 import json
@@ -18,7 +21,20 @@ from holdfast.cli.shared.output import error_from_os, exit_code_of
 from holdfast.session.view.rendering import read_back
 from tests.cli.conftest import COMMAND, Cli, everything_below
 
-HEAVY = ("pydantic", "pydantic_ai", "openai", "anthropic", "starlette", "uvicorn", "httpx", "psycopg", "mcp", "rich", "prompt_toolkit", "tree_sitter")
+HEAVY = (
+    "pydantic",
+    "pydantic_ai",
+    "openai",
+    "anthropic",
+    "starlette",
+    "uvicorn",
+    "httpx",
+    "psycopg",
+    "mcp",
+    "rich",
+    "prompt_toolkit",
+    "tree_sitter",
+)
 
 
 def test_a_reader_that_went_away_is_no_error_and_the_work_is_done(cli: Cli) -> None:
@@ -44,24 +60,42 @@ def test_a_follower_whose_reader_went_away_ends_quietly(cli: Cli) -> None:
 
 def test_a_closed_stdout_is_no_error_either(cli: Cli) -> None:
     words = shlex.join([*COMMAND, "--json", "send", "notes", "hello"])
-    done = subprocess.run(["sh", "-c", f"exec {words} >&-"], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["sh", "-c", f"exec {words} >&-"],
+        cwd=cli.cwd,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert cli.json("sessions", "show", "notes")["turns"] == 1
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_locale_that_is_not_utf8_changes_no_json_and_makes_no_two_prompts_alike(cli: Cli, encoding: str) -> None:
-    """JSON is UTF-8 everywhere; for people a letter that is not there is written as rendering writes it, and reads back to what runs (P4)."""
+def test_a_locale_that_is_not_utf8_changes_no_json_and_makes_no_two_prompts_alike(
+    cli: Cli, encoding: str
+) -> None:
+    """
+    JSON is UTF-8 everywhere; for people a letter that is not there is written as rendering writes
+    it, and reads back to what runs (P4).
+    """
     asked = r"echo gr\xfc\u00fc grüße 漢字 😀"
     env = {**cli.env, "PYTHONIOENCODING": encoding}
 
     def told(*words: str) -> bytes:
-        return subprocess.run([*COMMAND, *words], cwd=cli.cwd, env=env, capture_output=True, timeout=60, check=False).stdout
+        return subprocess.run(
+            [*COMMAND, *words], cwd=cli.cwd, env=env, capture_output=True, timeout=60, check=False
+        ).stdout
 
     first = json.loads(told("--json", "send", "notes", f"run: {asked}").decode("utf-8"))
     (approval,) = first["approvals"]
     assert approval["arguments"]["command"] == asked
-    shown = next(line for line in told("approvals", "show", approval["id"]).decode(encoding).splitlines() if line.startswith("| echo"))
+    shown = next(
+        line
+        for line in told("approvals", "show", approval["id"]).decode(encoding).splitlines()
+        if line.startswith("| echo")
+    )
     assert read_back(shown.removeprefix("| ")) == asked
 
 
@@ -79,7 +113,12 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(cli: Cli, tmp_path: Pat
     small.mkdir()
     if (
         os.getuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(small)], capture_output=True, check=False).returncode != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=3m,mode=700", "tmpfs", str(small)],
+            capture_output=True,
+            check=False,
+        ).returncode
+        != 0
     ):
         pytest.skip("needs root and a filesystem of its own")
     try:
@@ -91,7 +130,10 @@ def test_a_full_disk_loses_nothing_that_was_acknowledged(cli: Cli, tmp_path: Pat
         text = "x" * 200_000
         refused = cli("--json", "send", "notes", "-", stdin=text)
         # Not saved, if that could be made durable; else in doubt, until it is opened again.
-        assert (refused.code, refused.json["error"]["code"] in {"not_saved", "in_doubt"}) == (5, True), refused
+        assert (refused.code, refused.json["error"]["code"] in {"not_saved", "in_doubt"}) == (
+            5,
+            True,
+        ), refused
         (small / "ballast").unlink()
         assert cli.json("verify")["sessions"][0]["verdict"] in {"holds", "torn_tail"}
         assert cli.json("sessions", "show", "notes")["seq"] >= acknowledged
@@ -106,7 +148,12 @@ SOMEBODY_ELSE = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
 @pytest.fixture
 def reachable(cli: Cli) -> Iterator[Cli]:
     """A home that others can see but not enter."""
-    if subprocess.run([*SOMEBODY_ELSE, sys.executable, "-c", ""], capture_output=True, check=False).returncode != 0:
+    if (
+        subprocess.run(
+            [*SOMEBODY_ELSE, sys.executable, "-c", ""], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("needs root, and a Python that others can run")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
@@ -172,7 +219,9 @@ def test_what_a_model_says_reaches_no_terminal_as_a_control_sequence(cli: Cli) -
 
 def _on_a_terminal(cli: Cli, *words: str, env: dict[str, str]) -> str:
     ours, theirs = pty.openpty()
-    process = cli.start(*words, env={"TERM": "xterm-256color", **env}, stdout=theirs, stderr=theirs, text=False)
+    process = cli.start(
+        *words, env={"TERM": "xterm-256color", **env}, stdout=theirs, stderr=theirs, text=False
+    )
     os.close(theirs)
     shown = b""
     try:
@@ -193,7 +242,15 @@ def test_colours_are_for_terminals_and_for_those_who_want_them(cli: Cli) -> None
 
 
 @pytest.mark.parametrize(
-    "words", [("--help",), ("sessions", "list"), ("approvals", "list"), ("verify",), ("config", "show"), ("sessions", "show", "notes")]
+    "words",
+    [
+        ("--help",),
+        ("sessions", "list"),
+        ("approvals", "list"),
+        ("verify",),
+        ("config", "show"),
+        ("sessions", "show", "notes"),
+    ],
 )
 def test_looking_imports_no_provider_and_no_web_framework(cli: Cli, words: tuple[str, ...]) -> None:
     cli.json("send", "notes", "hello")
@@ -201,7 +258,14 @@ def test_looking_imports_no_provider_and_no_web_framework(cli: Cli, words: tuple
         "import sys, atexit, json; sys.argv = ['holdfast', *sys.argv[1:]]; from holdfast.cli.main import main\n"
         "try:\n    main()\nfinally:\n    print(json.dumps(sorted(sys.modules)), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", program, *words], cwd=cli.cwd, env=cli.env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=cli.cwd,
+        env=cli.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     loaded = {name.partition(".")[0] for name in json.loads(done.stderr.splitlines()[-1])}
     assert done.returncode == 0
     assert loaded & set(HEAVY) == set()
@@ -210,7 +274,9 @@ def test_looking_imports_no_provider_and_no_web_framework(cli: Cli, words: tuple
 def test_a_terminal_that_says_no_deletes_nothing(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
     ours, theirs = pty.openpty()
-    process = cli.start("sessions", "delete", "notes", stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = cli.start(
+        "sessions", "delete", "notes", stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     os.write(ours, b"\n")
     _, err = process.communicate(timeout=60)
     os.close(ours)

@@ -1,4 +1,7 @@
-"""`holdfast reminders`, and firing by real processes: several at once, and killed before and after the commit that fires."""
+"""
+`holdfast reminders`, and firing by real processes: several at once, and killed before and after the
+commit that fires.
+"""
 
 import asyncio
 import os
@@ -13,7 +16,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.session.events import InputAccepted, ReminderFired, ReminderSet, SessionBorn, TurnEnded, TurnStarted
+from holdfast.session.events import (
+    InputAccepted,
+    ReminderFired,
+    ReminderSet,
+    SessionBorn,
+    TurnEnded,
+    TurnStarted,
+)
 from holdfast.testing import ManualClock
 from tests.cli.conftest import Cli
 from tests.runtime.conftest import Stage, alice
@@ -25,7 +35,9 @@ FIELDS = {
 }  # fmt: skip
 
 
-def set_earlier(home: Path, text: str, *, seconds_ago: float, session: str = "ops/api", **when: Any) -> Any:
+def set_earlier(
+    home: Path, text: str, *, seconds_ago: float, session: str = "ops/api", **when: Any
+) -> Any:
     """A reminder that was set a while ago, by a process whose clock said so."""
     stage = Stage("files", home)
     stage.clock = ManualClock(time.time_ns() // 1_000_000 - round(seconds_ago * 1000))
@@ -52,18 +64,53 @@ def counted(cli: Cli, *kinds: type[Any]) -> list[int]:
 
 def test_a_reminder_is_set_listed_shown_and_cancelled(cli: Cli) -> None:
     made = cli.json(
-        "reminders", "add", "ops/api", "weekly report", "--cron", "0 9 * * MON", "--tz", "Europe/Berlin", "--as", "alice", "--allow-prompts"
+        "reminders",
+        "add",
+        "ops/api",
+        "weekly report",
+        "--cron",
+        "0 9 * * MON",
+        "--tz",
+        "Europe/Berlin",
+        "--as",
+        "alice",
+        "--allow-prompts",
     )
     assert set(made) == FIELDS
-    told = (made["session"], made["text"], made["by"], made["boundary"], made["time_zone"], made["may_prompt"], made["state"], made["agent"])
-    assert told == ("ops/api", "weekly report", "alice", "personal:alice", "Europe/Berlin", True, "waiting", "assistant")
+    told = (
+        made["session"],
+        made["text"],
+        made["by"],
+        made["boundary"],
+        made["time_zone"],
+        made["may_prompt"],
+        made["state"],
+        made["agent"],
+    )
+    assert told == (
+        "ops/api",
+        "weekly report",
+        "alice",
+        "personal:alice",
+        "Europe/Berlin",
+        True,
+        "waiting",
+        "assistant",
+    )
     assert cli.json("reminders", "list") == {"reminders": [made]}
     assert cli.json("reminders", "show", made["id"]) == made
-    assert f"{made['id']}, next {made['next_at']}, by cron '0 9 * * MON' in Europe/Berlin: weekly report" in cli("sessions", "show", "ops/api").out
+    assert (
+        f"{made['id']}, next {made['next_at']}, by cron '0 9 * * MON' in Europe/Berlin: weekly report"
+        in cli("sessions", "show", "ops/api").out
+    )
     assert [type(event) for event in records(cli)] == [SessionBorn, ReminderSet]
     stranger = cli("--json", "reminders", "cancel", made["id"], "--as", "bob")
     assert (stranger.code, stranger.json["error"]["code"]) == (6, "no_authority")
-    assert cli.json("reminders", "cancel", made["id"], "--as", "alice") == {"reminder": made["id"], "session": "ops/api", "cancelled": True}
+    assert cli.json("reminders", "cancel", made["id"], "--as", "alice") == {
+        "reminder": made["id"],
+        "session": "ops/api",
+        "cancelled": True,
+    }
     again = cli("--json", "reminders", "cancel", made["id"])
     assert (again.code, again.json["error"]["code"]) == (6, "unknown")
 
@@ -76,7 +123,9 @@ def test_a_reminder_is_set_listed_shown_and_cancelled(cli: Cli) -> None:
         (("--cron", "0 9 * * *", "--tz", "../../etc/passwd"), 2, "time_zone: there is no"),
     ],
 )
-def test_what_can_not_be_set_is_told_by_field_with_a_next_step(cli: Cli, options: tuple[str, ...], code: int, said: str) -> None:
+def test_what_can_not_be_set_is_told_by_field_with_a_next_step(
+    cli: Cli, options: tuple[str, ...], code: int, said: str
+) -> None:
     ran = cli("--json", "reminders", "add", "ops/api", "x", *options)
     assert (ran.code, ran.json["error"]["code"]) == (code, "malformed")
     assert said in ran.json["error"]["message"]
@@ -92,14 +141,25 @@ def test_lists_of_a_home_that_is_not_there_make_nothing(cli: Cli) -> None:
 
 def test_a_tool_sets_none_by_the_command(cli: Cli) -> None:
     """A process that a tool started would give itself authority for later."""
-    ran = cli("--json", "reminders", "add", "ops/api", "x", "--every", "1h", env={"HOLDFAST_TOOL": "c-1"})
+    ran = cli(
+        "--json", "reminders", "add", "ops/api", "x", "--every", "1h", env={"HOLDFAST_TOOL": "c-1"}
+    )
     assert (ran.code, ran.json["error"]["code"]) == (6, "started_by_tool")
 
 
 def test_resume_fires_what_was_missed_once_and_says_so(cli: Cli) -> None:
-    set_earlier(cli.home, "run: echo ran >> ran.txt", seconds_ago=3 * 3600 + 30, every="1h", workspace=cli.cwd)
+    set_earlier(
+        cli.home,
+        "run: echo ran >> ran.txt",
+        seconds_ago=3 * 3600 + 30,
+        every="1h",
+        workspace=cli.cwd,
+    )
     ran = cli("--json", "resume")
-    assert (ran.code, [(each["session"], each["outcome"]) for each in ran.lines]) == (0, [("ops/api", "completed")])
+    assert (ran.code, [(each["session"], each["outcome"]) for each in ran.lines]) == (
+        0,
+        [("ops/api", "completed")],
+    )
     assert "did not run, because nobody may approve it here" in ran.lines[0]["reply"]
     [accepted] = [event for event in records(cli) if isinstance(event, InputAccepted)]
     assert "2 later ones were missed too" in accepted.text
@@ -108,7 +168,13 @@ def test_resume_fires_what_was_missed_once_and_says_so(cli: Cli) -> None:
 
 
 def test_the_model_sets_one_with_consent_and_a_person_sees_what_it_will_be(cli: Cli) -> None:
-    turn = cli.json("send", "ops/api", "set_reminder text='what time is it?' cron='0 9 * * *' time_zone=Asia/Kathmandu", "--as", "alice")
+    turn = cli.json(
+        "send",
+        "ops/api",
+        "set_reminder text='what time is it?' cron='0 9 * * *' time_zone=Asia/Kathmandu",
+        "--as",
+        "alice",
+    )
     [approval] = turn["approvals"]
     assert "set a reminder, by cron '0 9 * * *' in Asia/Kathmandu" in approval["display"]
     assert cli.answer(approval).code == 0
@@ -135,7 +201,15 @@ class Workers:
         os.mkfifo(self.gate)
         command = [sys.executable, str(WORKER), str(cli.home), str(self.gate)]
         self.processes = [
-            subprocess.Popen([*command, mode], cwd=cli.cwd, env=cli.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for mode in modes
+            subprocess.Popen(
+                [*command, mode],
+                cwd=cli.cwd,
+                env=cli.env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for mode in modes
         ]
         for process in self.processes:
             assert process.stdout is not None
@@ -150,7 +224,10 @@ class Workers:
         finally:
             os.close(gate)
         assert not any("Traceback" in err for _, err in said), said
-        return [(process.returncode, out) for process, (out, _) in zip(self.processes, said, strict=True)]
+        return [
+            (process.returncode, out)
+            for process, (out, _) in zip(self.processes, said, strict=True)
+        ]
 
 
 FIRED = (ReminderFired, InputAccepted, TurnStarted, TurnEnded)
@@ -164,14 +241,18 @@ def test_processes_that_fire_at_the_same_moment_make_one_turn(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(("mode", "left"), [("decided", [0, 0, 0, 0]), ("fired", [1, 1, 0, 0])])
-def test_killed_before_or_after_the_firing_commit_the_turn_comes_once(cli: Cli, mode: str, left: list[int]) -> None:
+def test_killed_before_or_after_the_firing_commit_the_turn_comes_once(
+    cli: Cli, mode: str, left: list[int]
+) -> None:
     """Before: nobody has heard of it, and it is still due. After: it is owed, and no longer due."""
     set_earlier(cli.home, "what time is it?", seconds_ago=90, at=iso_of(time.time() - 30))
     [(code, _)] = Workers(cli, mode).go()
     assert code == -signal.SIGKILL
     assert counted(cli, *FIRED) == left
     ran = cli("--json", "resume")
-    assert [(each["session"], each["turn"], each["outcome"]) for each in ran.lines] == [("ops/api", "t1", "completed")]
+    assert [(each["session"], each["turn"], each["outcome"]) for each in ran.lines] == [
+        ("ops/api", "t1", "completed")
+    ]
     assert counted(cli, *FIRED) == [1, 1, 1, 1]
 
 

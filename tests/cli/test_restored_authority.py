@@ -1,4 +1,7 @@
-"""`holdfast restore` gives nobody back what was taken from them after the backup was made: tokens and grants are dropped, listed and journalled."""
+"""
+`holdfast restore` gives nobody back what was taken from them after the backup was made: tokens and
+grants are dropped, listed and journalled.
+"""
 
 import asyncio
 import json
@@ -23,7 +26,9 @@ def backed_up(cli: Cli, tmp_path: Path) -> Path:
     cli.json("tokens", "add", "phone", "--as", "alice", "--scopes", "read", "--expires", "30d")
     asked = cli.json("send", "ops/api", "run: echo hello", "--as", "alice")
     [prompt] = asked["approvals"]
-    option = next(each for each in prompt["options"] if each.startswith("approve_") and each != "approve_once")
+    option = next(
+        each for each in prompt["options"] if each.startswith("approve_") and each != "approve_once"
+    )
     cli.json("approvals", "answer", prompt["id"], option, "--as", "alice")
     [grant] = cli.json("grants", "list")["grants"]
     cli.json("backup", str(tmp_path / "copy"))
@@ -37,21 +42,35 @@ def dropped_in_journal(home: Path) -> list[tuple[str, str]]:
     for segment in sorted((home / "home").rglob("*.jsonl")):
         for line in segment.read_text().splitlines():
             record = json.loads(line)
-            if record["type"] in ("token_revoked", "grant_revoked") and record["body"].get("reason") == "restore":
-                found.append((record["type"], record["body"].get("name") or record["body"]["grant"]))
+            if (
+                record["type"] in ("token_revoked", "grant_revoked")
+                and record["body"].get("reason") == "restore"
+            ):
+                found.append(
+                    (record["type"], record["body"].get("name") or record["body"]["grant"])
+                )
     return found
 
 
-def test_restore_drops_every_token_and_grant_lists_them_and_journals_that(cli: Cli, backed_up: Path, tmp_path: Path) -> None:
+def test_restore_drops_every_token_and_grant_lists_them_and_journals_that(
+    cli: Cli, backed_up: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "again"
     other = {"HOLDFAST_HOME": str(place)}
     told = cli("--json", "restore", str(backed_up), env=other).json["dropped"]
-    assert [(each["name"], each["person"]) for each in told["tokens"]] == [("laptop", "alice"), ("phone", "alice")]
+    assert [(each["name"], each["person"]) for each in told["tokens"]] == [
+        ("laptop", "alice"),
+        ("phone", "alice"),
+    ]
     assert [(each["tool"], each["requester"]) for each in told["grants"]] == [("shell", "alice")]
     assert cli("--json", "tokens", "list", env=other).json == {"tokens": []}
     assert cli("--json", "grants", "list", env=other).json == {"grants": []}
     grant = told["grants"][0]["grant"]
-    assert dropped_in_journal(place) == [("token_revoked", "laptop"), ("token_revoked", "phone"), ("grant_revoked", grant)]
+    assert dropped_in_journal(place) == [
+        ("token_revoked", "laptop"),
+        ("token_revoked", "phone"),
+        ("grant_revoked", grant),
+    ]
     assert cli("verify", env=other).code == 0
     again = cli("--json", "send", "ops/api", "run: echo hello", "--as", "alice", env=other).json
     assert again["outcome"] == "waiting"
@@ -65,9 +84,21 @@ def test_restore_says_in_words_what_it_dropped(cli: Cli, backed_up: Path, tmp_pa
     assert "dropped: grant g-" in said.out
 
 
-def test_keep_asks_for_each_on_a_terminal_and_keeps_what_a_person_says(cli: Cli, backed_up: Path, tmp_path: Path) -> None:
+def test_keep_asks_for_each_on_a_terminal_and_keeps_what_a_person_says(
+    cli: Cli, backed_up: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "again"
-    command = [sys.executable, "-P", "-m", "holdfast", "--home", str(place), "restore", str(backed_up), "--keep"]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "holdfast",
+        "--home",
+        str(place),
+        "restore",
+        str(backed_up),
+        "--keep",
+    ]
     with PseudoTerminal(command, cwd=str(tmp_path)) as terminal:
         terminal.wait_until_seen("Keep the token laptop of alice (read, approve; personal)?")
         terminal.type("n\n")
@@ -77,11 +108,15 @@ def test_keep_asks_for_each_on_a_terminal_and_keeps_what_a_person_says(cli: Cli,
         terminal.type("\n")
         terminal.wait_until_seen("dropped: grant g-")
     other = {"HOLDFAST_HOME": str(place)}
-    assert [each["name"] for each in cli("--json", "tokens", "list", env=other).json["tokens"]] == ["phone"]
+    assert [each["name"] for each in cli("--json", "tokens", "list", env=other).json["tokens"]] == [
+        "phone"
+    ]
     assert cli("--json", "grants", "list", env=other).json == {"grants": []}
 
 
-def test_keep_without_a_terminal_restores_nothing_and_names_the_way_out(cli: Cli, backed_up: Path, tmp_path: Path) -> None:
+def test_keep_without_a_terminal_restores_nothing_and_names_the_way_out(
+    cli: Cli, backed_up: Path, tmp_path: Path
+) -> None:
     place = tmp_path / "again"
     said = cli("restore", str(backed_up), "--keep", env={"HOLDFAST_HOME": str(place)})
     assert said.code == 2
@@ -93,7 +128,13 @@ def test_keep_without_a_terminal_restores_nothing_and_names_the_way_out(cli: Cli
 def test_a_backup_is_not_a_home_of_its_own(cli: Cli, backed_up: Path) -> None:
     """Whoever names it with --home would have every token back that was revoked since."""
     other = {"HOLDFAST_HOME": str(backed_up)}
-    for words in (("tokens", "list"), ("grants", "list"), ("send", "ops/api", "hello"), ("approvals", "list"), ("resume",)):
+    for words in (
+        ("tokens", "list"),
+        ("grants", "list"),
+        ("send", "ops/api", "hello"),
+        ("approvals", "list"),
+        ("resume",),
+    ):
         said = cli("--json", *words, env=other)
         assert (said.code, said.json["error"]["code"]) == (6, "is_backup"), words
     assert cli("verify", env=other).code == 0

@@ -28,7 +28,9 @@ def test_a_turn_whose_process_was_killed_in_a_model_call_goes_on(cli: Cli) -> No
     words.say("slept well")
     ran = cli("--json", *HELD, "resume")
     assert (ran.code, set(ran.lines[0])) == (0, TURN_FIELDS)
-    assert [(each["session"], each["outcome"], each["reply"]) for each in ran.lines] == [("local/notes", "completed", "slept well")]
+    assert [(each["session"], each["outcome"], each["reply"]) for each in ran.lines] == [
+        ("local/notes", "completed", "slept well")
+    ]
     assert cli("--json", "resume") == (0, "", "")
 
 
@@ -54,10 +56,20 @@ def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -
     cli.json("send", "notes", "what time is it?", "--model", model, "--no-wait")
     Path(model.removeprefix("script:")).unlink()
     one = cli("--json", "resume", "notes")
-    assert (one.code, one.json["session"], one.json["error"]["code"]) == (5, "local/notes", "cannot_drive")
+    assert (one.code, one.json["session"], one.json["error"]["code"]) == (
+        5,
+        "local/notes",
+        "cannot_drive",
+    )
     taken = cli("--json", "send", "notes", "and then?", "--as", "bob")
-    assert (taken.code, taken.json["error"]["code"], cli.json("sessions", "show", "notes")["queued"]) == (5, "cannot_drive", 2)
-    assert taken.json["error"]["message"].startswith("the message is kept as t2, but this process can't drive")
+    assert (
+        taken.code,
+        taken.json["error"]["code"],
+        cli.json("sessions", "show", "notes")["queued"],
+    ) == (5, "cannot_drive", 2)
+    assert taken.json["error"]["message"].startswith(
+        "the message is kept as t2, but this process can't drive"
+    )
     assert "--model" in one.json["error"]["hint"]
     every = cli("--json", "resume")
     assert (every.code, [each["error"]["code"] for each in every.lines]) == (5, ["cannot_drive"])
@@ -84,7 +96,10 @@ def test_of_several_sessions_the_gravest_code_counts(cli: Cli) -> None:
     for session, model in (("a/done", "demo"), ("b/asks", asks), ("c/fails", fails)):
         cli.json("send", session, "hello", "--model", model, "--no-wait")
     ran = cli("--json", "resume")
-    assert (ran.code, [each["outcome"] for each in ran.lines]) == (1, ["completed", "waiting", "failed"])
+    assert (ran.code, [each["outcome"] for each in ran.lines]) == (
+        1,
+        ["completed", "waiting", "failed"],
+    )
     cli.json("send", "d/gone", "hello", "--model", gone, "--no-wait")
     Path(gone.removeprefix("script:")).unlink()
     cli.json("send", "e/done", "hello", "--no-wait")
@@ -95,13 +110,21 @@ def test_of_several_sessions_the_gravest_code_counts(cli: Cli) -> None:
 def test_a_parked_session_exits_3(cli: Cli) -> None:
     approval = cli.ask()
     ran = cli("--json", "resume", "ops/api")
-    assert (ran.code, ran.json["outcome"], [each["id"] for each in ran.json["approvals"]]) == (3, "waiting", [approval["id"]])
+    assert (ran.code, ran.json["outcome"], [each["id"] for each in ran.json["approvals"]]) == (
+        3,
+        "waiting",
+        [approval["id"]],
+    )
 
 
 def test_two_processes_resume_at_once_and_the_tool_runs_once(cli: Cli) -> None:
     cli.answer(cli.ask(), "approve_once", "--no-wait")
     both = [cli.start("--json", "resume") for _ in range(3)]
-    assert [(process.communicate(timeout=60), process.returncode)[1] for process in both] == [0, 0, 0]
+    assert [(process.communicate(timeout=60), process.returncode)[1] for process in both] == [
+        0,
+        0,
+        0,
+    ]
     assert (cli.ran(), cli.json("sessions", "show", "ops/api")["phase"]) == (1, "idle")
 
 
@@ -110,5 +133,7 @@ def test_the_first_message_to_an_agent_whose_tool_is_not_here_is_said_to_be_kept
     cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["bot:missing"]\n')
     taken = cli("--json", "send", "ops/a", "hello")
     assert (taken.code, taken.json["error"]["code"]) == (5, "cannot_drive")
-    assert taken.json["error"]["message"].startswith("the message is kept as t1, but this process can't drive ops/a: tool 'bot:missing'")
+    assert taken.json["error"]["message"].startswith(
+        "the message is kept as t1, but this process can't drive ops/a: tool 'bot:missing'"
+    )
     assert cli.json("sessions", "show", "ops/a")["phase"] == "queued"

@@ -1,4 +1,7 @@
-"""S1 at the command line: a secret among the arguments is neither kept nor said again, and one that is too short is refused."""
+"""
+S1 at the command line: a secret among the arguments is neither kept nor said again, and one that is
+too short is refused.
+"""
 
 import os
 
@@ -36,10 +39,16 @@ def test_no_argument_with_a_secret_is_kept_or_repeated(cli: Cli, as_json: bool) 
     secrecy, token = secrecy_of((CANARY,)), token_of(os.urandom(32))
     for name, words in WAYS.items():
         for secret in (token, token.encode().hex(), CANARY):
-            ran = cli(*(("--json",) if as_json else ()), *(word.replace("{}", secret) for word in words), env=env)
+            ran = cli(
+                *(("--json",) if as_json else ()),
+                *(word.replace("{}", secret) for word in words),
+                env=env,
+            )
             assert ran.code != 0, (name, ran)
             assert not secrecy.holds(ran.out + ran.err), (name, ran)
-    assert not any(secrecy.holds(data) or secrecy.holds(path) for path, _, data in everything_below(cli.home))
+    assert not any(
+        secrecy.holds(data) or secrecy.holds(path) for path, _, data in everything_below(cli.home)
+    )
 
 
 def test_a_token_is_shown_once_to_who_made_it(cli: Cli) -> None:
@@ -55,7 +64,9 @@ def test_a_secret_that_is_too_short_to_be_found_is_refused(cli: Cli) -> None:
     env = {"MY_PIN": "hunter2", "MY_OTHER": "long enough"}
     checked = cli("--json", "config", "check", env=env)
     assert checked.code == 1
-    assert checked.json["problems"] == ["[secrets] env names MY_PIN, whose value has 7 characters; a secret has at least 8"]
+    assert checked.json["problems"] == [
+        "[secrets] env names MY_PIN, whose value has 7 characters; a secret has at least 8"
+    ]
     sent = cli("--json", "send", "notes", "hello", env=env)
     assert (sent.code, sent.json["error"]["code"]) == (2, "settings")
     assert "MY_PIN" in sent.json["error"]["message"]
@@ -64,7 +75,13 @@ def test_a_secret_that_is_too_short_to_be_found_is_refused(cli: Cli) -> None:
 
 
 def test_settings_that_hold_a_secret_are_shown_without_it(cli: Cli) -> None:
-    cli.settings(f'[secrets]\nenv = ["MY_CANARY"]\n[approvals]\nnotify = {{webhook = "https://example.org/{CANARY}"}}\n')
+    cli.settings(
+        f'[secrets]\nenv = ["MY_CANARY"]\n[approvals]\nnotify = {{webhook = "https://example.org/{CANARY}"}}\n'
+    )
     for words in (("config", "show"), ("--json", "config", "show")):
         ran = cli(*words, env={"MY_CANARY": CANARY})
-        assert (ran.code, CANARY in ran.out, "https://example.org/[secret]" in ran.out) == (0, False, True)
+        assert (ran.code, CANARY in ran.out, "https://example.org/[secret]" in ran.out) == (
+            0,
+            False,
+            True,
+        )

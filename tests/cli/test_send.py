@@ -20,7 +20,13 @@ def test_a_turn_is_driven_to_its_end(cli: Cli) -> None:
 def test_what_json_prints_has_the_promised_fields(cli: Cli) -> None:
     turn = cli.json("send", "notes", "hello")
     assert set(turn) == TURN_FIELDS
-    assert (turn["session"], turn["turn"], turn["outcome"], turn["error"], turn["approvals"]) == ("local/notes", "t1", "completed", None, [])
+    assert (turn["session"], turn["turn"], turn["outcome"], turn["error"], turn["approvals"]) == (
+        "local/notes",
+        "t1",
+        "completed",
+        None,
+        [],
+    )
 
 
 def test_a_call_that_needs_consent_pauses_the_turn_and_says_how_to_answer(cli: Cli) -> None:
@@ -31,9 +37,14 @@ def test_a_call_that_needs_consent_pauses_the_turn_and_says_how_to_answer(cli: C
 
 
 def test_the_command_that_answers_can_be_copied_as_it_is_shown(cli: Cli) -> None:
-    """With the home and the person that this one was given; a command that leaves them out is told that there is no such prompt, or that it may not."""
+    """
+    With the home and the person that this one was given; a command that leaves them out is told
+    that there is no such prompt, or that it may not.
+    """
     elsewhere = cli.cwd / "another home"
-    ran = cli("--home", str(elsewhere), "send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice")
+    ran = cli(
+        "--home", str(elsewhere), "send", "ops/api", "run: echo ran >> ran.txt", "--as", "alice"
+    )
     (typed,) = [line for line in ran.out.splitlines() if line.startswith("  $ ")]
     words = shlex.split(typed.removeprefix("  $ "))
     assert words[0] == "holdfast"
@@ -43,20 +54,35 @@ def test_the_command_that_answers_can_be_copied_as_it_is_shown(cli: Cli) -> None
 def test_an_approval_has_the_promised_fields(cli: Cli) -> None:
     approval = cli.ask("echo ran")
     assert set(approval) >= APPROVAL_FIELDS
-    assert (approval["state"], approval["requester"], approval["audience"], approval["boundary"]) == (
+    assert (
+        approval["state"],
+        approval["requester"],
+        approval["audience"],
+        approval["boundary"],
+    ) == (
         "requested",
         "alice",
         "personal",
         "personal:alice",
     )
-    assert approval["options"] == ["approve_once", "approve_session", "approve_folder", "approve_everywhere", "edit", "deny"]
+    assert approval["options"] == [
+        "approve_once",
+        "approve_session",
+        "approve_folder",
+        "approve_everywhere",
+        "edit",
+        "deny",
+    ]
     assert approval["may_answer"] == ["alice"]
 
 
 def test_json_is_taken_after_the_command_too(cli: Cli) -> None:
     assert cli("send", "notes", "hello", "--json").json["outcome"] == "completed"
     assert cli("send", "--json", "notes", "hello").json["outcome"] == "completed"
-    assert cli("send", "notes", "--home", str(cli.cwd / "other"), "hello", "--json").json["turn"] == "t1"
+    assert (
+        cli("send", "notes", "--home", str(cli.cwd / "other"), "hello", "--json").json["turn"]
+        == "t1"
+    )
 
 
 def test_text_may_come_from_stdin(cli: Cli) -> None:
@@ -66,7 +92,11 @@ def test_text_may_come_from_stdin(cli: Cli) -> None:
 def test_a_turn_that_fails_exits_1(cli: Cli) -> None:
     model = cli.script({"expect": {"last_tool_result_contains": "never"}, "say": "no"})
     ran = cli("--json", "send", "notes", "hello", "--model", model)
-    assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (1, "failed", "script_expectation")
+    assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (
+        1,
+        "failed",
+        "script_expectation",
+    )
 
 
 def test_however_a_turn_ended_without_a_reply_the_next_step_is_said(cli: Cli) -> None:
@@ -74,28 +104,44 @@ def test_however_a_turn_ended_without_a_reply_the_next_step_is_said(cli: Cli) ->
     words = ("--json", "send", "notes", "what time is it?", "--as", "alice", "--dedup")
     bound = cli(*words, "one").json
     assert (bound["outcome"], bound["error"]["code"]) == ("failed", "turn_model_calls_max")
-    assert bound["error"]["hint"] == "send another message to go on, or raise turn_model_calls_max in [limits] of holdfast.toml"
+    assert (
+        bound["error"]["hint"]
+        == "send another message to go on, or raise turn_model_calls_max in [limits] of holdfast.toml"
+    )
     asked = ("--json", "send", "notes", "run: true", "--as", "alice", "--dedup")
     cli(*asked, "two")
     cli(*asked, "three")
     cli("sessions", "cancel", "local/notes", "--as", "alice")
     ended = [cli(*asked, key).json for key in ("two", "three")]
     assert [each["outcome"] for each in ended] == ["superseded", "cancelled"]
-    assert {each["error"]["hint"] for each in ended} == {"send the message again if it is still wanted"}
+    assert {each["error"]["hint"] for each in ended} == {
+        "send the message again if it is still wanted"
+    }
 
 
 def test_without_waiting_the_message_is_taken_in_and_left(cli: Cli) -> None:
     turn = cli.json("send", "notes", "what time is it?", "--no-wait", "--dedup", "once")
     assert (turn["outcome"], turn["reply"]) == ("queued", None)
-    assert "`holdfast resume local/notes` drives it" in cli("send", "notes", "what time is it?", "--no-wait", "--dedup", "once").out
+    assert (
+        "`holdfast resume local/notes` drives it"
+        in cli("send", "notes", "what time is it?", "--no-wait", "--dedup", "once").out
+    )
     (driven,) = cli("--json", "resume").lines
-    assert (driven["session"], driven["turn"], driven["outcome"]) == ("local/notes", "t1", "completed")
+    assert (driven["session"], driven["turn"], driven["outcome"]) == (
+        "local/notes",
+        "t1",
+        "completed",
+    )
 
 
 def test_the_same_key_and_text_is_the_same_message(cli: Cli) -> None:
     first = cli.json("send", "notes", "what time is it?", "--dedup", "k1")
     again = cli.json("send", "notes", "what time is it?", "--dedup", "k1")
-    assert (again["turn"], again["reply"], again["outcome"]) == (first["turn"], first["reply"], "completed")
+    assert (again["turn"], again["reply"], again["outcome"]) == (
+        first["turn"],
+        first["reply"],
+        "completed",
+    )
     assert cli.json("sessions", "show", "notes")["turns"] == 1
     other = cli("--json", "send", "notes", "something else", "--dedup", "k1")
     assert (other.code, other.json["error"]["code"]) == (6, "dedup_conflict")
@@ -103,16 +149,27 @@ def test_the_same_key_and_text_is_the_same_message(cli: Cli) -> None:
 
 def test_a_message_that_takes_the_place_of_a_prompt_closes_it(cli: Cli) -> None:
     approval = cli.ask()
-    assert cli.json("send", "ops/api", "what time is it?", "--as", "alice")["outcome"] == "completed"
+    assert (
+        cli.json("send", "ops/api", "what time is it?", "--as", "alice")["outcome"] == "completed"
+    )
     late = cli.answer(approval)
-    assert (late.code, late.json["result"], late.json["reason"], late.json["outcome"]) == (6, "failed", "superseded", "superseded")
+    assert (late.code, late.json["result"], late.json["reason"], late.json["outcome"]) == (
+        6,
+        "failed",
+        "superseded",
+        "superseded",
+    )
     assert cli.ran() == 0
 
 
 def test_a_plain_yes_is_no_answer(cli: Cli) -> None:
     approval = cli.ask()
     ran = cli("--json", "send", "ops/api", "yes", "--as", "alice")
-    assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (3, "waiting", "answer_word")
+    assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (
+        3,
+        "waiting",
+        "answer_word",
+    )
     assert approval["id"] in ran.json["error"]["hint"]
     assert cli.ran() == 0
     assert cli.answer(approval).code == 0
@@ -122,40 +179,68 @@ def test_a_plain_yes_to_a_question_is_told_how_a_question_is_answered(cli: Cli) 
     (asked,) = cli.json("send", "notes", "ask me which region?", "--as", "alice")["approvals"]
     ran = cli("--json", "send", "notes", "yes", "--as", "alice")
     assert (ran.code, ran.json["error"]["code"]) == (3, "answer_word")
-    assert f"`holdfast approvals answer {asked['id']} answer --reason 'YOUR WORDS'`" in ran.json["error"]["hint"]
+    assert (
+        f"`holdfast approvals answer {asked['id']} answer --reason 'YOUR WORDS'`"
+        in ran.json["error"]["hint"]
+    )
 
 
 @pytest.mark.parametrize("channel", ["webhook", "reminder", "none"])
 def test_where_nobody_may_answer_nobody_is_asked(cli: Cli, channel: str) -> None:
     call = {"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}
-    model = cli.script(call, {"expect": {"last_tool_result_contains": "approval_unattended"}, "say": "done"})
-    turn = cli.json("send", "ops/api", "go", "--channel", channel, "--model", model, "--as", "alice")
+    model = cli.script(
+        call, {"expect": {"last_tool_result_contains": "approval_unattended"}, "say": "done"}
+    )
+    turn = cli.json(
+        "send", "ops/api", "go", "--channel", channel, "--model", model, "--as", "alice"
+    )
     assert (turn["outcome"], turn["approvals"]) == ("completed", [])
     assert cli.json("approvals", "list", "--all") == {"approvals": []}
     assert cli.ran() == 0
-    (ended,) = [each["body"] for each in cli("--json", "sessions", "export", "ops/api").lines if each["type"] == "call_finished"]
-    assert (ended["outcome"], ended["code"]) == ("unattended", "approval_unattended")  # case 31, also where there is no folder to run it in
+    (ended,) = [
+        each["body"]
+        for each in cli("--json", "sessions", "export", "ops/api").lines
+        if each["type"] == "call_finished"
+    ]
+    assert (ended["outcome"], ended["code"]) == (
+        "unattended",
+        "approval_unattended",
+    )  # case 31, also where there is no folder to run it in
 
 
 def test_whoever_may_not_look_is_not_told_what_is_there(cli: Cli) -> None:
     """A tool that is denied says so of everything alike: files, folders, and what is neither."""
     (cli.cwd / "there.txt").write_text("x")
-    shells = [{"tool": "shell", "args": {"command": "true", "cwd": folder}} for folder in (".", "nowhere", "/", "/nowhere")]
+    shells = [
+        {"tool": "shell", "args": {"command": "true", "cwd": folder}}
+        for folder in (".", "nowhere", "/", "/nowhere")
+    ]
     reads = [{"tool": "read_file", "args": {"path": name}} for name in ("there.txt", "nowhere.txt")]
     model = cli.script({"call": [*shells, *reads]}, {"say": "done"})
     cli.json("send", "ops/api", "go", "--channel", "none", "--model", model, "--workspace", ".")
-    ended = [each["body"] for each in cli("--json", "sessions", "export", "ops/api").lines if each["type"] == "call_finished"]
+    ended = [
+        each["body"]
+        for each in cli("--json", "sessions", "export", "ops/api").lines
+        if each["type"] == "call_finished"
+    ]
     assert len(ended) == 6
     assert {(each["code"], each["text"]) for each in ended} == {
-        ("approval_unattended", "Not run: shell needs an approval, and nobody is known to have asked for it."),
+        (
+            "approval_unattended",
+            "Not run: shell needs an approval, and nobody is known to have asked for it.",
+        ),
         ("denied_by_policy", "Not run: read_file is not allowed for the audience public."),
     }
 
 
 def test_a_reminder_asks_whom_policy_names(cli: Cli) -> None:
     cli.settings('[policy.personal]\nshell = { ask = ["bob"] }\n')
-    model = cli.script({"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}, {"say": "done"})
-    turn = cli.json("send", "ops/api", "go", "--channel", "reminder", "--model", model, "--as", "alice")
+    model = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": "echo ran >> ran.txt"}}]}, {"say": "done"}
+    )
+    turn = cli.json(
+        "send", "ops/api", "go", "--channel", "reminder", "--model", model, "--as", "alice"
+    )
     assert (turn["outcome"], turn["approvals"][0]["may_answer"]) == ("waiting", ["bob"])
     assert cli.answer(turn["approvals"][0], who="alice").json["reason"] == "wrong_approver"
     assert cli.answer(turn["approvals"][0], who="bob").code == 0
@@ -164,7 +249,11 @@ def test_a_reminder_asks_whom_policy_names(cli: Cli) -> None:
 
 def test_an_assertion_is_recorded_as_one(cli: Cli) -> None:
     cli.json("send", "notes", "hello", "--as", "alice")
-    (accepted,) = [each for each in cli("--json", "sessions", "follow", "notes").lines if each["type"] == "input_accepted"]
+    (accepted,) = [
+        each
+        for each in cli("--json", "sessions", "follow", "notes").lines
+        if each["type"] == "input_accepted"
+    ]
     assert accepted["body"]["context"]["requester"] == "alice"
     assert accepted["body"]["asserted_by"] == pwd.getpwuid(os.getuid()).pw_name
 
@@ -182,17 +271,25 @@ def test_a_workspace_is_remembered_for_whoever_gave_it(cli: Cli) -> None:
     (elsewhere / "found.txt").write_text("here it is")
     cli.json("send", "ops/api", "hello", "--as", "alice", "--workspace", str(elsewhere))
     assert "here it is" in cli.json("send", "ops/api", "read found.txt", "--as", "alice")["reply"]
-    assert "here it is" not in (cli.json("send", "ops/api", "read found.txt", "--as", "bob")["reply"] or "")
+    assert "here it is" not in (
+        cli.json("send", "ops/api", "read found.txt", "--as", "bob")["reply"] or ""
+    )
 
 
 def test_a_workspace_that_is_gone_is_none_and_no_other_is_guessed(cli: Cli) -> None:
     folder = cli.cwd / "project"
     folder.mkdir()
-    assert cli("send", "notes", "list files", "--workspace", str(folder)).out == "list_files: [empty]\n"
+    assert (
+        cli("send", "notes", "list files", "--workspace", str(folder)).out
+        == "list_files: [empty]\n"
+    )
     folder.rmdir()
     ran = cli("send", "notes", "list files")
     assert "has no workspace" in ran.out
-    assert ran.err == f"the workspace {folder} is gone, and this message has none; name one with --workspace\n"
+    assert (
+        ran.err
+        == f"the workspace {folder} is gone, and this message has none; name one with --workspace\n"
+    )
 
 
 def test_a_session_keeps_its_model(cli: Cli) -> None:
@@ -209,7 +306,10 @@ def test_a_session_whose_agent_is_not_here_keeps_its_model_and_says_who_answers(
     cli.settings("[agents.assistant]\n")
     ran = cli("--json", "send", "notes", "second")
     assert (ran.code, ran.json["reply"]) == (0, "two")
-    assert ran.err == "local/notes talks to the agent 'ops', which is not here: 'assistant' answers instead\n"
+    assert (
+        ran.err
+        == "local/notes talks to the agent 'ops', which is not here: 'assistant' answers instead\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +336,9 @@ def test_a_session_whose_agent_is_not_here_keeps_its_model_and_says_who_answers(
         (["--app", "nothing:here", "send", "notes", "hi"], 2, "bad_app"),
     ],
 )  # fmt: skip
-def test_bad_input_gets_a_clear_error_and_changes_nothing(cli: Cli, words: list[str], code: int, error: str) -> None:
+def test_bad_input_gets_a_clear_error_and_changes_nothing(
+    cli: Cli, words: list[str], code: int, error: str
+) -> None:
     too_long = "x" * (256 * 1024 + 1)
     ran = cli("--json", *words, stdin=too_long)
     assert (ran.code, ran.json["error"]["code"]) == (code, error), ran
@@ -305,7 +407,10 @@ def test_an_app_that_is_no_agent_is_named(cli: Cli) -> None:
 
 def test_two_processes_send_at_once_and_each_gets_its_own_turn(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
-    both = [cli.start("--json", "send", "notes", "what time is it?", "--as", who) for who in ("alice", "bob")]
+    both = [
+        cli.start("--json", "send", "notes", "what time is it?", "--as", who)
+        for who in ("alice", "bob")
+    ]
     turns = [json.loads(process.communicate()[0]) for process in both]
     assert [turn["outcome"] for turn in turns] == ["completed", "completed"]
     assert {turn["turn"] for turn in turns} == {"t2", "t3"}
@@ -313,9 +418,16 @@ def test_two_processes_send_at_once_and_each_gets_its_own_turn(cli: Cli) -> None
 
 
 def test_a_first_message_of_two_processes_makes_one_home(cli: Cli) -> None:
-    both = [cli.start("--json", "send", session, "hello") for session in ("a/one", "a/two", "a/one")]
-    assert [json.loads(process.communicate()[0])["outcome"] for process in both] == ["completed"] * 3
-    assert [each["session"] for each in cli.json("sessions", "list")["sessions"]] == ["a/one", "a/two"]
+    both = [
+        cli.start("--json", "send", session, "hello") for session in ("a/one", "a/two", "a/one")
+    ]
+    assert [json.loads(process.communicate()[0])["outcome"] for process in both] == [
+        "completed"
+    ] * 3
+    assert [each["session"] for each in cli.json("sessions", "list")["sessions"]] == [
+        "a/one",
+        "a/two",
+    ]
 
 
 def test_an_unreadable_home_is_named(cli: Cli, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """
-Stored text reaches no terminal as a control sequence: each command that shows it, in a real pseudo-terminal.
+Stored text reaches no terminal as a control sequence: each command that shows it, in a real
+pseudo-terminal.
 
 Every row first proves that the payload was in what it shows: its escaped form must be there.
 """
@@ -14,16 +15,27 @@ import pytest
 
 from tests.cli.conftest import Cli
 
-# A colour, clearing the screen, a title, a hyperlink, 8-bit CSI, right-to-left override, DEL, backspace, carriage return, a line separator.
+# A colour, clearing the screen, a title, a hyperlink, 8-bit CSI, right-to-left override, DEL,
+# backspace, carriage return, a line separator.
 PAYLOAD = "P\x1b[31m\x1b[2J\x1b]0;owned\x07\x1b]8;;http://evil\x1b\\x\x9b2J\u202e\x7f\x08\rQ\u2028R[bold]S"
-# From our own tables, in a terminal: bold heads. No stored text can make these, since its ESC is escaped.
+# From our own tables, in a terminal: bold heads. No stored text can make these, since its ESC is
+# escaped.
 OURS = re.compile(r"\x1b\[[0-9;]*m")
-OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]")
+OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]"
+)
 
 
 def on_a_terminal(cli: Cli, *words: str) -> str:
     ours, theirs = pty.openpty()
-    process = cli.start(*words, env={"TERM": "xterm-256color"}, stdout=theirs, stderr=theirs, stdin=subprocess.DEVNULL, text=False)
+    process = cli.start(
+        *words,
+        env={"TERM": "xterm-256color"},
+        stdout=theirs,
+        stderr=theirs,
+        stdin=subprocess.DEVNULL,
+        text=False,
+    )
     os.close(theirs)
     shown = b""
     try:
@@ -47,17 +59,39 @@ def check(shown: str, name: str = "") -> None:
 
 @pytest.fixture
 def stored(cli: Cli) -> Cli:
-    """A home with the payload in the text, the reply, an argument, an output, reasons, a reminder, memory, a job and an import."""
+    """
+    A home with the payload in the text, the reply, an argument, an output, reasons, a reminder,
+    memory, a job and an import.
+    """
     cli.settings('[policy.personal]\nremember = "auto"\n')
     said = cli.script({"say": f"reply {PAYLOAD}"})
     assert cli("send", "said", f"hello {PAYLOAD}", "--as", "alice", "--model", said).code == 0
-    asks = cli.script({"call": [{"tool": "shell", "args": {"command": f"printf %s '{PAYLOAD}'"}}]}, {"say": "done"})
+    asks = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": f"printf %s '{PAYLOAD}'"}}]},
+        {"say": "done"},
+    )
     assert cli("send", "asked", "go", "--as", "alice", "--model", asks).code == 3
-    denied = cli.script({"call": [{"tool": "shell", "args": {"command": "echo x"}}]}, {"say": f"so {PAYLOAD}"})
+    denied = cli.script(
+        {"call": [{"tool": "shell", "args": {"command": "echo x"}}]}, {"say": f"so {PAYLOAD}"}
+    )
     waits = cli.json("send", "denied", "go", "--as", "alice", "--model", denied)
-    assert cli("approvals", "answer", waits["approvals"][0]["id"], "deny", "--reason", f"no {PAYLOAD}", "--as", "alice").code in (0, 1)
-    assert cli("reminders", "add", "said", f"remind {PAYLOAD}", "--every", "1d", "--as", "alice").code == 0
-    remembers = cli.script({"call": [{"tool": "remember", "args": {"text": f"note {PAYLOAD}"}}]}, {"say": "done"})
+    assert cli(
+        "approvals",
+        "answer",
+        waits["approvals"][0]["id"],
+        "deny",
+        "--reason",
+        f"no {PAYLOAD}",
+        "--as",
+        "alice",
+    ).code in (0, 1)
+    assert (
+        cli("reminders", "add", "said", f"remind {PAYLOAD}", "--every", "1d", "--as", "alice").code
+        == 0
+    )
+    remembers = cli.script(
+        {"call": [{"tool": "remember", "args": {"text": f"note {PAYLOAD}"}}]}, {"say": "done"}
+    )
     ran = cli.json("send", "noted", "remember it", "--as", "alice", "--model", remembers)
     for each in ran["approvals"]:
         assert cli("approvals", "answer", each["id"], "approve_once", "--as", "alice").code == 0
@@ -83,7 +117,14 @@ TABLE = {
     "an unknown file": ("sessions", "import", "new", PAYLOAD),
     "a home that is not there": ("--home", f"/nowhere/{PAYLOAD}", "keys", "rotate"),
 }
-AS_JSON = ("sessions follow", "sessions export --markdown", "sessions search", "approvals list", "reminders list", "memory list")
+AS_JSON = (
+    "sessions follow",
+    "sessions export --markdown",
+    "sessions search",
+    "approvals list",
+    "reminders list",
+    "memory list",
+)
 
 
 def test_no_command_hands_a_terminal_what_it_would_obey(stored: Cli) -> None:
@@ -98,7 +139,10 @@ def test_no_command_hands_a_terminal_what_it_would_obey(stored: Cli) -> None:
 def test_an_exported_conversation_is_safe_to_print_later(stored: Cli, tmp_path: Path) -> None:
     """In a file and in a pipe, too: somebody will `cat` it."""
     check(stored("sessions", "export", "said", "--markdown").out, "pipe")
-    assert stored("sessions", "export", "said", "--markdown", "-o", str(tmp_path / "said.md")).code == 0
+    assert (
+        stored("sessions", "export", "said", "--markdown", "-o", str(tmp_path / "said.md")).code
+        == 0
+    )
     check((tmp_path / "said.md").read_text(), "file")
 
 

@@ -14,7 +14,10 @@ def test_what_holds_is_said_to_hold_and_nothing_is_changed(cli: Cli) -> None:
     before = everything_below(cli.home)
     ran = cli("--json", "verify")
     assert ran.code == 0
-    assert [(each["session"], each["verdict"], each["sealed"], set(each)) for each in ran.json["sessions"]] == [
+    assert [
+        (each["session"], each["verdict"], each["sealed"], set(each))
+        for each in ran.json["sessions"]
+    ] == [
         ("a/one", "holds", False, VERDICT_FIELDS),
         ("a/two", "holds", False, VERDICT_FIELDS),
     ]
@@ -30,7 +33,11 @@ def test_a_changed_byte_is_found_and_named(cli: Cli) -> None:
     before = everything_below(cli.home)
     ran = cli("--json", "verify")
     verdicts = {each["session"]: each for each in ran.json["sessions"]}
-    assert (ran.code, verdicts["ops/api"]["verdict"], verdicts["ops/other"]["verdict"]) == (4, "broken", "holds")
+    assert (ran.code, verdicts["ops/api"]["verdict"], verdicts["ops/other"]["verdict"]) == (
+        4,
+        "broken",
+        "holds",
+    )
     assert verdicts["ops/api"]["segment"].endswith(".jsonl")
     assert verdicts["ops/api"]["byte"] > 0
     assert everything_below(cli.home) == before
@@ -68,7 +75,10 @@ def test_a_home_whose_own_journal_was_changed_exits_4(cli: Cli) -> None:
         refused = cli("--json", "send", "ops/new", "hello")
         assert refused.code == 4
         # No command takes the home's own seal away, so none is named that would.
-        assert ("home/home.sealed" in refused.json["error"]["hint"], "unseal" in refused.json["error"]["hint"]) == (True, False)
+        assert (
+            "home/home.sealed" in refused.json["error"]["hint"],
+            "unseal" in refused.json["error"]["hint"],
+        ) == (True, False)
     path.write_bytes(whole)
     (cli.home / "home" / "home.sealed").unlink()
     assert cli.json("send", "ops/new", "hello")["outcome"] == "completed"
@@ -81,12 +91,25 @@ def test_a_sealed_session_can_be_looked_at_and_nothing_else(cli: Cli) -> None:
     assert (sent.code, sent.json["session"], sent.json["outcome"]) == (4, "ops/api", "sealed")
     assert sent.json["error"]["hint"]
     answered = cli.answer(approval)
-    assert (answered.code, answered.json["session"], answered.json["outcome"]) == (4, "ops/api", "sealed")
-    assert (answered.json["result"], answered.json["error"]["code"], cli.ran()) == ("failed", answered.json["reason"], 0)
+    assert (answered.code, answered.json["session"], answered.json["outcome"]) == (
+        4,
+        "ops/api",
+        "sealed",
+    )
+    assert (answered.json["result"], answered.json["error"]["code"], cli.ran()) == (
+        "failed",
+        answered.json["reason"],
+        0,
+    )
     resumed = cli("--json", "resume", "ops/api")
     assert (resumed.code, resumed.json["outcome"]) == (4, "sealed")
     shown = cli("--json", "sessions", "show", "ops/api")
-    assert (shown.code, shown.json["phase"], shown.json["sealed"]["code"], shown.json["owes"]) == (0, "sealed", "broken", [])
+    assert (shown.code, shown.json["phase"], shown.json["sealed"]["code"], shown.json["owes"]) == (
+        0,
+        "sealed",
+        "broken",
+        [],
+    )
     (line,) = cli.json("sessions", "list")["sessions"]
     assert (line["phase"], line["sealed"]["code"]) == ("sealed", "broken")
     assert cli.json("approvals", "list") == {"approvals": []}
@@ -107,7 +130,11 @@ def test_putting_the_bytes_back_does_not_lift_the_seal(cli: Cli) -> None:
     path.write_bytes(before)
     assert cli("send", "ops/api", "hello").code == 4
     ran = cli("--json", "verify")
-    assert (ran.code, ran.json["sessions"][0]["verdict"], ran.json["sessions"][0]["sealed"]) == (4, "holds", True)
+    assert (ran.code, ran.json["sessions"][0]["verdict"], ran.json["sessions"][0]["sealed"]) == (
+        4,
+        "holds",
+        True,
+    )
 
 
 def test_a_session_changed_while_its_model_thinks_is_not_acted_on(cli: Cli) -> None:

@@ -38,7 +38,18 @@ here = holdfast.Agent("here", model="demo", tools=[])
 
 
 def _seen(cli: Cli) -> tuple[int, dict[str, Any], dict[str, Any]]:
-    ran = cli("--json", "--app", "look:here", "send", "notes", "hello", "--agent", "here", "--dedup", "one")
+    ran = cli(
+        "--json",
+        "--app",
+        "look:here",
+        "send",
+        "notes",
+        "hello",
+        "--agent",
+        "here",
+        "--dedup",
+        "one",
+    )
     told = ran.json
     return ran.code, told, json.loads((cli.cwd / "seen.json").read_text())
 

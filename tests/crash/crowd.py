@@ -1,4 +1,7 @@
-"""Appends to many sessions at once, and says what came of each: `ack SESSION NUMBER`, `not_saved ...`, `in_doubt ...`. For faults and crashes from outside."""
+"""
+Appends to many sessions at once, and says what came of each: `ack SESSION NUMBER`, `not_saved ...`,
+`in_doubt ...`. For faults and crashes from outside.
+"""
 
 import asyncio
 import os
@@ -13,7 +16,9 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 
 SESSIONS = 16
-filesystem_sync.DIRTY_KIB_MAX = sys.maxsize  # whatever else the machine writes: many at once are what is tried here
+filesystem_sync.DIRTY_KIB_MAX = (
+    sys.maxsize
+)  # whatever else the machine writes: many at once are what is tried here
 
 
 def say(text: str) -> None:
@@ -23,7 +28,9 @@ def say(text: str) -> None:
 async def work(journal: FileJournal, numbers: range) -> None:
     for number in numbers:
         try:
-            await journal.append(lambda _, n=number: [Draft("note", 1, b'{"n":%d}' % n)], since=journal.head)  # type: ignore[misc]
+            await journal.append(
+                lambda _, n=number: [Draft("note", 1, b'{"n":%d}' % n)], since=journal.head
+            )  # type: ignore[misc]
             said = "ack"
         except NotSaved:
             said = "not_saved"

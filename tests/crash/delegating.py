@@ -1,10 +1,12 @@
 """
-A process that hands a task on, asks, answers or goes on, through the library on real files; and dies by SIGKILL at one exact place.
+A process that hands a task on, asks, answers or goes on, through the library on real files; and
+dies by SIGKILL at one exact place.
 
     python delegating.py send|answer|finish HOME EFFECTS POINT
 
-POINT is `none`, `born` (the delegate's session exists, nobody was told), or `TYPE@CHANNEL`: right after such a record is durable in a session of that channel.
-Nothing is flushed, released or closed in order: the next process finds what the disk has.
+POINT is `none`, `born` (the delegate's session exists, nobody was told), or `TYPE@CHANNEL`: right
+after such a record is durable in a session of that channel. Nothing is flushed, released or closed
+in order: the next process finds what the disk has.
 """
 
 import asyncio
@@ -32,7 +34,9 @@ def die_after_record(kind: str, channel: str) -> None:
     async def writes(self: Attempt, *given: Any, **more: Any) -> Any:
         before = self.position.seq
         done = await write(self, *given, **more)
-        if self._journal.session.startswith(f"{channel}/") and any(each.type == kind and each.seq > before for each in done.suffix):
+        if self._journal.session.startswith(f"{channel}/") and any(
+            each.type == kind and each.seq > before for each in done.suffix
+        ):
             die()
         return done
 
@@ -62,7 +66,9 @@ def agents(home: Path, effects: Path) -> holdfast.Agent:
         return f"did {what}"
 
     helper = holdfast.Agent("helper", model=f"script:{home.parent / 'helper.jsonl'}", tools=[act])
-    return holdfast.Agent("ops", model=f"script:{home.parent / 'ops.jsonl'}", tools=[act], delegates=[helper])
+    return holdfast.Agent(
+        "ops", model=f"script:{home.parent / 'ops.jsonl'}", tools=[act], delegates=[helper]
+    )
 
 
 async def work(verb: str, home: Path, effects: Path) -> dict[str, Any]:
@@ -80,7 +86,12 @@ async def work(verb: str, home: Path, effects: Path) -> dict[str, Any]:
         turn = await opened.service.turn(S, "t1")  # type: ignore[arg-type]
         lines = await opened.service.sessions()
         owing = await opened.service.owing()
-    return {"reply": turn.reply, "parents": [line.parent for line in lines], "phases": [line.phase for line in lines], "owing": list(owing)}
+    return {
+        "reply": turn.reply,
+        "parents": [line.parent for line in lines],
+        "phases": [line.phase for line in lines],
+        "owing": list(owing),
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Real processes, killed with -9 at every step between a parent and its delegate: one delegate, one run, one reply, nothing left owed."""
+"""
+Real processes, killed with -9 at every step between a parent and its delegate: one delegate, one
+run, one reply, nothing left owed.
+"""
 
 import json
 import signal
@@ -19,7 +22,9 @@ POINTS = [
     "approval_answered@delegate",
     "turn_ended@delegate",  # over, and not reported
     "call_finished@ops",  # reported, and the delegate does not know
-    pytest.param("delegate_reported@delegate", marks=pytest.mark.long),  # before the parent's next model call
+    pytest.param(
+        "delegate_reported@delegate", marks=pytest.mark.long
+    ),  # before the parent's next model call
     pytest.param("turn_resumed@ops", marks=pytest.mark.long),
 ]
 
@@ -35,8 +40,12 @@ def told(done: subprocess.CompletedProcess[bytes]) -> Any:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_kill_between_parent_and_delegate_loses_nothing_and_does_nothing_twice(tmp_path: Path, point: str) -> None:
-    """T7, A3: whatever was owed is found again by the next process, and the person is asked once."""
+def test_a_kill_between_parent_and_delegate_loses_nothing_and_does_nothing_twice(
+    tmp_path: Path, point: str
+) -> None:
+    """
+    T7, A3: whatever was owed is found again by the next process, and the person is asked once.
+    """
     above = [
         {"call": [{"tool": "delegate_helper", "args": {"task": "deploy"}}]},
         {"expect": {"last_tool_result_contains": "deployed"}, "say": "done"},
@@ -48,5 +57,10 @@ def test_a_kill_between_parent_and_delegate_loses_nothing_and_does_nothing_twice
     killed = first if first.returncode == -signal.SIGKILL else run(tmp_path, "answer", point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     found = told(run(tmp_path, "finish", "none"))
-    assert found == {"reply": "done", "parents": ["ops/api", None], "phases": ["idle", "idle"], "owing": []}
+    assert found == {
+        "reply": "done",
+        "parents": ["ops/api", None],
+        "phases": ["idle", "idle"],
+        "owing": [],
+    }
     assert (tmp_path / "effects").read_text() == "deploy\n"

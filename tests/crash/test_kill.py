@@ -1,7 +1,9 @@
 """
-kill -9 at every system call that changes the disk: what was acknowledged is there, nothing accuses anyone, and work goes on.
+kill -9 at every system call that changes the disk: what was acknowledged is there, nothing accuses
+anyone, and work goes on.
 
-strace kills the process when it enters the Nth call of a kind. A bounded sweep runs always, every N in `make test-long`.
+strace kills the process when it enters the Nth call of a kind. A bounded sweep runs always, every N
+in `make test-long`.
 """
 
 import subprocess
@@ -21,14 +23,38 @@ from holdfast.testing.loop import in_loop
 WRITER = Path(__file__).with_name("writer.py")
 OPS = SessionId("ops/api")
 COUNT = 14
-CALLS = ["pwrite64", "fdatasync", "fsync", "rename,renameat,renameat2", "ftruncate", "mkdir,mkdirat", "link,linkat", "unlink,unlinkat", "flock"]
+CALLS = [
+    "pwrite64",
+    "fdatasync",
+    "fsync",
+    "rename,renameat,renameat2",
+    "ftruncate",
+    "mkdir,mkdirat",
+    "link,linkat",
+    "unlink,unlinkat",
+    "flock",
+]
 BOUNDED = [1, 2, 3, 5, 8, 13]
 
 
 def killed_at(strace: str, home: Path, call: str, when: int) -> list[str]:
     """What the writer said before it died, or to its end if it never got there."""
     inject = f"inject={call}:signal=SIGKILL:when={when}"
-    command = [strace, "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}", "-e", inject, sys.executable, str(WRITER), str(home), str(COUNT)]
+    command = [
+        strace,
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        f"trace={call}",
+        "-e",
+        inject,
+        sys.executable,
+        str(WRITER),
+        str(home),
+        str(COUNT),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     return done.stdout.splitlines()
 
@@ -73,7 +99,9 @@ async def check(home: Path, said: list[str]) -> None:
 @pytest.mark.parametrize("when", BOUNDED)
 @pytest.mark.parametrize("call", CALLS)
 @in_loop
-async def test_a_killed_writer_loses_nothing_acknowledged(tmp_path: Path, needs: Callable[[str], str], call: str, when: int) -> None:
+async def test_a_killed_writer_loses_nothing_acknowledged(
+    tmp_path: Path, needs: Callable[[str], str], call: str, when: int
+) -> None:
     """D1, D2, L7."""
     home = tmp_path / "home"
     await check(home, killed_at(needs("strace"), home, call, when))
@@ -97,8 +125,13 @@ async def test_killed_at_every_call(tmp_path: Path, needs: Callable[[str], str],
 @pytest.mark.needs_system("strace")
 @pytest.mark.parametrize("call", ["pwrite64", "fsync", "rename,renameat,renameat2"])
 @in_loop
-async def test_killed_in_the_middle_of_a_repair(tmp_path: Path, needs: Callable[[str], str], call: str) -> None:
-    """D3: whoever repairs a torn tail may die as well; the tail is cut and said in the end, and nobody is accused."""
+async def test_killed_in_the_middle_of_a_repair(
+    tmp_path: Path, needs: Callable[[str], str], call: str
+) -> None:
+    """
+    D3: whoever repairs a torn tail may die as well; the tail is cut and said in the end, and nobody
+    is accused.
+    """
     home = tmp_path / "home"
     assert killed_at(needs("strace"), home, "flock", 10_000)[-1] == "done"
     segment = max((home / "sessions/ops/api").glob("*.jsonl"))
@@ -108,5 +141,7 @@ async def test_killed_in_the_middle_of_a_repair(tmp_path: Path, needs: Callable[
         killed_at(needs("strace"), home, call, when)
     records, store = await recovered(home)
     assert "tail_repaired" in [record.type for record in records]
-    assert not any(b"half a li" in path.read_bytes() for path in (home / "sessions/ops/api").glob("*.jsonl"))
+    assert not any(
+        b"half a li" in path.read_bytes() for path in (home / "sessions/ops/api").glob("*.jsonl")
+    )
     await store.close()

@@ -1,5 +1,6 @@
 """
-A process to be killed, or to be lied to by the disk: it bears a home and a session, appends, rotates, and says what it was told.
+A process to be killed, or to be lied to by the disk: it bears a home and a session, appends,
+rotates, and says what it was told.
 
     python writer.py HOME COUNT [SEGMENT_BYTES]      lines on stdout: born, ack N, not_saved N, in_doubt N, refused N CODE, done
 """
@@ -37,7 +38,12 @@ async def main(home: Path, count: int, segment_bytes: int) -> None:
     for number in range(count):
         try:
             check = Check.FENCE if number % 3 == 0 else Check.SHORT
-            journal.append_now(lambda _, number=number: [note(number)], since=journal.head, epoch=epoch, check=check)
+            journal.append_now(
+                lambda _, number=number: [note(number)],
+                since=journal.head,
+                epoch=epoch,
+                check=check,
+            )
         except NotSaved:
             say(f"not_saved {number}")
         except InDoubt:
@@ -53,7 +59,11 @@ async def main(home: Path, count: int, segment_bytes: int) -> None:
 
 if __name__ == "__main__":
     try:
-        asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 2048))
+        asyncio.run(
+            main(
+                Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 2048
+            )
+        )
     except HoldfastError as exc:
         say(f"refused {exc.code} {exc}")
         sys.exit(exc.exit_code)

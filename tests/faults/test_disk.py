@@ -1,6 +1,7 @@
 """
-A disk that refuses: EIO and ENOSPC injected by strace at the Nth write, sync, rename or truncate. Nothing is acknowledged that is not kept,
-"not saved" is said only of what is not there, and a second sync that claims success is never believed.
+A disk that refuses: EIO and ENOSPC injected by strace at the Nth write, sync, rename or truncate.
+Nothing is acknowledged that is not kept, "not saved" is said only of what is not there, and a
+second sync that claims success is never believed.
 """
 
 import base64
@@ -41,7 +42,13 @@ def lied_to(strace: str, home: Path, injections: list[str]) -> list[str]:
     command = [strace, "-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", f"trace={calls}"]
     for injection in injections:
         command += ["-e", f"inject={injection}"]
-    done = subprocess.run([*command, sys.executable, str(WRITER), str(home), str(COUNT)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [*command, sys.executable, str(WRITER), str(home), str(COUNT)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout.splitlines()
 
@@ -60,7 +67,9 @@ async def found_in(home: Path) -> list[int]:
         await journal.load(records.append)
         await journal.append(lambda _: [Draft("note", 1, b'{"n":-1}')], since=journal.head)
         assert (await store.verify_session(OPS)).verdict == "holds"
-        return [msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"]
+        return [
+            msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"
+        ]
     except Refused:
         return []
     finally:
@@ -79,7 +88,9 @@ async def check(home: Path, said: list[str]) -> None:
 @pytest.mark.parametrize("when", ["1", "2", "4", "7", "3+2"])
 @pytest.mark.parametrize(("call", "error"), FAULTS)
 @in_loop
-async def test_what_is_said_is_what_is_kept(tmp_path: Path, needs: Callable[[str], str], call: str, error: str, when: str) -> None:
+async def test_what_is_said_is_what_is_kept(
+    tmp_path: Path, needs: Callable[[str], str], call: str, error: str, when: str
+) -> None:
     """D5: once, and (3+2) again and again."""
     home = tmp_path / "home"
     await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
@@ -96,7 +107,10 @@ LIES = {
 
 def bytes_of_a_note(home: Path) -> int:
     return max(
-        len(line) for path in (home / "sessions/ops/api").glob("*.jsonl") for line in path.read_bytes().splitlines(keepends=True) if b'"n":5' in line
+        len(line)
+        for path in (home / "sessions/ops/api").glob("*.jsonl")
+        for line in path.read_bytes().splitlines(keepends=True)
+        if b'"n":5' in line
     )
 
 
@@ -104,8 +118,13 @@ def bytes_of_a_note(home: Path) -> int:
 @pytest.mark.parametrize("when", ["1", "2", "3", "4", "5", "6", "8", "11", "14", "3+4"])
 @pytest.mark.parametrize("lie", LIES)
 @in_loop
-async def test_a_write_that_lies_is_a_failed_one(tmp_path: Path, needs: Callable[[str], str], lie: str, when: str) -> None:
-    """D5: the bytes that are there count, not what the call returned: of segments, slots, claims, births, headers and quarantine."""
+async def test_a_write_that_lies_is_a_failed_one(
+    tmp_path: Path, needs: Callable[[str], str], lie: str, when: str
+) -> None:
+    """
+    D5: the bytes that are there count, not what the call returned: of segments, slots, claims,
+    births, headers and quarantine.
+    """
     home = tmp_path / "home"
     took = LIES[lie]
     if not took:
@@ -120,7 +139,9 @@ async def test_a_write_that_lies_is_a_failed_one(tmp_path: Path, needs: Callable
 @pytest.mark.needs_system("strace")
 @pytest.mark.parametrize(("call", "error"), FAULTS)
 @in_loop
-async def test_at_every_call(tmp_path: Path, needs: Callable[[str], str], call: str, error: str) -> None:
+async def test_at_every_call(
+    tmp_path: Path, needs: Callable[[str], str], call: str, error: str
+) -> None:
     for when in range(1, 60):
         home = tmp_path / f"home-{when}"
         await check(home, lied_to(needs("strace"), home, [f"{call}:error={error}:when={when}"]))
@@ -128,8 +149,13 @@ async def test_at_every_call(tmp_path: Path, needs: Callable[[str], str], call: 
 
 @pytest.mark.needs_system("strace")
 @in_loop
-async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path: Path, needs: Callable[[str], str]) -> None:
-    """The pages may be clean and lost: the batch goes to quarantine, and the journal goes on in a new segment."""
+async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
+    """
+    The pages may be clean and lost: the batch goes to quarantine, and the journal goes on in a new
+    segment.
+    """
     home = tmp_path / "home"
     said = lied_to(needs("strace"), home, ["fdatasync:error=EIO:when=3"])
     lost = said_of(said, "not_saved")
@@ -138,7 +164,9 @@ async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path
     kept = sorted((home / "quarantine/ops/api").glob("*-failed_batch.json"))
     assert len(kept) == 1
     lines = base64.b64decode(msgspec.json.decode(kept[0].read_bytes())["base64"]).splitlines()
-    assert {msgspec.json.decode(line)["mac"] for line in lines} == {"0" * 64}, "it can not be put back in the place of what was saved"
+    assert {msgspec.json.decode(line)["mac"] for line in lines} == {"0" * 64}, (
+        "it can not be put back in the place of what was saved"
+    )
     assert len(list((home / "sessions/ops/api").glob("*.jsonl"))) > 1
 
 
@@ -147,15 +175,22 @@ async def test_a_sync_that_fails_once_and_then_succeeds_is_not_believed(tmp_path
 async def test_a_failed_undo_is_in_doubt(tmp_path: Path, needs: Callable[[str], str]) -> None:
     """Neither saved nor not saved is claimed; what is found on reopening is the truth."""
     home = tmp_path / "home"
-    said = lied_to(needs("strace"), home, ["fdatasync:error=EIO:when=3", "ftruncate:error=EIO:when=1+"])
+    said = lied_to(
+        needs("strace"), home, ["fdatasync:error=EIO:when=3", "ftruncate:error=EIO:when=1+"]
+    )
     assert said_of(said, "in_doubt")
     await check(home, said)
 
 
 @pytest.mark.needs_system("strace")
 @in_loop
-async def test_a_drivers_record_is_written_out_of_the_reserve(tmp_path: Path, needs: Callable[[str], str]) -> None:
-    """ENOSPC at a tool's outcome: it is not lost; the reserve is given back to the disk, and filled again by the same process after a later commit."""
+async def test_a_drivers_record_is_written_out_of_the_reserve(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
+    """
+    ENOSPC at a tool's outcome: it is not lost; the reserve is given back to the disk, and filled
+    again by the same process after a later commit.
+    """
     home = tmp_path / "home"
     assert lied_to(needs("strace"), home, ["ftruncate:error=EIO:when=1000"])[-1] == "done"
     assert (home / "reserve").stat().st_blocks > 0
@@ -179,25 +214,39 @@ async def test_a_drivers_record_is_written_out_of_the_reserve(tmp_path: Path, ne
     ],
 )
 @in_loop
-async def test_what_is_said_to_a_crowd_is_what_is_kept(tmp_path: Path, needs: Callable[[str], str], injection: str) -> None:
-    """D1, D5: many sessions are written and synced at once; each hears of its own append, and of nobody else's."""
+async def test_what_is_said_to_a_crowd_is_what_is_kept(
+    tmp_path: Path, needs: Callable[[str], str], injection: str
+) -> None:
+    """
+    D1, D5: many sessions are written and synced at once; each hears of its own append, and of
+    nobody else's.
+    """
     home = tmp_path / "home"
     assert crowd([], home, 0) == ["born", "done"]
     lines = crowd(traced(needs("strace"), injection), home, CROWD_COUNT)
     said = [line.split() for line in lines if " " in line]
-    assert "SIGKILL" in injection or (lines[-1] == "done" and any(word != "ack" for word, *_ in said)), lines
+    assert "SIGKILL" in injection or (
+        lines[-1] == "done" and any(word != "ack" for word, *_ in said)
+    ), lines
     store = await FileStore.open(home)
     try:
         for session in await store.sessions():
-            await check_one_of_crowd(store, session, [(word, int(number)) for word, of, number in said if of == session])
+            await check_one_of_crowd(
+                store, session, [(word, int(number)) for word, of, number in said if of == session]
+            )
     finally:
         await store.close()
 
 
 @pytest.mark.needs_system("strace")
 @in_loop
-async def test_a_filesystem_that_cant_be_synced_as_a_whole_is_synced_file_by_file(tmp_path: Path, needs: Callable[[str], str]) -> None:
-    """D5: its error is of some file or other, so each is asked; nobody's append is refused for another's trouble."""
+async def test_a_filesystem_that_cant_be_synced_as_a_whole_is_synced_file_by_file(
+    tmp_path: Path, needs: Callable[[str], str]
+) -> None:
+    """
+    D5: its error is of some file or other, so each is asked; nobody's append is refused for
+    another's trouble.
+    """
     home = tmp_path / "home"
     assert crowd([], home, 0) == ["born", "done"]
     lines = crowd(traced(needs("strace"), "syncfs:error=EIO:when=1+"), home, CROWD_COUNT)
@@ -212,12 +261,20 @@ def traced(strace: str, injections: str) -> list[str]:
 
 
 def crowd(traced: list[str], home: Path, count: int) -> list[str]:
-    done = subprocess.run([*traced, sys.executable, str(CROWD), str(home), str(count)], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [*traced, sys.executable, str(CROWD), str(home), str(count)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout.splitlines()
 
 
-async def check_one_of_crowd(store: FileStore, session: SessionId, said: list[tuple[str, int]]) -> None:
+async def check_one_of_crowd(
+    store: FileStore, session: SessionId, said: list[tuple[str, int]]
+) -> None:
     journal = await store.open(session)
     records: list[Record] = []
     await journal.load(records.append)

@@ -1,4 +1,7 @@
-"""The reserve on a filesystem that is really full: a process that used it sets it aside again once there is room, without being opened anew."""
+"""
+The reserve on a filesystem that is really full: a process that used it sets it aside again once
+there is room, without being opened anew.
+"""
 
 import os
 import subprocess
@@ -22,7 +25,10 @@ def small_disk(tmp_path: Path, needs: Callable[[str], str]) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mounted = subprocess.run(
-        [needs("mount"), "-t", "tmpfs", "-o", f"size={5 * RESERVE_BYTES}", "tmpfs", str(place)], capture_output=True, text=True, check=False
+        [needs("mount"), "-t", "tmpfs", "-o", f"size={5 * RESERVE_BYTES}", "tmpfs", str(place)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode:
         pytest.skip(f"no filesystem can be mounted here: {mounted.stderr.strip()}")
@@ -48,10 +54,17 @@ def note(text: str) -> Draft:
 
 
 @pytest.mark.needs_system("mount")
-@pytest.mark.parametrize(("room", "is_filled"), [(0, False), (RESERVE_BYTES, False), (3 * RESERVE_BYTES, True)])
+@pytest.mark.parametrize(
+    ("room", "is_filled"), [(0, False), (RESERVE_BYTES, False), (3 * RESERVE_BYTES, True)]
+)
 @in_loop
-async def test_a_process_that_used_the_reserve_fills_it_again_once_there_is_room(small_disk: Path, room: int, is_filled: bool) -> None:
-    """Not while the disk is full, nor while there is hardly room for records. A store that is closed has done what it began."""
+async def test_a_process_that_used_the_reserve_fills_it_again_once_there_is_room(
+    small_disk: Path, room: int, is_filled: bool
+) -> None:
+    """
+    Not while the disk is full, nor while there is hardly room for records. A store that is closed
+    has done what it began.
+    """
     home = small_disk / "home"
     reserve = home / "reserve"
     store = await FileStore.open(home)

@@ -1,4 +1,7 @@
-"""The lock's life: let go of once on every path, never inherited, never robbed, never held over foreign work (L1-L3; cases 25-33)."""
+"""
+The lock's life: let go of once on every path, never inherited, never robbed, never held over
+foreign work (L1-L3; cases 25-33).
+"""
 
 import asyncio
 import os
@@ -63,8 +66,13 @@ ENDS = ["abort", "dispose"]
 @pytest.mark.parametrize("second", ENDS)
 @pytest.mark.parametrize("fate", ["held", "released", "taken over", "caller failed"])
 @in_loop
-async def test_every_end_gives_up_the_claim_exactly_once(place: Path, first: str, second: str, fate: str) -> None:
-    """Case 25: twice, after success, after a takeover, after an error of the caller; the next driver gets in."""
+async def test_every_end_gives_up_the_claim_exactly_once(
+    place: Path, first: str, second: str, fate: str
+) -> None:
+    """
+    Case 25: twice, after success, after a takeover, after an error of the caller; the next driver
+    gets in.
+    """
     async with Rig(place) as rig:
         attempt, claim = await counted(rig)
         if fate != "held":
@@ -181,8 +189,12 @@ async def test_cleanup_by_a_task_started_inside_a_write_does_not_deadlock(place:
 
 
 @in_loop
-async def test_an_error_while_letting_go_fails_the_call_and_frees_everything(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Case 29: the anchor can't be made durable; whoever asked hears of it, the next driver gets in."""
+async def test_an_error_while_letting_go_fails_the_call_and_frees_everything(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Case 29: the anchor can't be made durable; whoever asked hears of it, the next driver gets in.
+    """
     async with Rig(place) as rig:
         attempt, claim = await counted(rig)
 
@@ -199,10 +211,17 @@ async def test_an_error_while_letting_go_fails_the_call_and_frees_everything(pla
         assert await (await rig.journal()).claim() is not None
 
 
-@pytest.mark.parametrize("calls", [("stat", "fstat"), ("read", "pread", "preadv", "readv")], ids=["stat", "read"])
+@pytest.mark.parametrize(
+    "calls", [("stat", "fstat"), ("read", "pread", "preadv", "readv")], ids=["stat", "read"]
+)
 @in_loop
-async def test_an_error_of_the_disk_while_coming_back_frees_the_lock(place: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]) -> None:
-    """Case 29: looking at the file fails; the call fails by a name of ours, the lock is free, the next try works."""
+async def test_an_error_of_the_disk_while_coming_back_frees_the_lock(
+    place: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...]
+) -> None:
+    """
+    Case 29: looking at the file fails; the call fails by a name of ours, the lock is free, the next
+    try works.
+    """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         await attempt.write(says("one"))
@@ -229,7 +248,10 @@ def is_running(pid: int) -> bool:
 
 @in_loop
 async def test_a_killed_owner_leaves_the_lock_free_at_once(place: Path) -> None:
-    """Case 30: within a second, though a child process that it started with all its descriptors is still alive."""
+    """
+    Case 30: within a second, though a child process that it started with all its descriptors is
+    still alive.
+    """
     async with Rig(place) as rig:
         journal = await rig.journal()
         peer = rig.peer()
@@ -237,7 +259,8 @@ async def test_a_killed_owner_leaves_the_lock_free_at_once(place: Path) -> None:
         assert not rig.lock_is_free()
         peer.kill()
         try:
-            # Nobody gives the lock back but the kernel: were it still held by the child, this would be Busy.
+            # Nobody gives the lock back but the kernel: were it still held by the child, this would
+            # be Busy.
             await journal.append(says("next"), since=journal.head)
             assert is_running(child)
         finally:
@@ -261,7 +284,10 @@ async def test_a_killed_driver_leaves_the_claim_free_at_once(place: Path) -> Non
 
 @in_loop
 async def test_a_symlinked_path_is_the_same_lock(place: Path, tmp_path: Path) -> None:
-    """Case 31: identity counts, not spelling; nobody writes beside a writer, in one process or in another."""
+    """
+    Case 31: identity counts, not spelling; nobody writes beside a writer, in one process or in
+    another.
+    """
     async with Rig(place) as rig:
         link = tmp_path / "link"
         link.symlink_to(place, target_is_directory=True)
@@ -289,7 +315,10 @@ async def test_a_symlinked_path_is_the_same_lock(place: Path, tmp_path: Path) ->
 
 @in_loop
 async def test_a_living_but_slow_owner_is_never_robbed(place: Path) -> None:
-    """Case 32: frozen, while our clock moves on an hour and back; the waiter is told who holds it and for how long."""
+    """
+    Case 32: frozen, while our clock moves on an hour and back; the waiter is told who holds it and
+    for how long.
+    """
     async with Rig(place) as rig:
         clock = ManualClock()
         journal = await rig.journal(clock=clock, lock_wait_seconds=0.1)
@@ -314,7 +343,9 @@ async def test_a_living_but_slow_owner_is_never_robbed(place: Path) -> None:
 
 @in_loop
 async def test_the_lock_has_no_file_that_can_be_deleted(place: Path) -> None:
-    """Case 32a: everything that may be deleted around a held lock is deleted; nobody else gets in."""
+    """
+    Case 32a: everything that may be deleted around a held lock is deleted; nobody else gets in.
+    """
     async with Rig(place) as rig:
         journal = await rig.journal(lock_wait_seconds=0.05)
         peer = rig.peer()
@@ -353,8 +384,13 @@ def folder_swapped(rig: Rig) -> None:
 
 @pytest.mark.parametrize("swap", [replaced_by_identical, deleted, folder_swapped])
 @in_loop
-async def test_nothing_is_acknowledged_on_an_orphan_inode(place: Path, swap: Callable[[Rig], None]) -> None:
-    """Case 32a: the segment is swapped between our check and our write; what was acknowledged is under its name."""
+async def test_nothing_is_acknowledged_on_an_orphan_inode(
+    place: Path, swap: Callable[[Rig], None]
+) -> None:
+    """
+    Case 32a: the segment is swapped between our check and our write; what was acknowledged is under
+    its name.
+    """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         await attempt.write(says("one"))
@@ -376,7 +412,10 @@ async def test_nothing_is_acknowledged_on_an_orphan_inode(place: Path, swap: Cal
 async def test_a_backup_tool_that_swaps_the_file_while_it_is_written_is_no_accusation(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
-    """Case 32a and L7: the file is opened, then a copy takes its name. What is acknowledged is in the copy, and nobody is accused."""
+    """
+    Case 32a and L7: the file is opened, then a copy takes its name. What is acknowledged is in the
+    copy, and nobody is accused.
+    """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         await attempt.write(says("one"))
@@ -388,8 +427,16 @@ async def test_a_backup_tool_that_swaps_the_file_while_it_is_written_is_no_accus
                 replaced_by_identical(rig)
 
         with monkeypatch.context() as patched:
-            for call in ("pwrite", "pwritev", "write", "writev") if moment == "before the write" else ("fdatasync", "fsync"):
-                patched.setattr(os, call, swapping(getattr(os, call), swap_once, is_first=moment == "before the write"))
+            for call in (
+                ("pwrite", "pwritev", "write", "writev")
+                if moment == "before the write"
+                else ("fdatasync", "fsync")
+            ):
+                patched.setattr(
+                    os,
+                    call,
+                    swapping(getattr(os, call), swap_once, is_first=moment == "before the write"),
+                )
             await attempt.write(says("two"))
         assert waiting == []
         assert any(b'"two"' in path.read_bytes() for path in rig.segments)
@@ -397,7 +444,9 @@ async def test_a_backup_tool_that_swaps_the_file_while_it_is_written_is_no_accus
         assert await rig.said() == ["born", "one", "two", "three"]
 
 
-def swapping(genuine: Callable[..., object], swap: Callable[[int], None], *, is_first: bool) -> Callable[..., object]:
+def swapping(
+    genuine: Callable[..., object], swap: Callable[[int], None], *, is_first: bool
+) -> Callable[..., object]:
     def call(fd: int, *rest: object) -> object:
         if is_first:
             swap(fd)
@@ -411,7 +460,9 @@ def swapping(genuine: Callable[..., object], swap: Callable[[int], None], *, is_
 
 @pytest.mark.parametrize("way", ["reacquire", "open"])
 @in_loop
-async def test_records_past_the_anchor_are_made_durable_before_anyone_acts_on_them(place: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+async def test_records_past_the_anchor_are_made_durable_before_anyone_acts_on_them(
+    place: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
     """Case 32b: a peer wrote a whole record and died before its sync; we sync it, then fold it."""
     async with Rig(place) as rig:
         happened: list[str] = []
@@ -451,7 +502,10 @@ def watch_syncs(monkeypatch: pytest.MonkeyPatch, happened: list[str]) -> None:
 
 @in_loop
 async def test_no_lock_is_held_over_foreign_work(place: Path) -> None:
-    """Case 33: a model, a tool, a prompt and a summary each find the lock free, and another process writes meanwhile."""
+    """
+    Case 33: a model, a tool, a prompt and a summary each find the lock free, and another process
+    writes meanwhile.
+    """
     async with Rig(place) as rig:
         watched = WatchedJournal(await rig.journal(), rig.lock_is_free)
         claim = await watched.claim()
@@ -469,6 +523,10 @@ async def test_no_lock_is_held_over_foreign_work(place: Path) -> None:
         attempt.write_now(says("done"))
         await attempt.dispose()
         assert watched.calls >= 4 * 2 + 4
-        expected = [f"{what} {work}" for work in ("model", "tool", "prompt", "summary") for what in ("during",)]
+        expected = [
+            f"{what} {work}"
+            for work in ("model", "tool", "prompt", "summary")
+            for what in ("during",)
+        ]
         assert [text for text in texts(folded) if text.startswith("during")] == expected
         assert await rig.said() == texts(folded)

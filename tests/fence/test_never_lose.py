@@ -1,4 +1,7 @@
-"""What an attempt had produced is never lost, and a busy lock is never an accusation (L6; cases 22-24)."""
+"""
+What an attempt had produced is never lost, and a busy lock is never an accusation (L6; cases
+22-24).
+"""
 
 import json
 import threading
@@ -19,11 +22,19 @@ from holdfast.testing.loop import in_loop
 
 @pytest.mark.parametrize(
     ("kind", "payload"),
-    [("reply", {"text": "Paris."}), ("outcome", {"call": "c-1", "ok": True, "output": "restarted"})],
+    [
+        ("reply", {"text": "Paris."}),
+        ("outcome", {"call": "c-1", "ok": True, "output": "restarted"}),
+    ],
 )
 @in_loop
-async def test_what_came_back_before_a_takeover_was_found_is_kept(place: Path, kind: str, payload: dict[str, object]) -> None:
-    """Cases 22 and 23: the model's reply, the tool's outcome. In quarantine, named in the error, readable, session sealed."""
+async def test_what_came_back_before_a_takeover_was_found_is_kept(
+    place: Path, kind: str, payload: dict[str, object]
+) -> None:
+    """
+    Cases 22 and 23: the model's reply, the tool's outcome. In quarantine, named in the error,
+    readable, session sealed.
+    """
     async with Rig(place) as rig:
         attempt = await rig.driving()
         await attempt.write(says("question"))
@@ -42,7 +53,9 @@ async def test_what_came_back_before_a_takeover_was_found_is_kept(place: Path, k
 
 
 @in_loop
-async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_attached(place: Path) -> None:
+async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_attached(
+    place: Path,
+) -> None:
     """Case 22: a new life; the old bytes and what was kept are still there."""
     async with Rig(place) as rig:
         attempt = await rig.driving()
@@ -58,7 +71,9 @@ async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_att
         store = await rig.store()
         verified = await everything(await store.open(OPS))
         assert texts(verified) == ["born", "question"]
-        first: list[Draft] = [Draft(record.type, record.version, record.body) for record in verified]
+        first: list[Draft] = [
+            Draft(record.type, record.version, record.body) for record in verified
+        ]
         first.append(note(f"attached {len(caught.value.quarantined)}"))
         life = await store.create(OPS, InstanceId("i-unsealed"), first, origin="unseal", by="alice")
         await life.append(says("goes on"), since=life.head)
@@ -70,7 +85,10 @@ async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_att
 
 @in_loop
 async def test_a_takeover_found_by_a_mirror_keeps_the_reply_that_comes_later(place: Path) -> None:
-    """Cases 22 and 23: the takeover is found while the model still speaks; what it says in the end is kept too."""
+    """
+    Cases 22 and 23: the takeover is found while the model still speaks; what it says in the end is
+    kept too.
+    """
     async with Rig(place) as rig:
         attempt = await rig.driving()
         await attempt.release()
@@ -85,7 +103,10 @@ async def test_a_takeover_found_by_a_mirror_keeps_the_reply_that_comes_later(pla
 
 @in_loop
 async def test_a_lock_that_cannot_be_had_is_busy_and_not_a_takeover(place: Path) -> None:
-    """Case 24: another process holds it for longer than we wait; then it lets go, and we come back with all we had."""
+    """
+    Case 24: another process holds it for longer than we wait; then it lets go, and we come back
+    with all we had.
+    """
     async with Rig(place) as rig:
         attempt = await rig.driving(lock_wait_seconds=0.05)
         await attempt.release()
@@ -117,7 +138,9 @@ async def test_a_lock_that_comes_free_while_we_try_again_is_enough(place: Path) 
             go.wait()
             return [note("slow")]
 
-        thread = threading.Thread(target=holder.append_now, args=(slow,), kwargs={"since": holder.head})
+        thread = threading.Thread(
+            target=holder.append_now, args=(slow,), kwargs={"since": holder.head}
+        )
         thread.start()
         inside.wait()
         await attempt.release()

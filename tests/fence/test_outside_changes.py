@@ -1,4 +1,7 @@
-"""Any change of bytes by hands without our key is a takeover, whenever and however it was made (L4; cases 11-21)."""
+"""
+Any change of bytes by hands without our key is a takeover, whenever and however it was made (L4;
+cases 11-21).
+"""
 
 import asyncio
 import json
@@ -19,8 +22,13 @@ from holdfast.testing.conformance.store import OPS, note, says
 from holdfast.testing.loop import in_loop
 
 
-async def refuses_for_good(rig: Rig, attempt: Attempt, *, said: list[str], taken: type[Untrusted] = Takeover) -> None:
-    """The attempt that comes back is refused, stays refused, wrote nothing; so is everybody else, from now on."""
+async def refuses_for_good(
+    rig: Rig, attempt: Attempt, *, said: list[str], taken: type[Untrusted] = Takeover
+) -> None:
+    """
+    The attempt that comes back is refused, stays refused, wrote nothing; so is everybody else, from
+    now on.
+    """
     size = sum(path.stat().st_size for path in rig.segments)
     with pytest.raises(taken):
         await attempt.reacquire(says("late"))
@@ -49,7 +57,13 @@ async def released(rig: Rig, *said: str) -> Attempt:
 def forged(rig: Rig, text: str, *, type_: str = "note") -> bytes:
     """A row in the shape of the last one, numbered on, with a mac that nobody made with our key."""
     last = json.loads(rig.active.read_bytes().splitlines()[-1])
-    row = {**last, "seq": last["seq"] + 1, "type": type_, "body": {"text": text}, "mac": last["mac"][::-1]}
+    row = {
+        **last,
+        "seq": last["seq"] + 1,
+        "type": type_,
+        "body": {"text": text},
+        "mac": last["mac"][::-1],
+    }
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
@@ -85,7 +99,9 @@ async def test_a_replayed_row_of_ours_is_a_takeover(place: Path) -> None:
 async def test_a_row_of_another_session_is_a_takeover(place: Path) -> None:
     """Case 11: made by us, with our key, for somebody else."""
     async with Rig(place) as rig:
-        other = await (await rig.store()).create(SessionId("ops/db"), InstanceId("i-db"), [note("born")], origin="created", by="tests")
+        other = await (await rig.store()).create(
+            SessionId("ops/db"), InstanceId("i-db"), [note("born")], origin="created", by="tests"
+        )
         done = await other.append(says("one"), since=other.head)
         assert done.suffix
         attempt = await released(rig)
@@ -93,7 +109,9 @@ async def test_a_row_of_another_session_is_a_takeover(place: Path) -> None:
         await refuses_for_good(rig, attempt, said=["born"])
 
 
-@pytest.mark.parametrize("type_", ["note", "compacted", "segment_closed", "segment_opened", "tail_repaired"])
+@pytest.mark.parametrize(
+    "type_", ["note", "compacted", "segment_closed", "segment_opened", "tail_repaired"]
+)
 @in_loop
 async def test_a_forged_row_of_harmless_shape_is_a_takeover(place: Path, type_: str) -> None:
     """Case 12: compaction-shaped, or like the journal's own bookkeeping: shape is no signature."""
@@ -119,8 +137,13 @@ async def launder_after(rig: Rig, attempt: Attempt) -> None:
 
 @pytest.mark.parametrize("launder", [launder_inside, launder_after])
 @in_loop
-async def test_a_write_of_ours_never_launders_one_that_is_not(place: Path, launder: Callable[[Rig, Attempt], object]) -> None:
-    """Case 13: an outside edit, then an owned append of the very attempt; inside or after the compaction call."""
+async def test_a_write_of_ours_never_launders_one_that_is_not(
+    place: Path, launder: Callable[[Rig, Attempt], object]
+) -> None:
+    """
+    Case 13: an outside edit, then an owned append of the very attempt; inside or after the
+    compaction call.
+    """
     async with Rig(place) as rig:
         attempt = await released(rig, "one")
         with suppress(Untrusted):  # seen at once: even better
@@ -130,7 +153,10 @@ async def test_a_write_of_ours_never_launders_one_that_is_not(place: Path, laund
 
 @in_loop
 async def test_an_edit_before_a_short_write_of_ours_is_still_seen(place: Path) -> None:
-    """Case 13, before the compaction call: the edit is behind our position, the short write looks only past it."""
+    """
+    Case 13, before the compaction call: the edit is behind our position, the short write looks only
+    past it.
+    """
     async with Rig(place) as rig:
         attempt = await released(rig, "one", "and more")
         outside.edit(rig.active, b'"one"', b'"two"')
@@ -141,7 +167,10 @@ async def test_an_edit_before_a_short_write_of_ours_is_still_seen(place: Path) -
 
 @in_loop
 async def test_a_peers_write_never_launders_one_that_is_not(place: Path) -> None:
-    """Case 13: a peer that was there before the edit writes on top of it; the one that comes back still sees it."""
+    """
+    Case 13: a peer that was there before the edit writes on top of it; the one that comes back
+    still sees it.
+    """
     async with Rig(place) as rig:
         attempt = await released(rig, "one")
         peer = rig.peer()
@@ -176,8 +205,13 @@ async def test_an_edit_while_a_peer_holds_the_lock_is_a_takeover(place: Path) ->
 
 
 @in_loop
-async def test_an_append_while_a_peer_holds_the_lock_is_never_acknowledged_over(place: Path) -> None:
-    """Case 14, growing the file: the peer's own check around its write sees it, or whoever comes next does."""
+async def test_an_append_while_a_peer_holds_the_lock_is_never_acknowledged_over(
+    place: Path,
+) -> None:
+    """
+    Case 14, growing the file: the peer's own check around its write sees it, or whoever comes next
+    does.
+    """
     async with Rig(place) as rig:
         attempt = await released(rig, "one")
         peer = rig.peer()
@@ -192,7 +226,9 @@ async def test_an_append_while_a_peer_holds_the_lock_is_never_acknowledged_over(
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 @in_loop
-async def test_an_edit_inside_a_section_of_ours_is_a_takeover_for_us_and_for_peers(place: Path, moment: str) -> None:
+async def test_an_edit_inside_a_section_of_ours_is_a_takeover_for_us_and_for_peers(
+    place: Path, moment: str
+) -> None:
     """Case 15: before or after our own append, with our own lock held over the first."""
     async with Rig(place) as rig:
         attempt, peer = await released(rig, "one"), await rig.attempt()
@@ -233,7 +269,11 @@ async def test_a_swapped_body_is_a_takeover(place: Path) -> None:
     async with Rig(place) as rig:
         attempt = await released(rig, "one", "two", "end")
         content = rig.active.read_bytes()
-        swapped = content.replace(b'"one"', b'"###"').replace(b'"two"', b'"one"').replace(b'"###"', b'"two"')
+        swapped = (
+            content.replace(b'"one"', b'"###"')
+            .replace(b'"two"', b'"one"')
+            .replace(b'"###"', b'"two"')
+        )
         with rig.active.open("r+b") as file:
             file.write(swapped)
         await refuses_for_good(rig, attempt, said=["born"])
@@ -267,7 +307,9 @@ async def test_an_edit_before_the_first_release_is_refused(place: Path) -> None:
 
 @pytest.mark.parametrize("edit", [outside.edit, outside.edit_mapped])
 @in_loop
-async def test_a_same_size_edit_with_restored_times_is_a_takeover(place: Path, edit: Callable[[Path, bytes, bytes], None]) -> None:
+async def test_a_same_size_edit_with_restored_times_is_a_takeover(
+    place: Path, edit: Callable[[Path, bytes, bytes], None]
+) -> None:
     """Case 20: through write and through a memory map."""
     async with Rig(place) as rig:
         attempt = await released(rig, "one", "two")
@@ -289,8 +331,12 @@ BYTES = [pytest.param(17, id="some"), pytest.param(1, id="all", marks=pytest.mar
 
 @pytest.mark.parametrize("every", BYTES)
 @in_loop
-async def test_every_byte_of_the_active_segment_counts_at_the_next_open(place: Path, every: int) -> None:
-    """Cases 18 and 20: any flipped bit, in headers, key names, digests, macs and line ends as well."""
+async def test_every_byte_of_the_active_segment_counts_at_the_next_open(
+    place: Path, every: int
+) -> None:
+    """
+    Cases 18 and 20: any flipped bit, in headers, key names, digests, macs and line ends as well.
+    """
     size = await prepared(place / "good")
     for at in range(0, size, every):
         await asyncio.to_thread(shutil.copytree, place / "good", place / f"{at}")
@@ -304,7 +350,9 @@ async def test_every_byte_of_the_active_segment_counts_at_the_next_open(place: P
 
 @pytest.mark.parametrize("every", BYTES)
 @in_loop
-async def test_every_byte_of_the_active_segment_counts_for_whoever_comes_back(place: Path, every: int) -> None:
+async def test_every_byte_of_the_active_segment_counts_for_whoever_comes_back(
+    place: Path, every: int
+) -> None:
     """Case 20: the same, for an attempt that was away."""
     size = await prepared(place / "good")
     for at in range(0, size, every):
@@ -363,8 +411,13 @@ def replaced_by_older(path: Path, older: bytes) -> None:
 )
 @pytest.mark.parametrize("is_anyone_alive", [True, False])
 @in_loop
-async def test_history_that_went_missing_seals(place: Path, shorten: Callable[[Path, bytes], None], is_anyone_alive: bool) -> None:
-    """Case 21: cut short or broken, for whoever comes back and for the next open; what verifies stays readable."""
+async def test_history_that_went_missing_seals(
+    place: Path, shorten: Callable[[Path, bytes], None], is_anyone_alive: bool
+) -> None:
+    """
+    Case 21: cut short or broken, for whoever comes back and for the next open; what verifies stays
+    readable.
+    """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         older = rig.active.read_bytes()
@@ -418,7 +471,9 @@ async def test_an_edit_of_a_closed_segment_seals_at_the_next_open(place: Path) -
 async def test_a_whole_segment_of_another_session_is_refused(place: Path) -> None:
     """A copy of a stranger's journal under our name: another key, another chain."""
     async with Rig(place) as rig:
-        other = await (await rig.store()).create(SessionId("ops/db"), InstanceId("i-db"), [note("born")], origin="created", by="tests")
+        other = await (await rig.store()).create(
+            SessionId("ops/db"), InstanceId("i-db"), [note("born")], origin="created", by="tests"
+        )
         attempt = await released(rig)
         await asyncio.to_thread(shutil.copyfile, other.where()[0], rig.active)
         await refuses_for_good(rig, attempt, said=[], taken=Untrusted)
@@ -426,7 +481,10 @@ async def test_a_whole_segment_of_another_session_is_refused(place: Path) -> Non
 
 @in_loop
 async def test_another_file_of_the_same_size_is_seen_by_the_shortest_look(place: Path) -> None:
-    """L4: a file that we did not write to ourselves is read whole, whatever was asked for, and again by the next who comes."""
+    """
+    L4: a file that we did not write to ourselves is read whole, whatever was asked for, and again
+    by the next who comes.
+    """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         await attempt.write(says("one"))

@@ -1,4 +1,7 @@
-"""Owned writes are accepted, in any order, from any task, thread or process that holds the key (L5, L7; cases 1-10)."""
+"""
+Owned writes are accepted, in any order, from any task, thread or process that holds the key (L5,
+L7; cases 1-10).
+"""
 
 import asyncio
 import threading
@@ -52,7 +55,9 @@ async def test_a_synchronous_write_while_released_is_accepted(place: Path) -> No
 
 @in_loop
 async def test_a_disposed_attempt_does_not_cast_a_shadow(place: Path) -> None:
-    """Case 3: released and disposed, then a later attempt, then compaction in the later one's window."""
+    """
+    Case 3: released and disposed, then a later attempt, then compaction in the later one's window.
+    """
     async with Rig(place) as rig:
         earlier = await rig.attempt()
         await earlier.release()
@@ -67,7 +72,10 @@ async def test_a_disposed_attempt_does_not_cast_a_shadow(place: Path) -> None:
 
 @in_loop
 async def test_a_peers_write_before_our_own_short_write_is_accepted(place: Path) -> None:
-    """Case 4: the second attempt publishes while the first is released, then the first one's compaction appends."""
+    """
+    Case 4: the second attempt publishes while the first is released, then the first one's
+    compaction appends.
+    """
     async with Rig(place) as rig:
         folded: list[Record] = []
         first, second = await rig.attempt(folded), await rig.attempt()
@@ -80,7 +88,10 @@ async def test_a_peers_write_before_our_own_short_write_is_accepted(place: Path)
 
 @in_loop
 async def test_it_does_not_matter_whether_a_write_was_announced(place: Path) -> None:
-    """Case 5: one process writes and tells nobody, another attempt writes after it; both came after our release."""
+    """
+    Case 5: one process writes and tells nobody, another attempt writes after it; both came after
+    our release.
+    """
     async with Rig(place) as rig:
         folded: list[Record] = []
         first, second = await rig.attempt(folded), await rig.attempt()
@@ -107,7 +118,10 @@ async def test_seventy_writes_of_peers_are_folded_in_order(place: Path) -> None:
 
 @in_loop
 async def test_a_hundred_writes_of_four_processes_are_accepted(place: Path) -> None:
-    """The same under real contention: none is lost, none is doubled, each process keeps its order, nobody is accused."""
+    """
+    The same under real contention: none is lost, none is doubled, each process keeps its order,
+    nobody is accused.
+    """
     async with Rig(place) as rig:
         folded: list[Record] = []
         attempt = await rig.attempt(folded)
@@ -122,7 +136,9 @@ async def test_a_hundred_writes_of_four_processes_are_accepted(place: Path) -> N
             for _ in range(25):
                 assert "error" not in peer.hear()
         await attempt.reacquire()
-        assert sorted(texts(folded)[1:]) == sorted(f"{who}.{number}" for who in range(4) for number in range(25))
+        assert sorted(texts(folded)[1:]) == sorted(
+            f"{who}.{number}" for who in range(4) for number in range(25)
+        )
         for who in range(4):
             theirs = [text for text in texts(folded) if text.startswith(f"{who}.")]
             assert theirs == [f"{who}.{number}" for number in range(25)]
@@ -130,7 +146,10 @@ async def test_a_hundred_writes_of_four_processes_are_accepted(place: Path) -> N
 
 @in_loop
 async def test_a_delivery_mirror_and_the_reply_are_both_written_once(place: Path) -> None:
-    """Case 7: the mirror writes while the answer streams; the reply follows at once. No deadlock, no duplicate."""
+    """
+    Case 7: the mirror writes while the answer streams; the reply follows at once. No deadlock, no
+    duplicate.
+    """
     async with Rig(place) as rig:
         folded: list[Record] = []
         attempt = await rig.attempt(folded)
@@ -148,8 +167,16 @@ async def test_a_delivery_mirror_and_the_reply_are_both_written_once(place: Path
             await streamed.put(None)
             await attempt.reacquire(says("reply"))
         written = await rig.said()
-        assert sorted(written) == ["born", "mirrored one", "mirrored three", "mirrored two", "reply"]
-        assert [text for text in written if text.startswith("mirrored")] == [*("mirrored one", "mirrored two", "mirrored three")]
+        assert sorted(written) == [
+            "born",
+            "mirrored one",
+            "mirrored three",
+            "mirrored two",
+            "reply",
+        ]
+        assert [text for text in written if text.startswith("mirrored")] == [
+            *("mirrored one", "mirrored two", "mirrored three")
+        ]
         assert texts(folded) == written
 
 
@@ -235,10 +262,23 @@ def moved_away_and_back(path: Path) -> None:
     away.rename(path)
 
 
-@pytest.mark.parametrize("harmless", [outside.touch, restored_times, replaced_by_identical, rewritten_identically, moved_away_and_back])
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        outside.touch,
+        restored_times,
+        replaced_by_identical,
+        rewritten_identically,
+        moved_away_and_back,
+    ],
+)
 @in_loop
-async def test_what_changes_no_byte_is_no_accusation(place: Path, harmless: Callable[[Path], None]) -> None:
-    """Case 10: times and inodes are not history. Writes after it reach the file that bears the name."""
+async def test_what_changes_no_byte_is_no_accusation(
+    place: Path, harmless: Callable[[Path], None]
+) -> None:
+    """
+    Case 10: times and inodes are not history. Writes after it reach the file that bears the name.
+    """
     async with Rig(place) as rig:
         attempt, other = await rig.attempt(), await rig.attempt()
         await attempt.write(says("one"))
@@ -252,7 +292,10 @@ async def test_what_changes_no_byte_is_no_accusation(place: Path, harmless: Call
 @pytest.mark.parametrize("keep", [1, 7, 100, -2])
 @in_loop
 async def test_a_peer_killed_in_mid_write_is_no_takeover(place: Path, keep: int) -> None:
-    """Case 10: a torn tail is cut, kept in quarantine and journalled; -2 is all but the closing brace and newline."""
+    """
+    Case 10: a torn tail is cut, kept in quarantine and journalled; -2 is all but the closing brace
+    and newline.
+    """
     async with Rig(place) as rig:
         folded: list[Record] = []
         attempt = await rig.attempt(folded)
@@ -310,7 +353,11 @@ async def test_rotations_of_a_peer_are_followed(place: Path) -> None:
             peer.append(OPS, f"{number} " + "x" * 400)
         assert len(rig.segments) > 2
         await attempt.reacquire(says("reply"))
-        assert [text.split()[0] for text in texts(folded)] == ["born", *(f"{n}" for n in range(40)), "reply"]
+        assert [text.split()[0] for text in texts(folded)] == [
+            "born",
+            *(f"{n}" for n in range(40)),
+            "reply",
+        ]
         await attempt.release()
         await attempt.reacquire(says("again"))
         assert (await rig.said())[-2:] == ["reply", "again"]

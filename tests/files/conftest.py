@@ -52,7 +52,9 @@ class Files:
 
     @staticmethod
     def of(records: Sequence[Record]) -> list[int]:
-        return [msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"]
+        return [
+            msgspec.json.decode(record.body)["n"] for record in records if record.type == "note"
+        ]
 
     @property
     def segments(self) -> list[Path]:

@@ -1,8 +1,9 @@
 """
 Hands without a key on the two halves of an anchor, and the crashes that look like them.
 
-Each attack cuts something that was acknowledged and makes the anchor forget it; each honest crash leaves a half that cannot be read. The
-first is always sealed, at open and by `verify`, and the second never is.
+Each attack cuts something that was acknowledged and makes the anchor forget it; each honest crash
+leaves a half that cannot be read. The first is always sealed, at open and by `verify`, and the
+second never is.
 """
 
 import asyncio
@@ -90,11 +91,20 @@ async def verdicts(home: Path) -> tuple[str, str | None]:
         await store.close()
 
 
-@pytest.mark.parametrize("left", [b"", b"{", b'{"seq":24,"at":17', b"\0" * 300], ids=["nothing", "one byte", "half a header", "zeros"])
+@pytest.mark.parametrize(
+    "left",
+    [b"", b"{", b'{"seq":24,"at":17', b"\0" * 300],
+    ids=["nothing", "one byte", "half a header", "zeros"],
+)
 @pytest.mark.parametrize("forget", FORGET)
 @in_loop
-async def test_a_cut_batch_that_its_slot_has_forgotten_is_missed(files: Any, forget: str, left: bytes) -> None:
-    """D4: without a key and without an old copy, an acknowledged batch is not undone, whatever is left behind in its place."""
+async def test_a_cut_batch_that_its_slot_has_forgotten_is_missed(
+    files: Any, forget: str, left: bytes
+) -> None:
+    """
+    D4: without a key and without an old copy, an acknowledged batch is not undone, whatever is left
+    behind in its place.
+    """
     await files.bear(20)
     segment = files.segments[0]
     lines = segment.read_bytes().splitlines(keepends=True)
@@ -139,9 +149,13 @@ async def test_a_rotation_whose_new_segment_is_gone_is_missed(files: Any) -> Non
     assert await verdicts(files.path) == ("cut_short", "cut_short")
 
 
-@pytest.mark.parametrize("change", [Cell.zero_older, Cell.copy_newer_over_older], ids=["zeroed", "newer copied over it"])
+@pytest.mark.parametrize(
+    "change", [Cell.zero_older, Cell.copy_newer_over_older], ids=["zeroed", "newer copied over it"]
+)
 @in_loop
-async def test_the_older_half_is_not_dispensable(files: Any, change: Callable[[Cell], None]) -> None:
+async def test_the_older_half_is_not_dispensable(
+    files: Any, change: Callable[[Cell], None]
+) -> None:
     """No crash of ours damages it: a slot is written only over a batch that is durable."""
     await files.bear(5)
     change(Cell(files.path))
@@ -169,7 +183,10 @@ async def test_an_older_copy_of_one_half_is_seen(files: Any) -> None:
 @pytest.mark.parametrize("forget", FORGET)
 @in_loop
 async def test_a_slot_that_was_never_finished_accuses_nobody(files: Any, forget: str) -> None:
-    """L7: a crash in mid write of a slot. Its batch is whole: the slot is written again before anybody appends, and two crashes in a row are as one."""
+    """
+    L7: a crash in mid write of a slot. Its batch is whole: the slot is written again before anybody
+    appends, and two crashes in a row are as one.
+    """
     await files.bear(5)
     cell = Cell(files.path)
     for _ in range(2):
@@ -230,7 +247,10 @@ async def test_a_living_process_sees_a_slot_that_was_wiped_under_it(files: Any) 
 
 @in_loop
 async def test_an_anchor_that_lags_by_several_batches_ends_one_batch_apart(files: Any) -> None:
-    """After a power cut: once somebody has caught up, wiping the newer half and cutting all but the first of those batches is missed."""
+    """
+    After a power cut: once somebody has caught up, wiping the newer half and cutting all but the
+    first of those batches is missed.
+    """
     await files.bear(3)
     cell = Cell(files.path)
     lagging = cell.read()
@@ -252,7 +272,12 @@ async def test_appends_that_were_committed_together_end_one_decision_apart(files
     async with files.store() as store:
         await (await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")).close()
         handles = [await store.open(OPS) for _ in range(6)]
-        await asyncio.gather(*(handle.append(files.says(number), since=handle.head) for number, handle in enumerate(handles)))
+        await asyncio.gather(
+            *(
+                handle.append(files.says(number), since=handle.head)
+                for number, handle in enumerate(handles)
+            )
+        )
         assert len(await files.numbers(await store.open(OPS))) == 6
     cell = Cell(files.path)
     cell.zero_newer()
@@ -286,7 +311,10 @@ async def test_a_claim_moves_no_slot(files: Any) -> None:
 @pytest.mark.parametrize("forget", FORGET)
 @in_loop
 async def test_the_homes_own_anchor_follows_the_same_rule(files: Any, forget: str) -> None:
-    """D4: a revoked token or a seal is not undone by wiping half of the home's anchor; a crash in mid write of it accuses nobody."""
+    """
+    D4: a revoked token or a seal is not undone by wiping half of the home's anchor; a crash in mid
+    write of it accuses nobody.
+    """
     await files.bear(2)
     cell = Cell(files.path, "_home")
     FORGET[forget](cell)
@@ -294,20 +322,27 @@ async def test_the_homes_own_anchor_follows_the_same_rule(files: Any, forget: st
         assert (await store.verify_session(OPS)).verdict == "holds"
         journal = await store.open(OPS)
         FORGET[forget](cell)
-        await journal.append(files.says(2), since=journal.head)  # with the session's lock held, the home's is not waited for
+        await journal.append(
+            files.says(2), since=journal.head
+        )  # with the session's lock held, the home's is not waited for
         await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
     home = max((files.path / "home").glob("*.jsonl"))
     lines = home.read_bytes().splitlines(keepends=True)
     home.write_bytes(b"".join(lines[:-1]))
     FORGET[forget](cell)
     async with files.store() as store:
-        with pytest.raises((Untrusted, Refused)):  # a key that never was: nothing can be verified or written
+        with pytest.raises(
+            (Untrusted, Refused)
+        ):  # a key that never was: nothing can be verified or written
             await store.seals()
 
 
 @in_loop
 async def test_a_living_process_misses_what_was_cut_from_the_home(files: Any) -> None:
-    """D4, G3: a process that has not yet read a revocation is not kept from it by cutting it together with its slot."""
+    """
+    D4, G3: a process that has not yet read a revocation is not kept from it by cutting it together
+    with its slot.
+    """
     await files.bear(2)
     cell, home = Cell(files.path, "_home"), files.path / "home"
     async with files.store() as here, files.store() as there:
@@ -321,7 +356,9 @@ async def test_a_living_process_misses_what_was_cut_from_the_home(files: Any) ->
 
 
 @in_loop
-async def test_a_slot_that_could_not_be_written_is_in_doubt_and_then_settled(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slot_that_could_not_be_written_is_in_doubt_and_then_settled(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A failed anchor write: nothing is acknowledged, and whoever comes next finds the batch."""
     async with files.store() as store:
         journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")

@@ -1,4 +1,7 @@
-"""Tables of anchors that are replaced or removed under a process that has them open: what the path names is what counts, for everybody alike."""
+"""
+Tables of anchors that are replaced or removed under a process that has them open: what the path
+names is what counts, for everybody alike.
+"""
 
 import shutil
 from collections.abc import Callable
@@ -29,8 +32,13 @@ def moved_away(table: Path) -> None:
 
 @pytest.mark.parametrize("replace", [renamed_over, moved_away])
 @in_loop
-async def test_an_identical_copy_of_a_table_makes_nobody_deaf(files: Any, replace: Callable[[Path], None]) -> None:
-    """A backup tool put it there: what others append, seal and delete from then on is seen as before (D4, L7)."""
+async def test_an_identical_copy_of_a_table_makes_nobody_deaf(
+    files: Any, replace: Callable[[Path], None]
+) -> None:
+    """
+    A backup tool put it there: what others append, seal and delete from then on is seen as before
+    (D4, L7).
+    """
     await files.bear(2)
     async with files.store() as store:
         ours = await store.open(OPS)

@@ -45,13 +45,17 @@ async def test_lists_on_a_home_that_is_not_born_create_nothing(files: Any, half:
 
 @in_loop
 async def test_a_home_whose_journal_was_deleted_is_not_born_again(files: Any) -> None:
-    """An anchor that remembers a journal, or sessions without one: cut short, never a fresh start."""
+    """
+    An anchor that remembers a journal, or sessions without one: cut short, never a fresh start.
+    """
     await files.bear()
     shutil.rmtree(files.path / "home")
     store = await FileStore.open(files.path)
     try:
         with pytest.raises(Untrusted):
-            await store.create(SessionId("ops/db"), InstanceId("i9"), [], origin="created", by="tests")
+            await store.create(
+                SessionId("ops/db"), InstanceId("i9"), [], origin="created", by="tests"
+            )
     finally:
         await store.close()
 
@@ -66,7 +70,9 @@ def test_two_processes_at_once_make_one_home(files: Any) -> None:
         "    await store.close()\n"
         "asyncio.run(main(sys.argv[2]))\n"
     )
-    started = [subprocess.Popen([sys.executable, "-c", code, str(files.path), str(n)]) for n in range(4)]
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, str(files.path), str(n)]) for n in range(4)
+    ]
     assert [process.wait(60) for process in started] == [0, 0, 0, 0]
 
     async def look() -> tuple[Any, str]:
@@ -102,7 +108,10 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
         with pytest.raises(Refused):
             await store.open(OPS)
         journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
-        assert [path.name for path in sorted(folder.parent.rglob("*"))] == ["api", "i1.00000001.jsonl"]
+        assert [path.name for path in sorted(folder.parent.rglob("*"))] == [
+            "api",
+            "i1.00000001.jsonl",
+        ]
         await journal.append(files.says(1), since=journal.head)
 
 
@@ -140,14 +149,22 @@ async def test_a_deletion_that_died_halfway_does_not_stop_the_next_one(files: An
 async def test_a_parked_session_costs_little(files: Any) -> None:
     """At most 6 KB of disk beyond its content, however many there are."""
     async with files.store() as store:
-        first = [await store.create(SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests") for n in range(50)]
+        first = [
+            await store.create(
+                SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests"
+            )
+            for n in range(50)
+        ]
         for journal in first:
             claim = await journal.claim()
             assert claim is not None
             await claim.release()
             await journal.close()
     sessions = files.path / "sessions"
-    used = sum(path.stat().st_blocks * 512 for path in [*sessions.rglob("*"), *(files.path / "anchors").iterdir()])
+    used = sum(
+        path.stat().st_blocks * 512
+        for path in [*sessions.rglob("*"), *(files.path / "anchors").iterdir()]
+    )
     content = sum(-(-path.stat().st_size // 4096) * 4096 for path in sessions.rglob("*.jsonl"))
     assert (used - content) / 50 < 6000
     assert all(path.suffix == ".jsonl" for path in sessions.rglob("*") if path.is_file())

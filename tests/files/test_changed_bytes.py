@@ -1,4 +1,7 @@
-"""Changed, missing and added bytes in a journal at rest: refused at the next open, sealed durably, readable up to the damage."""
+"""
+Changed, missing and added bytes in a journal at rest: refused at the next open, sealed durably,
+readable up to the damage.
+"""
 
 import base64
 import os
@@ -38,7 +41,10 @@ async def refused(files: Any, path: Path | None = None) -> str:
 
 @in_loop
 async def test_any_flipped_bit_of_a_journal_is_refused(files: Any, tmp_path: Path) -> None:
-    """One bit in each byte of a 20-record file: all refused (a sample of the bytes here, every byte of a line elsewhere)."""
+    """
+    One bit in each byte of a 20-record file: all refused (a sample of the bytes here, every byte of
+    a line elsewhere).
+    """
     await files.bear()
     (segment,) = files.segments
     whole = segment.read_bytes()
@@ -59,17 +65,31 @@ def lines_changed(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[byt
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        pytest.param(lines_changed(lambda all_: [*all_[:5], all_[6], all_[5], *all_[7:]]), "broken", id="two records swapped"),
-        pytest.param(lines_changed(lambda all_: [*all_[:5], *all_[4:]]), "broken", id="a record doubled"),
-        pytest.param(lines_changed(lambda all_: [*all_[:5], *all_[6:]]), "broken", id="a record deleted"),
-        pytest.param(lines_changed(lambda all_: all_[:-3]), "cut_short", id="the last three dropped"),
+        pytest.param(
+            lines_changed(lambda all_: [*all_[:5], all_[6], all_[5], *all_[7:]]),
+            "broken",
+            id="two records swapped",
+        ),
+        pytest.param(
+            lines_changed(lambda all_: [*all_[:5], *all_[4:]]), "broken", id="a record doubled"
+        ),
+        pytest.param(
+            lines_changed(lambda all_: [*all_[:5], *all_[6:]]), "broken", id="a record deleted"
+        ),
+        pytest.param(
+            lines_changed(lambda all_: all_[:-3]), "cut_short", id="the last three dropped"
+        ),
         pytest.param(lambda data: data[:-1], "cut_short", id="the last newline cut"),
         pytest.param(lambda data: data[:-200], "cut_short", id="half a record cut"),
         pytest.param(lambda _: b"", "cut_short", id="emptied"),
         pytest.param(lambda data: data.replace(b"\n", b"\r\n"), "broken", id="CRLF"),
         pytest.param(lambda data: b"\xef\xbb\xbf" + data, "broken", id="BOM"),
-        pytest.param(lambda data: data + b'{"type":"note","n":7}\n', "broken", id="well-formed JSON added"),
-        pytest.param(lines_changed(lambda all_: [*all_, all_[7]]), "broken", id="an old record replayed"),
+        pytest.param(
+            lambda data: data + b'{"type":"note","n":7}\n', "broken", id="well-formed JSON added"
+        ),
+        pytest.param(
+            lines_changed(lambda all_: [*all_, all_[7]]), "broken", id="an old record replayed"
+        ),
         pytest.param(lambda data: data[:-400] + b"\0" * 400, "broken", id="the end zeroed"),
         pytest.param(lambda data: data[:-400] + b"x" * 399 + b"\n", "broken", id="cut and regrown"),
         pytest.param(lambda data: data.replace(b'"n":3}', b'"n":4}'), "broken", id="a body edited"),
@@ -77,7 +97,9 @@ def lines_changed(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[byt
     ],
 )
 @in_loop
-async def test_a_changed_file_is_refused(files: Any, change: Callable[[bytes], bytes], code: str) -> None:
+async def test_a_changed_file_is_refused(
+    files: Any, change: Callable[[bytes], bytes], code: str
+) -> None:
     await files.bear()
     (segment,) = files.segments
     times = segment.stat()
@@ -106,7 +128,9 @@ async def test_rows_and_segments_of_another_session_are_refused(files: Any) -> N
 async def test_a_whole_segment_of_another_session_is_refused(files: Any) -> None:
     await files.bear()
     async with files.store() as store:
-        journal = await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
+        journal = await store.create(
+            SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests"
+        )
         for number in range(30):
             await journal.append(files.says(number), since=journal.head)
         theirs = journal.where()[0].read_bytes()
@@ -139,8 +163,13 @@ async def test_missing_history_is_cut_short(files: Any, what: str) -> None:
 
 @pytest.mark.parametrize("half", [b"", b'{"seq":'], ids=["empty", "begun"])
 @in_loop
-async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(files: Any, half: bytes) -> None:
-    """D4: `verify` says what opening says, though the last segment looks like a birth that a crash cut off."""
+async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(
+    files: Any, half: bytes
+) -> None:
+    """
+    D4: `verify` says what opening says, though the last segment looks like a birth that a crash cut
+    off.
+    """
     await files.bear()
     (segment,) = files.segments
     segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:-3]))
@@ -194,7 +223,9 @@ async def test_a_seal_stays_when_the_bytes_are_put_back(files: Any) -> None:
         with pytest.raises(CutShort):
             await journal.append(files.says(1), since=journal.head)
         assert await files.numbers(journal) == list(range(20))
-        risen = await store.create(OPS, InstanceId("i2"), [Draft("note", 1, b'{"n":0}')], origin="unseal", by="alice")
+        risen = await store.create(
+            OPS, InstanceId("i2"), [Draft("note", 1, b'{"n":0}')], origin="unseal", by="alice"
+        )
         assert risen.sealed is None
         await risen.append(files.says(1), since=risen.head)
     async with files.store() as store:
@@ -209,7 +240,9 @@ async def test_reading_a_sealed_session_gives_what_verifies(files: Any) -> None:
     await files.bear()
     (segment,) = files.segments
     lines = segment.read_bytes().splitlines(keepends=True)
-    segment.write_bytes(b"".join(lines[:10]) + lines[10].replace(b'"n":9}', b'"n":8}') + b"".join(lines[11:]))
+    segment.write_bytes(
+        b"".join(lines[:10]) + lines[10].replace(b'"n":9}', b'"n":8}') + b"".join(lines[11:])
+    )
     async with files.store() as store:
         journal = await store.open(OPS)
         assert await files.numbers(journal) == list(range(9))
@@ -240,7 +273,9 @@ async def test_a_torn_tail_is_cut_kept_and_said(files: Any) -> None:
 
 
 @in_loop
-async def test_every_cut_of_an_unacknowledged_record_is_repaired(files: Any, tmp_path: Path) -> None:
+async def test_every_cut_of_an_unacknowledged_record_is_repaired(
+    files: Any, tmp_path: Path
+) -> None:
     """The same file, cut at every byte of a last record that the anchor does not know of."""
     await files.bear(3)
     anchors = (files.path / "anchors/0000.anchors").read_bytes()
@@ -265,7 +300,10 @@ async def test_every_cut_of_an_unacknowledged_record_is_repaired(files: Any, tmp
 
 @in_loop
 async def test_a_changed_home_journal_refuses_every_write(files: Any) -> None:
-    """The home can't keep its own seal in a journal that is not believed; its mark is a file, and it stays."""
+    """
+    The home can't keep its own seal in a journal that is not believed; its mark is a file, and it
+    stays.
+    """
     await files.bear()
     segment = files.path / "home/home.00000001.jsonl"
     whole = segment.read_bytes()
@@ -273,7 +311,9 @@ async def test_a_changed_home_journal_refuses_every_write(files: Any) -> None:
     for _ in range(2):
         async with files.store() as store:
             with pytest.raises(BrokenChain):
-                await store.create(SessionId("ops/db"), InstanceId("i9"), [], origin="created", by="tests")
+                await store.create(
+                    SessionId("ops/db"), InstanceId("i9"), [], origin="created", by="tests"
+                )
         segment.write_bytes(whole)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -284,7 +324,10 @@ async def test_a_changed_home_journal_refuses_every_write(files: Any) -> None:
 
 @in_loop
 async def test_a_home_that_a_peer_sealed_takes_no_write_of_ours_either(files: Any) -> None:
-    """D4: whoever found the home's history changed says so durably; putting the bytes back lifts nothing, also where the home was open all the time."""
+    """
+    D4: whoever found the home's history changed says so durably; putting the bytes back lifts
+    nothing, also where the home was open all the time.
+    """
     await files.bear(1)
     (first, *_) = sorted((files.path / "home").glob("*.jsonl"))
     async with files.store() as open_before:

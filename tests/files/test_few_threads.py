@@ -1,4 +1,7 @@
-"""A system that gives no more threads, as a container with a bound on its processes does: said as busy, nothing written, no lock kept, nobody waits for ever."""
+"""
+A system that gives no more threads, as a container with a bound on its processes does: said as
+busy, nothing written, no lock kept, nobody waits for ever.
+"""
 
 import asyncio
 import os
@@ -68,11 +71,15 @@ async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as
         done = [0, *(number for number in range(1, 6) if f"{number} done" in told)]
         assert sorted(await files.numbers(await store.open(OPS))) == done
     assert len(told) == 5
-    assert scarce.refused or granted == 2  # with two, whether a third is asked for depends on which of them comes first
+    assert (
+        scarce.refused or granted == 2
+    )  # with two, whether a third is asked for depends on which of them comes first
 
 
 @in_loop
-async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await files.bear(1)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -84,7 +91,10 @@ async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(fi
             sync(fd)
 
         monkeypatch.setattr(os, "fdatasync", when_all_wait)
-        tasks = [asyncio.create_task(journal.append(files.says(number), since=journal.head)) for number in (2, 3, 4)]
+        tasks = [
+            asyncio.create_task(journal.append(files.says(number), since=journal.head))
+            for number in (2, 3, 4)
+        ]
         await asyncio.sleep(0)  # each has begun: one is being synced, two wait behind it
         go.set()
         told = await asyncio.gather(*tasks, return_exceptions=True)
@@ -94,8 +104,12 @@ async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(fi
         assert await files.numbers(journal) == [0, 1, 2, 5]
 
 
-def test_a_writer_without_syncers_syncs_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first thread is the writer's; no other is to be had, and what waits is ended all the same."""
+def test_a_writer_without_syncers_syncs_by_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The first thread is the writer's; no other is to be had, and what waits is ended all the same.
+    """
     scarce = Scarce(monkeypatch, granted=1)
     syncing, ended = GroupCommitThread(4, "holdfast-sync", lambda: None), []
     go = threading.Event()

@@ -1,4 +1,7 @@
-"""A home is opened from a kept fold of its journal where there is one: a cache, of which nothing that is promised depends."""
+"""
+A home is opened from a kept fold of its journal where there is one: a cache, of which nothing that
+is promised depends.
+"""
 
 import shutil
 from pathlib import Path
@@ -28,7 +31,11 @@ def _kept_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def bear(files: Any, names: str, **settings: Any) -> None:
     async with files.store(**settings) as store:
         for name in names:
-            await (await store.create(SessionId(f"ops/{name}"), InstanceId("i1"), [], origin="created", by="tests")).close()
+            await (
+                await store.create(
+                    SessionId(f"ops/{name}"), InstanceId("i1"), [], origin="created", by="tests"
+                )
+            ).close()
 
 
 async def opened(files: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
@@ -45,14 +52,17 @@ async def opened(files: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str,
         store = await FileStore.open_existing(files.path, **SMALL)
     assert store is not None
     try:
-        # A copy, since Python 3.13.0 may empty the values of a `__dict__` whose object was collected.
+        # A copy, since Python 3.13.0 may empty the values of a `__dict__` whose object was
+        # collected.
         return dict(vars(store._own.registry.state)), len(folded)
     finally:
         await store.close()
 
 
 @in_loop
-async def test_a_home_is_opened_from_what_was_kept_and_what_came_since(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_home_is_opened_from_what_was_kept_and_what_came_since(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The state is the same as without; only what came since is parsed."""
     await bear(files, "abcdefghijkl", **SMALL)
     assert (files.path / KEPT).exists()
@@ -65,7 +75,9 @@ async def test_a_home_is_opened_from_what_was_kept_and_what_came_since(files: An
 
 
 @in_loop
-async def test_a_forged_foreign_or_half_kept_home_is_ignored(files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_forged_foreign_or_half_kept_home_is_ignored(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = type(files)(tmp_path / "other")
     await bear(other, "abcdefghijkl")
     await bear(files, "abcdefghijkl", **SMALL)
@@ -73,14 +85,26 @@ async def test_a_forged_foreign_or_half_kept_home_is_ignored(files: Any, tmp_pat
     (files.path / KEPT).unlink()
     truth, all_ = await opened(files, monkeypatch)
     foreign = (other.path / KEPT).read_bytes()
-    for forged in (good.replace(b"ops/a", b"ops/z"), good[:-1], good[: len(good) // 2], b"", b"x" * 5000, foreign):
+    for forged in (
+        good.replace(b"ops/a", b"ops/z"),
+        good[:-1],
+        good[: len(good) // 2],
+        b"",
+        b"x" * 5000,
+        foreign,
+    ):
         (files.path / KEPT).write_bytes(forged)
         assert await opened(files, monkeypatch) == (truth, all_)
 
 
 @in_loop
-async def test_a_home_kept_of_another_past_is_ignored(files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rolled back and gone on differently, under the same key: the record it names is another one, or not there at all."""
+async def test_a_home_kept_of_another_past_is_ignored(
+    files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Rolled back and gone on differently, under the same key: the record it names is another one, or
+    not there at all.
+    """
     await bear(files, "ab", **SMALL)
     back = tmp_path / "back"
     shutil.copytree(files.path, back)
@@ -102,7 +126,9 @@ async def test_a_home_kept_of_another_past_is_ignored(files: Any, tmp_path: Path
 
 
 @in_loop
-async def test_what_was_kept_hides_no_change_of_the_homes_history(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_kept_hides_no_change_of_the_homes_history(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Bytes that the kept fold covers are verified in every opening all the same."""
     await bear(files, "abcdefghijklmnop", **SMALL)
     assert (await opened(files, monkeypatch))[1] < 8
@@ -110,10 +136,16 @@ async def test_what_was_kept_hides_no_change_of_the_homes_history(files: Any, mo
     assert len(segments) > 2
     for segment in segments[:-1]:
         whole = segment.read_bytes()
-        segment.write_bytes(whole.replace(b'"by":"tests"', b'"by":"TESTS"', 1) if b'"by":"tests"' in whole else whole.replace(b"h-", b"H-", 1))
+        segment.write_bytes(
+            whole.replace(b'"by":"tests"', b'"by":"TESTS"', 1)
+            if b'"by":"tests"' in whole
+            else whole.replace(b"h-", b"H-", 1)
+        )
         async with files.store(**SMALL) as store:
             with pytest.raises(Untrusted):
-                await store.create(SessionId("ops/late"), InstanceId("i1"), [], origin="created", by="tests")
+                await store.create(
+                    SessionId("ops/late"), InstanceId("i1"), [], origin="created", by="tests"
+                )
         segment.write_bytes(whole)
         (files.path / "home/home.sealed").unlink()
 
@@ -156,14 +188,19 @@ async def test_whoever_only_looks_keeps_nothing(files: Any) -> None:
 
 @in_loop
 async def test_a_newer_record_of_the_home_is_not_passed_by_looking_again(files: Any) -> None:
-    """A process that stays does not go on behind what it can't read, and keeps no fold that leaves it out."""
+    """
+    A process that stays does not go on behind what it can't read, and keeps no fold that leaves it
+    out.
+    """
     await bear(files, "abcd")
     async with files.store() as store, files.store() as newer:
         home = await newer.home()
         await home.append(lambda _: [Draft("of_tomorrow", 1, b"{}")], since=home.head)
         for _ in range(3):
             with pytest.raises(NewerVersion):
-                await store.create(SessionId("ops/late"), InstanceId("i1"), [], origin="created", by="tests")
+                await store.create(
+                    SessionId("ops/late"), InstanceId("i1"), [], origin="created", by="tests"
+                )
             with pytest.raises(NewerVersion):
                 await store.heads()
     assert not (files.path / KEPT).exists()

@@ -1,4 +1,7 @@
-"""L4, D3: only the next segment's header, under our key, says which bytes past a segment's end do not count. A file in quarantine proves nothing."""
+"""
+L4, D3: only the next segment's header, under our key, says which bytes past a segment's end do not
+count. A file in quarantine proves nothing.
+"""
 
 import base64
 import json
@@ -31,7 +34,12 @@ def forge_quarantine(home: Path, segment: Path, cut: bytes, kind: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for each in (home / "quarantine", home / "quarantine/ops", folder):
         each.chmod(0o700)
-    item = {"segment": segment.name, "offset": segment.stat().st_size - len(cut), "bytes": len(cut), "base64": base64.b64encode(cut).decode()}
+    item = {
+        "segment": segment.name,
+        "offset": segment.stat().st_size - len(cut),
+        "bytes": len(cut),
+        "base64": base64.b64encode(cut).decode(),
+    }
     path = folder / f"000001-{kind}.json"
     path.write_text(json.dumps(item, separators=(",", ":")))
     path.chmod(0o600)
@@ -77,7 +85,9 @@ async def test_the_bytes_that_a_header_names_may_stand_or_be_gone(files: Any) ->
 
 
 @pytest.mark.parametrize(
-    "left", [TAIL[:-1], TAIL + b"x", b"X" + TAIL[1:], b"\0" * len(TAIL), TAIL + b"\n"], ids=["less", "more", "other", "zeros", "a line"]
+    "left",
+    [TAIL[:-1], TAIL + b"x", b"X" + TAIL[1:], b"\0" * len(TAIL), TAIL + b"\n"],
+    ids=["less", "more", "other", "zeros", "a line"],
 )
 @in_loop
 async def test_other_bytes_in_their_place_are_broken(files: Any, left: bytes) -> None:
@@ -99,14 +109,35 @@ asyncio.run(main())
 
 
 def killed_before_truncating(strace: str, home: Path, segment: Path) -> int:
-    command = [strace, "-f", "-qq", "-o", "/dev/null", "-P", str(segment), "-e", "trace=ftruncate", "-e", "inject=ftruncate:signal=SIGKILL:when=1"]
-    return subprocess.run([*command, sys.executable, "-c", OPEN, str(home)], capture_output=True, timeout=100, check=False).returncode
+    command = [
+        strace,
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-P",
+        str(segment),
+        "-e",
+        "trace=ftruncate",
+        "-e",
+        "inject=ftruncate:signal=SIGKILL:when=1",
+    ]
+    return subprocess.run(
+        [*command, sys.executable, "-c", OPEN, str(home)],
+        capture_output=True,
+        timeout=100,
+        check=False,
+    ).returncode
 
 
 @pytest.mark.needs_system("strace")
 @in_loop
-async def test_killed_between_the_new_segment_and_the_truncation(files: Any, needs: Callable[[str], str]) -> None:
-    """D3, L7: the tail is still there, the header says that it does not count, and nobody is accused."""
+async def test_killed_between_the_new_segment_and_the_truncation(
+    files: Any, needs: Callable[[str], str]
+) -> None:
+    """
+    D3, L7: the tail is still there, the header says that it does not count, and nobody is accused.
+    """
     await files.bear(3)
     with files.segments[0].open("ab") as file:
         file.write(TAIL)
@@ -123,8 +154,13 @@ async def test_killed_between_the_new_segment_and_the_truncation(files: Any, nee
 
 @pytest.mark.parametrize("half", [b"", b'{"seq":'], ids=["empty", "begun"])
 @in_loop
-async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_record_before_it(files: Any, half: bytes) -> None:
-    """5.4: a closing record's batch goes on in a segment that is not there: both are cut, kept and said. Half a line before it is nobody's crash."""
+async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_record_before_it(
+    files: Any, half: bytes
+) -> None:
+    """
+    5.4: a closing record's batch goes on in a segment that is not there: both are cut, kept and
+    said. Half a line before it is nobody's crash.
+    """
     await files.bear(30, segment_bytes=4096)
     async with files.store(segment_bytes=4096) as store:
         journal = await store.open(OPS)

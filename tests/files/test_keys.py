@@ -1,4 +1,7 @@
-"""Keys: made once, rotated by segment, and when lost, reading goes on and nothing is written, least of all a new key."""
+"""
+Keys: made once, rotated by segment, and when lost, reading goes on and nothing is written, least of
+all a new key.
+"""
 
 import stat
 from collections.abc import Callable
@@ -41,7 +44,9 @@ def swapped(key: Path) -> None:
     ],
 )
 @in_loop
-async def test_without_a_proper_key_one_reads_and_never_writes(files: Any, harm: Callable[[Path], None], verifiable: bool) -> None:
+async def test_without_a_proper_key_one_reads_and_never_writes(
+    files: Any, harm: Callable[[Path], None], verifiable: bool
+) -> None:
     await files.bear()
     key = files.path / "keys/1.key"
     whole = key.read_bytes()
@@ -61,7 +66,9 @@ async def test_without_a_proper_key_one_reads_and_never_writes(files: Any, harm:
                 await write
             assert caught.value.code == "no_key"
             assert "backup" in caught.value.hint
-        assert (await store.verify_session(OPS)).verdict == ("holds" if verifiable else "unreadable")
+        assert (await store.verify_session(OPS)).verdict == (
+            "holds" if verifiable else "unreadable"
+        )
     assert {path: path.read_bytes() for path in files.path.rglob("*.jsonl")} == before
     key.parent.chmod(0o700)
     key.write_bytes(whole)
@@ -74,22 +81,33 @@ async def test_without_a_proper_key_one_reads_and_never_writes(files: Any, harm:
 
 @in_loop
 async def test_without_a_key_a_home_is_read_up_to_what_makes_no_sense(files: Any) -> None:
-    """Nobody vouches for its records, and whoever changed one of them keeps nobody from reading those before."""
+    """
+    Nobody vouches for its records, and whoever changed one of them keeps nobody from reading those
+    before.
+    """
     await files.bear(3)
     async with files.store() as store:
         await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
     (files.path / "keys/1.key").unlink()
     journal = files.path / "home/home.00000001.jsonl"
-    journal.write_bytes(journal.read_bytes().replace(b'"session":"ops/db"', b'"session":"\xb9\xb9\xb9\xb9\xb9\xb9"'))
+    journal.write_bytes(
+        journal.read_bytes().replace(b'"session":"ops/db"', b'"session":"\xb9\xb9\xb9\xb9\xb9\xb9"')
+    )
     async with files.store() as store:
         assert await store.sessions() == [OPS]
         assert await files.numbers(await store.open(OPS)) == [0, 1, 2]
 
 
 @in_loop
-async def test_the_key_of_a_jobs_report_fits_one_job_of_one_instance_and_is_derived_again_after_a_rotation(files: Any) -> None:
+async def test_the_key_of_a_jobs_report_fits_one_job_of_one_instance_and_is_derived_again_after_a_rotation(
+    files: Any,
+) -> None:
     async with files.store() as store:
-        keys = {(instance, job): store.job_key(InstanceId(instance), JobId(job)) for instance in ("i1", "i2") for job in ("j-a", "j-b")}
+        keys = {
+            (instance, job): store.job_key(InstanceId(instance), JobId(job))
+            for instance in ("i1", "i2")
+            for job in ("j-a", "j-b")
+        }
         assert len({key.secret for key in keys.values()}) == 4
         assert repr(keys["i1", "j-a"]) == "JobKey(1)"
         await store.rotate_keys(by="alice")
@@ -102,7 +120,9 @@ async def test_the_key_of_a_jobs_report_fits_one_job_of_one_instance_and_is_deri
 
 @in_loop
 async def test_a_rotated_key_is_used_from_the_next_segment_on(files: Any) -> None:
-    """Old segments keep verifying under their own key; a handle that was open all the while follows."""
+    """
+    Old segments keep verifying under their own key; a handle that was open all the while follows.
+    """
     await files.bear(5, segment_bytes=4096)
     async with files.store(segment_bytes=4096) as store, files.store(segment_bytes=4096) as other:
         journal, peer = await store.open(OPS), await other.open(OPS)
@@ -112,7 +132,10 @@ async def test_a_rotated_key_is_used_from_the_next_segment_on(files: Any) -> Non
         done = await peer.append(files.says(40), since=peer.head)
         assert files.of(done.suffix) == list(range(5, 41))
         assert (await store.verify_session(OPS)).verdict == "holds"
-    generations = [msgspec.json.decode(path.read_bytes().split(b"\n")[0])["body"]["key"]["generation"] for path in files.segments]
+    generations = [
+        msgspec.json.decode(path.read_bytes().split(b"\n")[0])["body"]["key"]["generation"]
+        for path in files.segments
+    ]
     assert generations == sorted(generations)
     assert (generations[0], generations[-1]) == (1, 2)
     (files.path / "keys/2.key").unlink()

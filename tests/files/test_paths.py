@@ -1,4 +1,7 @@
-"""Paths and filesystems: what is not a plain file of ours, on a disk that keeps its word, is refused and not touched."""
+"""
+Paths and filesystems: what is not a plain file of ours, on a disk that keeps its word, is refused
+and not touched.
+"""
 
 import asyncio
 import contextlib
@@ -53,9 +56,19 @@ def open_descriptors() -> int:
 WAYS = [as_symlink, as_hardlink, as_fifo, as_folder, as_writable_by_others]
 
 
-@pytest.mark.parametrize("way", [*WAYS, pytest.param(as_somebody_elses, marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root"))])
+@pytest.mark.parametrize(
+    "way",
+    [
+        *WAYS,
+        pytest.param(
+            as_somebody_elses, marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+        ),
+    ],
+)
 @in_loop
-async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(files: Any, way: Callable[[Path], None]) -> None:
+async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(
+    files: Any, way: Callable[[Path], None]
+) -> None:
     """Both at open and for a handle that was open before; no seal: mend the path and go on."""
     await files.bear()
     async with files.store() as store:
@@ -87,7 +100,10 @@ async def test_a_symlink_to_nowhere_in_the_place_of_the_next_segment_is_refused(
 
 @in_loop
 async def test_a_reserve_that_has_another_name_is_neither_filled_nor_emptied(files: Any) -> None:
-    """Whoever linked a file of ours from elsewhere into the home would have it cut to nothing when the disk is full."""
+    """
+    Whoever linked a file of ours from elsewhere into the home would have it cut to nothing when the
+    disk is full.
+    """
     await files.bear(1)
     elsewhere = files.path.parent / "elsewhere"
     elsewhere.write_bytes(b"of somebody")
@@ -111,8 +127,13 @@ async def test_an_output_that_was_changed_is_kept_anew_when_it_comes_again(files
 
 
 @in_loop
-async def test_a_claim_that_the_system_refuses_leaves_nothing_open(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table of locks that is full, as often as one tries, is no table of descriptors that is full in the end."""
+async def test_a_claim_that_the_system_refuses_leaves_nothing_open(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A table of locks that is full, as often as one tries, is no table of descriptors that is full in
+    the end.
+    """
     await files.bear(1)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -134,7 +155,9 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(files: Any, m
 
 @pytest.mark.parametrize("way", [as_symlink, as_hardlink, as_folder, as_fifo])
 @in_loop
-async def test_what_is_no_plain_file_of_ours_is_not_exported(files: Any, way: Callable[[Path], None]) -> None:
+async def test_what_is_no_plain_file_of_ours_is_not_exported(
+    files: Any, way: Callable[[Path], None]
+) -> None:
     """Whoever exports follows no symlink out of the home, and waits for no FIFO."""
     await files.bear()
     async with files.store() as store:
@@ -147,7 +170,9 @@ async def test_what_is_no_plain_file_of_ours_is_not_exported(files: Any, way: Ca
 
 
 @in_loop
-async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Neither into memory for an export nor onto the disk for a backup."""
     await files.bear()
     whole = files.segments[0].read_bytes()
@@ -168,8 +193,13 @@ async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(file
 @pytest.mark.parametrize("table", ["_home", "0000.anchors"])
 @pytest.mark.parametrize("way", WAYS)
 @in_loop
-async def test_an_anchor_that_is_no_plain_file_of_ours_is_refused(files: Any, way: Callable[[Path], None], table: str) -> None:
-    """An anchor that others may write says nothing: whoever holds a second name of it could take history back unseen."""
+async def test_an_anchor_that_is_no_plain_file_of_ours_is_refused(
+    files: Any, way: Callable[[Path], None], table: str
+) -> None:
+    """
+    An anchor that others may write says nothing: whoever holds a second name of it could take
+    history back unseen.
+    """
     await files.bear(1)
     way(files.path / "anchors" / table)
     with pytest.raises(Refused) as caught:
@@ -186,11 +216,15 @@ async def test_a_home_whose_journal_is_gone_is_cut_short(files: Any, gone: str) 
     (files.path / gone).rename(files.path.parent / "away")
     async with files.store() as store:
         with pytest.raises(CutShort):
-            await store.create(SessionId("ops/new"), InstanceId("i2"), [], origin="created", by="tests")
+            await store.create(
+                SessionId("ops/new"), InstanceId("i2"), [], origin="created", by="tests"
+            )
         assert (await store.verify_session(SessionId("_home"))).verdict == "cut_short"
 
 
-@pytest.mark.parametrize("part", ["sessions", "sessions/ops", "sessions/ops/api", "keys", "anchors", "home"])
+@pytest.mark.parametrize(
+    "part", ["sessions", "sessions/ops", "sessions/ops/api", "keys", "anchors", "home"]
+)
 @in_loop
 async def test_no_folder_of_a_home_may_be_a_symlink(files: Any, tmp_path: Path, part: str) -> None:
     await files.bear()
@@ -227,7 +261,9 @@ async def test_a_network_filesystem_is_refused_by_name(files: Any, magic: int) -
         await FileStore.open(files.path, magic_of=lambda _: magic)
     assert "allow_network_filesystem" in caught.value.hint
     assert not (files.path / "home").exists()
-    store = await FileStore.open(files.path, magic_of=lambda _: magic, allow_network_filesystem=True)
+    store = await FileStore.open(
+        files.path, magic_of=lambda _: magic, allow_network_filesystem=True
+    )
     await store.close()
 
 
@@ -240,7 +276,10 @@ def test_the_filesystem_here_has_a_magic_number(tmp_path: Path) -> None:
 
 
 def in_child_as_nobody(work: Callable[[], Any]) -> int:
-    """The exit status of `work` in a child without privileges: 0 done, 7 refused by us, 1 anything else."""
+    """
+    The exit status of `work` in a child without privileges: 0 done, 7 refused by us, 1 anything
+    else.
+    """
     pid = os.fork()
     if pid == 0:
         code = 1
@@ -258,7 +297,10 @@ def in_child_as_nobody(work: Callable[[], Any]) -> int:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_another_user_gets_in_nowhere(files: Any, tmp_path: Path) -> None:
-    """An unprivileged user on somebody's home, and root on an unprivileged user's: refused by name, nothing changed."""
+    """
+    An unprivileged user on somebody's home, and root on an unprivileged user's: refused by name,
+    nothing changed.
+    """
     asyncio.run(files.bear())
     for folder in [tmp_path, *tmp_path.parents[:2]]:
         folder.chmod(0o755)
@@ -317,8 +359,13 @@ async def test_a_full_table_of_descriptors_is_busy_and_passes(files: Any) -> Non
 
 
 @pytest.mark.parametrize("then", ["it would go on", "the disk is full"])
-def test_a_short_write_is_never_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str) -> None:
-    """D5: a failed batch, whatever the second half would do; and a full disk is said to be full, since the reserve is for that."""
+def test_a_short_write_is_never_completed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """
+    D5: a failed batch, whatever the second half would do; and a full disk is said to be full, since
+    the reserve is for that.
+    """
     real, calls = os.pwrite, []
 
     def short(fd: int, data: bytes, offset: int) -> int:
@@ -332,7 +379,9 @@ def test_a_short_write_is_never_completed(tmp_path: Path, monkeypatch: pytest.Mo
     fd = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT, 0o600)
     monkeypatch.setattr(os, "pwrite", short)
     try:
-        with pytest.raises(OSError, match="took 40" if then == "it would go on" else "no space") as caught:
+        with pytest.raises(
+            OSError, match="took 40" if then == "it would go on" else "no space"
+        ) as caught:
             paths.write_all(fd, b"x" * 100, 0)
     finally:
         os.close(fd)

@@ -1,4 +1,7 @@
-"""Whoever can write into a home, and has no key of it, puts a key of their own there: nothing that is sealed with it is believed, and nothing is sealed with it."""
+"""
+Whoever can write into a home, and has no key of it, puts a key of their own there: nothing that is
+sealed with it is believed, and nothing is sealed with it.
+"""
 
 import os
 from pathlib import Path
@@ -29,20 +32,44 @@ def plant(home: Path, generation: int = 2) -> Keyring:
     return Keyring({generation: THEIRS}, OPS, LIFE)
 
 
-def forge(segment: Path, anchors: Path, keys: Keyring, session: SessionId, life: InstanceId, *drafts: Draft) -> None:
-    """The segment again, with the header's own word for what came before it, sealed with the planted key; and an anchor that names it."""
+def forge(
+    segment: Path,
+    anchors: Path,
+    keys: Keyring,
+    session: SessionId,
+    life: InstanceId,
+    *drafts: Draft,
+) -> None:
+    """
+    The segment again, with the header's own word for what came before it, sealed with the planted
+    key; and an anchor that names it.
+    """
     header = read_unverified(segment.read_bytes().splitlines(keepends=True)[0])
     opened = read_opened(header.body) if header is not None else None
     assert header is not None
     assert opened is not None
     forged = Fence(keys, session, life, number=opened.number)
-    forged.previous, forged.seq, forged.at, forged.epoch = opened.previous, header.seq - 1, header.at, header.epoch
+    forged.previous, forged.seq, forged.at, forged.epoch = (
+        opened.previous,
+        header.seq - 1,
+        header.at,
+        header.epoch,
+    )
     forged.mac = bytes.fromhex(opened.previous.mac) if opened.previous is not None else bytes(32)
     data = forged.open_segment(generation=2, at=header.at, writer="w")
     for draft in drafts:
         data += forged.write(draft, at=header.at, epoch=header.epoch, writer="w")[0]
     segment.write_bytes(data)
-    anchor = Anchor(2, _FORGED_COUNTER, forged.number, forged.offset, forged.seq, forged.at, forged.epoch, forged.mac)
+    anchor = Anchor(
+        2,
+        _FORGED_COUNTER,
+        forged.number,
+        forged.offset,
+        forged.seq,
+        forged.at,
+        forged.epoch,
+        forged.mac,
+    )
     fd = os.open(anchors, os.O_WRONLY)
     os.pwrite(fd, encode_slot(anchor, keys), slot_offset(_FORGED_COUNTER))
     os.close(fd)
@@ -50,9 +77,19 @@ def forge(segment: Path, anchors: Path, keys: Keyring, session: SessionId, life:
 
 @in_loop
 async def test_what_is_sealed_with_a_planted_key_is_not_believed(files: Any) -> None:
-    """The header of a closed segment's next one says all that it takes to forge that next one, but for a key that counts."""
+    """
+    The header of a closed segment's next one says all that it takes to forge that next one, but for
+    a key that counts.
+    """
     await files.bear(30, segment_bytes=4096)
-    forge(files.segments[-1], files.path / "anchors/0000.anchors", plant(files.path), OPS, LIFE, Draft("note", 1, b'{"n":666}'))
+    forge(
+        files.segments[-1],
+        files.path / "anchors/0000.anchors",
+        plant(files.path),
+        OPS,
+        LIFE,
+        Draft("note", 1, b'{"n":666}'),
+    )
     async with files.store(segment_bytes=4096) as store:
         verdict = await store.verify_session(OPS)
         assert verdict.verdict == "broken"
@@ -71,12 +108,25 @@ async def test_a_home_that_is_sealed_with_a_planted_key_is_not_believed(files: A
     keys = Keyring({2: THEIRS}, SessionId("_home"), InstanceId("home"))
     drafts = [
         Draft("home_created", 1, b'{"home":"h-1"}'),
-        Draft("key_rotated", 1, b'{"generation":2,"key_id":"%s","by":"x"}' % keys.get(2).key_id.encode()),
+        Draft(
+            "key_rotated",
+            1,
+            b'{"generation":2,"key_id":"%s","by":"x"}' % keys.get(2).key_id.encode(),
+        ),
     ]
-    forge(files.path / "home/home.00000001.jsonl", files.path / "anchors/_home", keys, SessionId("_home"), InstanceId("home"), *drafts)
+    forge(
+        files.path / "home/home.00000001.jsonl",
+        files.path / "anchors/_home",
+        keys,
+        SessionId("_home"),
+        InstanceId("home"),
+        *drafts,
+    )
     async with files.store() as store:
         with pytest.raises(Refused) as caught:
-            await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
+            await store.create(
+                SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests"
+            )
         assert caught.value.code == "no_key"
         assert (await store.verify_session(SessionId("_home"))).verdict == "unreadable"
 
@@ -90,7 +140,12 @@ async def test_a_snapshot_under_a_planted_key_is_ignored(files: Any) -> None:
         await journal.keep_snapshot(Snapshot(journal.head, b"ours"))
         assert await journal.read_snapshot() == Snapshot(journal.head, b"ours")
         path = files.folder / "i1.snapshot"
-        line = path.read_bytes().split(b"\n")[0].replace(b'"generation":1', b'"generation":2').replace(b'"length":4', b'"length":6')
+        line = (
+            path.read_bytes()
+            .split(b"\n")[0]
+            .replace(b'"generation":1', b'"generation":2')
+            .replace(b'"length":4', b'"length":6')
+        )
         data = line + b"\nforged"
         path.write_bytes(data + blake3(data, key=subkey(THEIRS, "snapshot", OPS, LIFE)).digest())
         assert await journal.read_snapshot() is None
@@ -104,7 +159,9 @@ async def test_a_rotation_never_takes_a_key_that_lies_ready(files: Any) -> None:
     async with files.store() as store, files.store() as peer:
         assert await store.rotate_keys(by="alice") == 2
         assert (files.path / "keys/2.key").read_bytes() != THEIRS
-        journal = await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
+        journal = await store.create(
+            SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests"
+        )
         await journal.append(files.says(1), since=journal.head)
         assert await files.numbers(await peer.open(SessionId("ops/db"))) == [1]
 

@@ -1,4 +1,7 @@
-"""Commits of many sessions at once: one sync for all of them where that is as good, each by itself where it is not."""
+"""
+Commits of many sessions at once: one sync for all of them where that is as good, each by itself
+where it is not.
+"""
 
 import asyncio
 import os
@@ -22,7 +25,10 @@ EXT4 = 0xEF53
 
 
 class Commit:
-    """One line to one file. Its write waits until `go`, so that those behind it have come together when it is over."""
+    """
+    One line to one file. Its write waits until `go`, so that those behind it have come together
+    when it is over.
+    """
 
     def __init__(self, path: Path, go: threading.Event | None = None) -> None:
         self.fd = os.open(path, os.O_CREAT | os.O_WRONLY)
@@ -54,7 +60,9 @@ class Counted(FilesystemSync):
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(filesystem_sync, "DIRTY_KIB_MAX", 1 << 60)  # whatever else the machine writes
+    monkeypatch.setattr(
+        filesystem_sync, "DIRTY_KIB_MAX", 1 << 60
+    )  # whatever else the machine writes
     fd = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     yield fd
     os.close(fd)
@@ -86,7 +94,9 @@ def committed(tmp_path: Path, whole: FilesystemSync | None, count: int) -> list[
     """One that holds the writer up, and behind it so many that come together."""
     syncing = GroupCommitThread(4, "test", lambda: whole)
     go = threading.Event()
-    commits = [Commit(tmp_path / str(number), go if number == 0 else None) for number in range(1 + count)]
+    commits = [
+        Commit(tmp_path / str(number), go if number == 0 else None) for number in range(1 + count)
+    ]
     for commit in commits:
         syncing.put(commit)
     go.set()
@@ -108,8 +118,13 @@ def test_a_few_are_synced_each_by_itself(tmp_path: Path, whole: Counted, each: l
     assert (whole.syncs, len(each)) == (0, MANY - 1)
 
 
-def test_where_the_whole_fails_each_file_is_asked(tmp_path: Path, whole: Counted, each: list[int]) -> None:
-    """D5: an error of the filesystem is of some file or other; only a file's own sync says whether it is this one."""
+def test_where_the_whole_fails_each_file_is_asked(
+    tmp_path: Path, whole: Counted, each: list[int]
+) -> None:
+    """
+    D5: an error of the filesystem is of some file or other; only a file's own sync says whether it
+    is this one.
+    """
     whole.refuse = True
     commits = committed(tmp_path, whole, 3 * MANY)
     assert whole.syncs > 0
@@ -122,9 +137,17 @@ def test_without_it_each_is_synced_by_itself(tmp_path: Path, each: list[int]) ->
 
 
 @pytest.mark.parametrize("release", ["5.16.9", "4.19.0-generic", "weird"])
-def test_a_kernel_that_keeps_errors_to_itself_is_not_asked(folder: int, monkeypatch: pytest.MonkeyPatch, release: str) -> None:
+def test_a_kernel_that_keeps_errors_to_itself_is_not_asked(
+    folder: int, monkeypatch: pytest.MonkeyPatch, release: str
+) -> None:
     uname = os.uname()
-    monkeypatch.setattr(os, "uname", lambda: os.uname_result((uname.sysname, uname.nodename, release, uname.version, uname.machine)))
+    monkeypatch.setattr(
+        os,
+        "uname",
+        lambda: os.uname_result(
+            (uname.sysname, uname.nodename, release, uname.version, uname.machine)
+        ),
+    )
     assert FilesystemSync.open(folder, lambda _: EXT4) is None
 
 
@@ -133,13 +156,17 @@ def test_a_filesystem_that_is_not_known_to_keep_it_is_not_asked(folder: int) -> 
     assert FilesystemSync.open(folder, lambda _: None) is None
 
 
-def test_others_data_is_not_waited_for(folder: int, tmp_path: Path, whole: FilesystemSync, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_data_is_not_waited_for(
+    folder: int, tmp_path: Path, whole: FilesystemSync, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY)
     elsewhere = os.open("/proc/self/status", os.O_RDONLY)
     try:
         assert filesystem_magic(elsewhere) != filesystem_magic(folder)
         assert whole.is_quick([file])
-        assert not whole.is_quick([file, elsewhere]), "a file of another filesystem would not be synced at all"
+        assert not whole.is_quick([file, elsewhere]), (
+            "a file of another filesystem would not be synced at all"
+        )
         monkeypatch.setattr(filesystem_sync, "DIRTY_KIB_MAX", -1)
         assert not whole.is_quick([file])
         monkeypatch.setattr(filesystem_sync, "DIRTY_KIB_MAX", 1 << 60)
@@ -156,8 +183,16 @@ def test_others_data_is_not_waited_for(folder: int, tmp_path: Path, whole: Files
 async def test_an_anchors_sync_is_under_way_before_it_is_awaited_and_over_before_a_cancellation_goes_on(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever asks for it does something else meanwhile; whoever is cancelled while awaiting it knows that it is over."""
-    begun, may_end, ended, awaited = threading.Event(), threading.Event(), list[bool](), asyncio.Event()
+    """
+    Whoever asks for it does something else meanwhile; whoever is cancelled while awaiting it knows
+    that it is over.
+    """
+    begun, may_end, ended, awaited = (
+        threading.Event(),
+        threading.Event(),
+        list[bool](),
+        asyncio.Event(),
+    )
 
     def held(_: AnchorCell) -> None:
         begun.set()

@@ -1,4 +1,7 @@
-"""What `verify` says of a damage is the first thing that is wrong, and where: the word, the last record that holds, the segment and the byte."""
+"""
+What `verify` says of a damage is the first thing that is wrong, and where: the word, the last
+record that holds, the segment and the byte.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,10 @@ SEGMENT_BYTES = 2048
 
 
 async def lines_of(files: Any) -> list[tuple[Path, int, bytes]]:
-    """Every line of a session of three segments and two keys: its file, where it starts, and what it is."""
+    """
+    Every line of a session of three segments and two keys: its file, where it starts, and what it
+    is.
+    """
     await files.bear(6, segment_bytes=SEGMENT_BYTES)
     async with files.store(segment_bytes=SEGMENT_BYTES) as store:
         await store.rotate_keys(by="tests")
@@ -32,34 +38,51 @@ async def lines_of(files: Any) -> list[tuple[Path, int, bytes]]:
 
 @in_loop
 async def test_a_changed_byte_is_broken_where_it_is(files: Any) -> None:
-    """Above all in a header, which says where the segment before it ends: that one is not blamed for what another says of it."""
+    """
+    Above all in a header, which says where the segment before it ends: that one is not blamed for
+    what another says of it.
+    """
     lines = await lines_of(files)
     async with files.store(segment_bytes=SEGMENT_BYTES) as store:
         for seq, (path, start, line) in enumerate(lines):
             whole = path.read_bytes()
-            named = range(line.index(b'"key"'), line.index(b'"mac"')) if b"segment_opened" in line else ()  # key, number and length of the one before
+            named = (
+                range(line.index(b'"key"'), line.index(b'"mac"'))
+                if b"segment_opened" in line
+                else ()
+            )  # key, number and length of the one before
             for place in sorted({*range(0, len(line), 97), *named}):
                 changed = bytearray(whole)
                 changed[start + place] ^= 1 << (place % 8)
                 path.write_bytes(changed)
                 found = await store.verify_session(OPS)
-                assert (found.verdict, found.at_seq, found.segment, found.byte, found.records) == ("broken", seq or None, path.name, start, seq), (
-                    place
-                )
+                assert (found.verdict, found.at_seq, found.segment, found.byte, found.records) == (
+                    "broken",
+                    seq or None,
+                    path.name,
+                    start,
+                    seq,
+                ), place
             path.write_bytes(whole)
         assert (await store.verify_session(OPS)).verdict == "holds"
 
 
 @pytest.mark.parametrize(
-    "hostile", [b"\xb9" * 40, b"[" * 3000, b'"', b"9" * 400], ids=["no UTF-8", "nested without end", "half a text", "a number without end"]
+    "hostile",
+    [b"\xb9" * 40, b"[" * 3000, b'"', b"9" * 400],
+    ids=["no UTF-8", "nested without end", "half a text", "a number without end"],
 )
 @pytest.mark.parametrize("number", [0, 1, 2])
 @in_loop
-async def test_a_header_that_can_not_be_read_is_broken_and_not_our_end(files: Any, number: int, hostile: bytes) -> None:
+async def test_a_header_that_can_not_be_read_is_broken_and_not_our_end(
+    files: Any, number: int, hostile: bytes
+) -> None:
     lines = [each for each in await lines_of(files) if b"segment_opened" in each[2]]
     path, _, header = lines[number]
     whole = path.read_bytes()
-    forged = header.replace(b'"format":1', b'"x":' + hostile + b',"format":1').replace(b'"session":"ops/api"', b'"session":"' + hostile + b'"')
+    forged = header.replace(b'"format":1', b'"x":' + hostile + b',"format":1').replace(
+        b'"session":"ops/api"', b'"session":"' + hostile + b'"'
+    )
     path.write_bytes(forged + whole[len(header) :])
     async with files.store(segment_bytes=SEGMENT_BYTES) as store:
         found = await store.verify_session(OPS)
@@ -71,7 +94,10 @@ async def test_a_header_that_can_not_be_read_is_broken_and_not_our_end(files: An
 
 @in_loop
 async def test_a_seal_names_the_same_place_as_verify(files: Any) -> None:
-    """An opening checks a closed segment by one digest; what it tells people is the record that is wrong all the same."""
+    """
+    An opening checks a closed segment by one digest; what it tells people is the record that is
+    wrong all the same.
+    """
     lines = await lines_of(files)
     path, start, line = lines[4]
     whole = path.read_bytes()

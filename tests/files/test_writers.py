@@ -1,4 +1,7 @@
-"""Many writers: tasks, threads and processes append to one session; all is kept, in one order, and nobody is accused."""
+"""
+Many writers: tasks, threads and processes append to one session; all is kept, in one order, and
+nobody is accused.
+"""
 
 import asyncio
 import os
@@ -50,7 +53,10 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
         journal = await store.open(OPS)
         since = journal.head
         started = [
-            await asyncio.create_subprocess_exec(sys.executable, "-c", APPENDER, str(files.path), str(start), "25") for start in (100, 200, 300, 400)
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", APPENDER, str(files.path), str(start), "25"
+            )
+            for start in (100, 200, 300, 400)
         ]
         assert [await process.wait() for process in started] == [0, 0, 0, 0]
         done = await journal.append(files.says(1), since=since, check=Check.FENCE)
@@ -62,8 +68,13 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
 
 
 @in_loop
-async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accused(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """L7: it rotates between our look at the folder and our taking the lock for what was the last segment."""
+async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accused(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    L7: it rotates between our look at the folder and our taking the lock for what was the last
+    segment.
+    """
     await files.bear(5, segment_bytes=4096)
     genuine = SessionFiles.locked
     wrote: list[int] = []
@@ -71,7 +82,11 @@ async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accuse
     @contextmanager
     def after_a_peer(ours: SessionFiles, wait_seconds: float | None = None) -> Iterator[int]:
         if ours.session == OPS and not wrote:
-            wrote.append(subprocess.run([sys.executable, "-c", APPENDER, str(files.path), "100", "60"], check=False).returncode)
+            wrote.append(
+                subprocess.run(
+                    [sys.executable, "-c", APPENDER, str(files.path), "100", "60"], check=False
+                ).returncode
+            )
         with genuine(ours, wait_seconds) as folder:
             yield folder
 
@@ -84,8 +99,13 @@ async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accuse
 
 
 @in_loop
-async def test_appends_that_wait_together_are_synced_together(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fifty tasks and ten threads on one session need far fewer syncs than appends, and every decision sees those before it."""
+async def test_appends_that_wait_together_are_synced_together(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Fifty tasks and ten threads on one session need far fewer syncs than appends, and every decision
+    sees those before it.
+    """
     await files.bear(0)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -99,7 +119,10 @@ async def test_appends_that_wait_together_are_synced_together(files: Any, monkey
             return [Draft("note", 1, b'{"n":%d}' % len(section.suffix))]
 
         since = journal.head
-        threads = [threading.Thread(target=lambda: journal.append_now(decide, since=since)) for _ in range(10)]
+        threads = [
+            threading.Thread(target=lambda: journal.append_now(decide, since=since))
+            for _ in range(10)
+        ]
         for thread in threads:
             thread.start()
         await asyncio.gather(*(journal.append(decide, since=since) for _ in range(50)))
@@ -119,7 +142,10 @@ async def test_a_refusal_of_one_does_not_touch_the_others(files: Any) -> None:
         def refuse(_: Section) -> list[Draft]:
             raise Refused("not today", code="policy")
 
-        work = [journal.append(files.says(n) if n % 2 else refuse, since=journal.head) for n in range(20)]
+        work = [
+            journal.append(files.says(n) if n % 2 else refuse, since=journal.head)
+            for n in range(20)
+        ]
         results = await asyncio.gather(*work, return_exceptions=True)
         assert [type(result) for result in results[::2]] == [Refused] * 10
         assert sorted(await files.numbers(journal)) == list(range(1, 20, 2))
@@ -127,7 +153,10 @@ async def test_a_refusal_of_one_does_not_touch_the_others(files: Any) -> None:
 
 @in_loop
 async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> None:
-    """It was usable when its append was put in line behind one that takes its time, and is spent by the time that one is done."""
+    """
+    It was usable when its append was put in line behind one that takes its time, and is spent by
+    the time that one is done.
+    """
     await files.bear(0)
     async with files.store() as store:
         slow, spent, innocent = [await store.open(OPS) for _ in range(3)]
@@ -140,7 +169,10 @@ async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> N
 
         leading = asyncio.create_task(asyncio.to_thread(slow.append_now, decide, since=slow.head))
         await asyncio.to_thread(inside.wait, 30)
-        waiting = [asyncio.create_task(handle.append(files.says(number), since=handle.head)) for number, handle in ((2, spent), (3, innocent))]
+        waiting = [
+            asyncio.create_task(handle.append(files.says(number), since=handle.head))
+            for number, handle in ((2, spent), (3, innocent))
+        ]
         await asyncio.sleep(0)
         spent.spend(InDoubt("the disk did not say"))
         go.set()
@@ -198,7 +230,9 @@ async def test_opening_a_long_journal_holds_little_of_it(files: Any) -> None:
 
         journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
         for _ in range(40):
-            await journal.append(lambda _: [Draft("note", 1, b'{"n":1,"pad":"%s"}' % pad)] * 500, since=journal.head)
+            await journal.append(
+                lambda _: [Draft("note", 1, b'{"n":1,"pad":"%s"}' % pad)] * 500, since=journal.head
+            )
     size = sum(path.stat().st_size for path in files.segments)
     assert size > 20_000_000
     async with files.store() as store:
@@ -238,7 +272,10 @@ async def test_outputs_lie_beside_the_journal_and_are_checked(files: Any) -> Non
 
 @in_loop
 async def test_a_notice_reaches_every_listener_of_the_home(files: Any) -> None:
-    """Across processes, over a home path longer than a socket's address; a dead listener's socket is removed."""
+    """
+    Across processes, over a home path longer than a socket's address; a dead listener's socket is
+    removed.
+    """
     home = files.path.parent / ("long" * 40)
     home.mkdir(mode=0o700)
     code = (
@@ -288,18 +325,28 @@ async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
 
 @in_loop
 async def test_more_sessions_than_descriptors(files: Any) -> None:
-    """Open handles of quiet sessions keep no descriptor: six hundred of them live in a process that may have four hundred."""
+    """
+    Open handles of quiet sessions keep no descriptor: six hundred of them live in a process that
+    may have four hundred.
+    """
     import resource
 
     from holdfast.ids import InstanceId
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     async with files.store() as store:
-        journals = [await store.create(SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests") for n in range(600)]
+        journals = [
+            await store.create(
+                SessionId(f"ops/s{n}"), InstanceId(f"i{n}"), [], origin="created", by="tests"
+            )
+            for n in range(600)
+        ]
         resource.setrlimit(resource.RLIMIT_NOFILE, (open_descriptors() + 400, hard))
         try:
             for _ in range(2):
-                await asyncio.gather(*(journal.append(files.says(1), since=journal.head) for journal in journals))
+                await asyncio.gather(
+                    *(journal.append(files.says(1), since=journal.head) for journal in journals)
+                )
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -314,7 +361,13 @@ async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
     before = open_descriptors()
     async with files.store() as store:
         for number in range(5):
-            journal = await store.create(SessionId(f"ops/s{number}"), InstanceId(f"i{number}"), [], origin="created", by="tests")
+            journal = await store.create(
+                SessionId(f"ops/s{number}"),
+                InstanceId(f"i{number}"),
+                [],
+                origin="created",
+                by="tests",
+            )
             await journal.append(files.says(1), since=journal.head)
             claim = await journal.claim()
             assert claim is not None

@@ -1,6 +1,7 @@
 """
-Every parser takes any bytes; see `proof.fuzz.command`. Here driven by Hypothesis, a few hundred examples each; in `make test-long` by thousands, and by
-atheris, which is guided by coverage. `make fuzz` goes on for as long as it is let.
+Every parser takes any bytes; see `proof.fuzz.command`. Here driven by Hypothesis, a few hundred
+examples each; in `make test-long` by thousands, and by atheris, which is guided by coverage. `make
+fuzz` goes on for as long as it is let.
 """
 
 import errno
@@ -23,7 +24,10 @@ PIECES = [
     b'{"', b'":', b'"}', b"[", b"]", b"\\u202e", b"\\ud800", b"1e999", b"NaN", b"null", b"true", b'"call":', b'"say":', b'"tool":', b'"text":', b'"what":', b"$(", b"`",
     b"\x00", b"\xff", b"\xc3\x28", b"\n", b"\r\n", b" HTTP/1.1", b"Host: ", b"Content-Length: ", b"Transfer-Encoding: chunked", b"%2e%2e/", b"9" * 30, b"<(",
 ]  # fmt: skip
-DATA = st.one_of(st.binary(max_size=200), st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=6)), max_size=30).map(b"".join))
+DATA = st.one_of(
+    st.binary(max_size=200),
+    st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=6)), max_size=30).map(b"".join),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +65,16 @@ def test_coverage_leads_to_nothing_else(tmp_path: Path, name: str) -> None:
     if importlib.util.find_spec("atheris") is None:
         pytest.skip("atheris is not installed: `make fuzz` installs it")
     done = subprocess.run(
-        [sys.executable, "-m", "proof.fuzz.command", name, "--seconds", "60", "--corpus", str(tmp_path)],
+        [
+            sys.executable,
+            "-m",
+            "proof.fuzz.command",
+            name,
+            "--seconds",
+            "60",
+            "--corpus",
+            str(tmp_path),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -69,13 +82,23 @@ def test_coverage_leads_to_nothing_else(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_disk_that_refuses_to_be_read_is_told_as_something_that_may_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An error of the system's in a request is no bug of ours, and its path is nobody's business."""
+def test_a_disk_that_refuses_to_be_read_is_told_as_something_that_may_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    An error of the system's in a request is no bug of ours, and its path is nobody's business.
+    """
 
     async def refused(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error", "/somewhere/secret")
 
     gateway = fuzzing._gateway()
     monkeypatch.setattr(Service, "show", refused)
-    said = gateway.answers(f"GET /v1/sessions/ops/api HTTP/1.1\r\nHost: 127.0.0.1:8321\r\nAuthorization: Bearer {gateway.token}\r\n\r\n".encode())
-    assert (said.split(b" ", 2)[1], b'"code":"io"' in said, b"secret" in said) == (b"503", True, False)
+    said = gateway.answers(
+        f"GET /v1/sessions/ops/api HTTP/1.1\r\nHost: 127.0.0.1:8321\r\nAuthorization: Bearer {gateway.token}\r\n\r\n".encode()
+    )
+    assert (said.split(b" ", 2)[1], b'"code":"io"' in said, b"secret" in said) == (
+        b"503",
+        True,
+        False,
+    )

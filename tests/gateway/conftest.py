@@ -1,4 +1,7 @@
-"""A real server on a home of its own, over loopback: started, killed and started again as an operator would."""
+"""
+A real server on a home of its own, over loopback: started, killed and started again as an operator
+would.
+"""
 
 import asyncio
 import json
@@ -33,12 +36,18 @@ from tests.warm import WarmProcess, WarmStart
 T = TypeVar("T")
 
 COMMAND = (sys.executable, "-m", "holdfast")
-TAKEN = {"started", "handed_on"}  # the answer is durable either way; which of them is told depends on how fast the machine is
+TAKEN = {
+    "started",
+    "handed_on",
+}  # the answer is durable either way; which of them is told depends on how fast the machine is
 WAIT_SECONDS = 60.0  # how long anything here may take before it counts as hung
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS) -> Any:
-    """Wait until something holds, and return it. The only waiting there is here; it ends as soon as it can."""
+    """
+    Wait until something holds, and return it. The only waiting there is here; it ends as soon as it
+    can.
+    """
     ends = time.monotonic() + seconds
     while not (found := true()):
         if time.monotonic() > ends:
@@ -92,7 +101,11 @@ class Events:
 
     def until_record(self, kind: str, **fields: Any) -> Any:
         return self.until(
-            lambda name, data: name == "record" and data["type"] == kind and all(data["body"].get(key) == value for key, value in fields.items())
+            lambda name, data: (
+                name == "record"
+                and data["type"] == kind
+                and all(data["body"].get(key) == value for key, value in fields.items())
+            )
         )
 
     def close(self) -> None:
@@ -122,14 +135,26 @@ class Gateway:
         if self.warm is not None and self.warm.begins_like(env):
             done = self.warm.run(words, cwd=self.work, env=env, stdin="", seconds=60)
         else:
-            done = subprocess.run([*COMMAND, *words], capture_output=True, text=True, timeout=60, check=False, cwd=self.work, env=env)
+            done = subprocess.run(
+                [*COMMAND, *words],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+                cwd=self.work,
+                env=env,
+            )
         if check:
             assert done.returncode in (0, 3), done.stdout + done.stderr
         lines = [line for line in done.stdout.splitlines() if line.strip()]
         return json.loads(lines[-1]) if lines else None
 
     def _environment(self) -> dict[str, str]:
-        return {key: value for key, value in os.environ.items() if not key.startswith(("HOLDFAST_", "PYTEST"))}
+        return {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("HOLDFAST_", "PYTEST"))
+        }
 
     def settings(self, text: str) -> None:
         self.home.mkdir(mode=0o700, exist_ok=True)
@@ -143,7 +168,12 @@ class Gateway:
         return f"script:{path}"
 
     def token(
-        self, person: str, scopes: str = "read,send,approve", audience: str = "personal", name: str | None = None, expires_seconds: int | None = None
+        self,
+        person: str,
+        scopes: str = "read,send,approve",
+        audience: str = "personal",
+        name: str | None = None,
+        expires_seconds: int | None = None,
     ) -> str:
         """As `holdfast tokens add` makes it, without the wait for another Python to start."""
         name = name or f"{person}-{secrets.token_hex(3)}"
@@ -152,7 +182,13 @@ class Gateway:
             now = service.world.clock.now_ms()
             ends = now + expires_seconds * 1000 if expires_seconds is not None else None
             token, _ = await TokenBook(service.home).add(
-                name, person=person, scopes=scopes.split(","), audience=audience, expires_at=ends, by="tests", now=now
+                name,
+                person=person,
+                scopes=scopes.split(","),
+                audience=audience,
+                expires_at=ends,
+                by="tests",
+                now=now,
             )
             return token
 
@@ -173,20 +209,38 @@ class Gateway:
         """A message of theirs that parks, by another process than the server's."""
 
         async def send(service: Service) -> ApprovalReport:
-            report = await service.send(session, text, source=MessageSource.local(person), workspace=service.world.workspace(str(self.work)))
+            report = await service.send(
+                session,
+                text,
+                source=MessageSource.local(person),
+                workspace=service.world.workspace(str(self.work)),
+            )
             return report.approvals[0]
 
         return self.elsewhere(send)
 
     # --- the server
 
-    def start(self, port: int | None = None, *, program: Sequence[str] = COMMAND, ready: bool = True) -> "Gateway":
+    def start(
+        self, port: int | None = None, *, program: Sequence[str] = COMMAND, ready: bool = True
+    ) -> "Gateway":
         if self.process is not None:
             self._ended()
-        words = ["--home", str(self.home), "--json", "serve", "--port", str(port if port is not None else self.port)]
+        words = [
+            "--home",
+            str(self.home),
+            "--json",
+            "serve",
+            "--port",
+            str(port if port is not None else self.port),
+        ]
         hear, say = os.pipe()
         self._out = os.fdopen(hear)
-        with self.log.open("a") as log, os.fdopen(say, "w") as out, Path(os.devnull).open() as nothing:
+        with (
+            self.log.open("a") as log,
+            os.fdopen(say, "w") as out,
+            Path(os.devnull).open() as nothing,
+        ):
             self.process = self._started(program, words, nothing, out, log)
         line = self._out.readline()
         assert line, self.log.read_text()
@@ -196,12 +250,23 @@ class Gateway:
         until(self._is_ready if ready else self._is_alive, "the server to be ready")
         return self
 
-    def _started(self, program: Sequence[str], words: Sequence[str], *streams: TextIO) -> "subprocess.Popen[str] | WarmProcess":
+    def _started(
+        self, program: Sequence[str], words: Sequence[str], *streams: TextIO
+    ) -> "subprocess.Popen[str] | WarmProcess":
         nothing, out, log = (each.fileno() for each in streams)
         env = self._environment()
         if program == COMMAND and self.warm is not None and self.warm.begins_like(env):
             return self.warm.start(words, cwd=self.work, env=env, fds=(nothing, out, log))
-        return subprocess.Popen([*program, *words], stdin=nothing, stdout=out, stderr=log, text=True, cwd=self.work, env=env, start_new_session=True)
+        return subprocess.Popen(
+            [*program, *words],
+            stdin=nothing,
+            stdout=out,
+            stderr=log,
+            text=True,
+            cwd=self.work,
+            env=env,
+            start_new_session=True,
+        )
 
     def _is_ready(self) -> bool:
         return self._says_yes("/readyz")
@@ -224,7 +289,13 @@ class Gateway:
         """As `holdfast serve code` gives it: one for each start of the server."""
         if self._code is None:
             self._code = self.elsewhere(
-                lambda service: new_code(TokenBook(service.home), person=login(), scopes=SCOPES, by=login(), now=service.world.clock.now_ms())
+                lambda service: new_code(
+                    TokenBook(service.home),
+                    person=login(),
+                    scopes=SCOPES,
+                    by=login(),
+                    now=service.world.clock.now_ms(),
+                )
             )
         return self._code
 
@@ -264,12 +335,24 @@ class Gateway:
         self._clients.append(client)
         return client
 
-    def send(self, client: httpx.Client, session: str, text: str, key: str | None = None) -> httpx.Response:
-        return client.post(f"/v1/sessions/{session}/messages", json={"text": text}, headers={"idempotency-key": key} if key else {})
+    def send(
+        self, client: httpx.Client, session: str, text: str, key: str | None = None
+    ) -> httpx.Response:
+        return client.post(
+            f"/v1/sessions/{session}/messages",
+            json={"text": text},
+            headers={"idempotency-key": key} if key else {},
+        )
 
     @contextmanager
-    def events(self, client: httpx.Client, session: str, after: int | None = None) -> Iterator[Events]:
-        stream = Events(client, f"/v1/sessions/{session}/events", {"last-event-id": str(after)} if after is not None else {})
+    def events(
+        self, client: httpx.Client, session: str, after: int | None = None
+    ) -> Iterator[Events]:
+        stream = Events(
+            client,
+            f"/v1/sessions/{session}/events",
+            {"last-event-id": str(after)} if after is not None else {},
+        )
         try:
             yield stream
         finally:
@@ -285,8 +368,15 @@ class Gateway:
         prompt: dict[str, Any] = until(found, "a prompt")
         return prompt
 
-    def answer(self, client: httpx.Client, prompt: dict[str, Any], option: str, **more: Any) -> httpx.Response:
-        body = {"option": option, "answer_id": secrets.token_hex(8), "digest": prompt["digest"], **more}
+    def answer(
+        self, client: httpx.Client, prompt: dict[str, Any], option: str, **more: Any
+    ) -> httpx.Response:
+        body = {
+            "option": option,
+            "answer_id": secrets.token_hex(8),
+            "digest": prompt["digest"],
+            **more,
+        }
         return client.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
 
     def raw(self, request: bytes, *, half_close: bool = False) -> bytes:
@@ -321,7 +411,9 @@ def gateway(tmp_path: Path, warm: WarmStart | None) -> Generator[Gateway, None, 
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, warm: WarmStart | None) -> Generator[Gateway, None, None]:
+def shared(
+    tmp_path_factory: pytest.TempPathFactory, warm: WarmStart | None
+) -> Generator[Gateway, None, None]:
     """One server for tests that only look at what it refuses."""
     made = Gateway(tmp_path_factory.mktemp("gateway"), warm)
     made.start()

@@ -9,7 +9,19 @@ import pytest
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import Busy, CannotDrive, Fenced, HoldfastError, InDoubt, NewerVersion, NotSaved, Refused, Superseded, Takeover, Unusable
+from holdfast.errors import (
+    Busy,
+    CannotDrive,
+    Fenced,
+    HoldfastError,
+    InDoubt,
+    NewerVersion,
+    NotSaved,
+    Refused,
+    Superseded,
+    Takeover,
+    Unusable,
+)
 from holdfast.gateway.http.problems import problem_of, redacted
 from holdfast.gateway.http.request_guard import Guard, allowed_hosts
 from holdfast.gateway.server.rate_limit import Rate
@@ -46,7 +58,9 @@ def test_a_message_is_taken_once_for_each_key(shared: Gateway, alice: httpx.Clie
     assert first.status_code == 202
     assert set(first.json()) == {"session", "turn", "input", "seq"}
     again = shared.send(alice, "api/dedup", "what time is it", key="k1")
-    assert {key: again.json()[key] for key in ("session", "turn", "input")} == {key: first.json()[key] for key in ("session", "turn", "input")}
+    assert {key: again.json()[key] for key in ("session", "turn", "input")} == {
+        key: first.json()[key] for key in ("session", "turn", "input")
+    }
     other = shared.send(alice, "api/dedup", "something else", key="k1")
     assert (other.status_code, other.json()["code"]) == (409, "dedup_conflict")
     assert other.headers["content-type"] == "application/problem+json"
@@ -65,19 +79,25 @@ def test_lists_go_on_after_the_last_name(shared: Gateway) -> None:
     assert third["next"] is None
 
 
-def test_an_answer_counts_once_and_is_bound_to_what_was_shown(shared: Gateway, alice: httpx.Client) -> None:
+def test_an_answer_counts_once_and_is_bound_to_what_was_shown(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     shared.send(alice, "api/answers", "run: echo ran >> answers.txt")
     prompt = shared.waiting(alice, "api/answers")
     assert alice.get(f"/v1/approvals/{prompt['id']}").json() == prompt
     nonsense = shared.answer(alice, prompt, "approve_forever")
     assert (nonsense.status_code, nonsense.json()["code"]) == (422, "option_unavailable")
-    unbound = alice.post(f"/v1/approvals/{prompt['id']}/answer", json={"option": "approve_once", "answer_id": "a1"})
+    unbound = alice.post(
+        f"/v1/approvals/{prompt['id']}/answer", json={"option": "approve_once", "answer_id": "a1"}
+    )
     assert unbound.status_code == 400
     body = {"option": "approve_once", "answer_id": "a1", "digest": prompt["digest"]}
     first = alice.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
     assert (first.status_code, first.json()["result"] in TAKEN) == (200, True)
     assert set(first.json()) == {"result", "reason", "turn"}
-    until(lambda: alice.get("/v1/sessions/api/answers").json()["phase"] == "idle", "the turn to end")
+    until(
+        lambda: alice.get("/v1/sessions/api/answers").json()["phase"] == "idle", "the turn to end"
+    )
     again = alice.post(f"/v1/approvals/{prompt['id']}/answer", json=body)
     assert (again.status_code, again.json()["turn"]["outcome"]) == (200, "completed")
     second = shared.answer(alice, prompt, "approve_once")
@@ -85,15 +105,28 @@ def test_an_answer_counts_once_and_is_bound_to_what_was_shown(shared: Gateway, a
     assert (shared.work / "answers.txt").read_text() == "ran\n"
 
 
-def test_an_edit_is_shown_again_and_a_denial_runs_nothing(shared: Gateway, alice: httpx.Client) -> None:
+def test_an_edit_is_shown_again_and_a_denial_runs_nothing(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     shared.send(alice, "api/edits", "run: echo first > edits.txt")
     prompt = shared.waiting(alice, "api/edits")
     assert (
-        shared.answer(alice, prompt, "edit", arguments={"command": "echo second > edits.txt", "cwd": ".", "timeout_seconds": None}).status_code == 200
+        shared.answer(
+            alice,
+            prompt,
+            "edit",
+            arguments={"command": "echo second > edits.txt", "cwd": ".", "timeout_seconds": None},
+        ).status_code
+        == 200
     )
     shown = until(
         lambda: next(
-            (each for each in alice.get("/v1/approvals").json()["approvals"] if each["session"] == "api/edits" and each["id"] != prompt["id"]), None
+            (
+                each
+                for each in alice.get("/v1/approvals").json()["approvals"]
+                if each["session"] == "api/edits" and each["id"] != prompt["id"]
+            ),
+            None,
         ),
         "the new plan",
     )
@@ -105,7 +138,9 @@ def test_an_edit_is_shown_again_and_a_denial_runs_nothing(shared: Gateway, alice
 
 def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gateway) -> None:
     """Whoever asked and whoever gave it see the same words; nobody else sees that it is there."""
-    gateway.settings('[policy.personal]\nwrite_file = { ask = ["bob"], requester_may_answer = false, remember = "session" }\n')
+    gateway.settings(
+        '[policy.personal]\nwrite_file = { ask = ["bob"], requester_may_answer = false, remember = "session" }\n'
+    )
     gateway.start()
     alice, bob = gateway.client(gateway.token("alice")), gateway.client(gateway.token("bob"))
     gateway.send(alice, "api/grants", "write_file path=notes.txt content=hi")
@@ -114,7 +149,12 @@ def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gatewa
     assert gateway.answer(bob, prompt, "approve_session").status_code == 200
     (grant,) = bob.get("/v1/grants").json()["grants"]
     assert alice.get("/v1/grants").json()["grants"] == [grant]
-    assert (grant["requester"], grant["granted_by"], grant["counts"], bool(grant["expires_at"])) == ("alice", "bob", True, True)
+    assert (
+        grant["requester"],
+        grant["granted_by"],
+        grant["counts"],
+        bool(grant["expires_at"]),
+    ) == ("alice", "bob", True, True)
     assert "notes.txt" in grant["covers"]
     mallory = gateway.client(gateway.token("mallory"))
     assert mallory.get("/v1/grants").json()["grants"] == []
@@ -125,15 +165,23 @@ def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gatewa
     assert alice.get("/v1/grants").json()["grants"] == []
 
 
-def test_a_grant_is_listed_to_its_owner_and_can_be_taken_back(shared: Gateway, alice: httpx.Client) -> None:
+def test_a_grant_is_listed_to_its_owner_and_can_be_taken_back(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     shared.send(alice, "api/grants", "run: true")
-    assert shared.answer(alice, shared.waiting(alice, "api/grants"), "approve_session").status_code == 200
+    assert (
+        shared.answer(alice, shared.waiting(alice, "api/grants"), "approve_session").status_code
+        == 200
+    )
     (grant,) = alice.get("/v1/grants").json()["grants"]
     assert (grant["tool"], grant["scope"], grant["requester"]) == ("shell", "session", "alice")
     mallory = shared.client(shared.token("mallory"))
     assert mallory.get("/v1/grants").json()["grants"] == []
     assert mallory.delete(f"/v1/grants/{grant['id']}").status_code == 404
-    assert shared.client(shared.token("alice", "read")).delete(f"/v1/grants/{grant['id']}").status_code == 403
+    assert (
+        shared.client(shared.token("alice", "read")).delete(f"/v1/grants/{grant['id']}").status_code
+        == 403
+    )
     assert alice.delete(f"/v1/grants/{grant['id']}").status_code == 204
     assert alice.delete(f"/v1/grants/{grant['id']}").status_code == 404
     assert alice.get("/v1/grants").json()["grants"] == []
@@ -142,25 +190,43 @@ def test_a_grant_is_listed_to_its_owner_and_can_be_taken_back(shared: Gateway, a
 def test_cancel_is_for_the_requester_and_for_admins(shared: Gateway, alice: httpx.Client) -> None:
     shared.send(alice, "api/cancel", "run: echo never > cancel.txt")
     prompt = shared.waiting(alice, "api/cancel")
-    assert shared.client(shared.token("mallory")).post("/v1/sessions/api/cancel/cancel").status_code == 404
+    assert (
+        shared.client(shared.token("mallory")).post("/v1/sessions/api/cancel/cancel").status_code
+        == 404
+    )
     done = alice.post("/v1/sessions/api/cancel/cancel", json={"turn": prompt["turn"]})
-    assert (done.status_code, [each["outcome"] for each in done.json()["turns"]]) == (200, ["cancelled"])
+    assert (done.status_code, [each["outcome"] for each in done.json()["turns"]]) == (
+        200,
+        ["cancelled"],
+    )
     late = shared.answer(alice, prompt, "approve_once")
     assert (late.status_code, late.json()["code"]) == (410, "cancelled")
     shared.send(alice, "api/cancel", "run: echo never > cancel.txt")
     shared.waiting(alice, "api/cancel")
     admin = shared.client(shared.token("root", "admin"))
-    assert [each["outcome"] for each in admin.post("/v1/sessions/api/cancel/cancel").json()["turns"]] == ["cancelled"]
+    assert [
+        each["outcome"] for each in admin.post("/v1/sessions/api/cancel/cancel").json()["turns"]
+    ] == ["cancelled"]
     assert not (shared.work / "cancel.txt").exists()
 
 
-def test_a_cancel_without_a_body_needs_none_however_that_is_written(shared: Gateway, alice: httpx.Client) -> None:
+def test_a_cancel_without_a_body_needs_none_however_that_is_written(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     shared.send(alice, "api/bodiless", "help")
     path = "/v1/sessions/api/bodiless/cancel"
-    for written in ({}, {"content": b""}, {"content": iter([b""])}, {"content": iter([b""]), "headers": {"content-type": "application/json"}}):
+    for written in (
+        {},
+        {"content": b""},
+        {"content": iter([b""])},
+        {"content": iter([b""]), "headers": {"content-type": "application/json"}},
+    ):
         assert alice.post(path, **cast(Any, written)).status_code == 200
     assert alice.post(path, content=b"{}").status_code == 415
-    assert alice.post(path, content=b" ", headers={"content-type": "application/json"}).status_code == 400
+    assert (
+        alice.post(path, content=b" ", headers={"content-type": "application/json"}).status_code
+        == 400
+    )
 
 
 def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway: Gateway) -> None:
@@ -175,9 +241,17 @@ def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway
     assert gateway.answer(alice, prompt, "approve_once").json()["code"] == "wrong_approver"
     assert gateway.answer(carol, prompt, "approve_once").json()["code"] == "wrong_approver"
     team_bob = gateway.client(gateway.token("bob", audience="team:ops"))
-    foreign, absent = (gateway.answer(team_bob, {**prompt, "id": each}, "approve_once") for each in (prompt["id"], f"a-{'a' * 26}"))
+    foreign, absent = (
+        gateway.answer(team_bob, {**prompt, "id": each}, "approve_once")
+        for each in (prompt["id"], f"a-{'a' * 26}")
+    )
     assert (foreign.status_code, foreign.json()) == (404, absent.json())
-    assert gateway.answer(gateway.client(gateway.token("bob", "read,send")), prompt, "approve_once").json()["code"] == "no_authority"
+    assert (
+        gateway.answer(
+            gateway.client(gateway.token("bob", "read,send")), prompt, "approve_once"
+        ).json()["code"]
+        == "no_authority"
+    )
     assert gateway.answer(bob, prompt, "approve_once").json()["result"] in TAKEN
     until(lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "the turn to end")
     assert bob.get("/v1/sessions/ops/api").status_code == 200
@@ -187,7 +261,9 @@ def test_a_named_approver_sees_the_session_answers_and_goes_on_seeing_it(gateway
 
 def test_a_team_shares_its_sessions_and_nobody_elses(gateway: Gateway) -> None:
     gateway.start()
-    alice, bob = (gateway.client(gateway.token(name, audience="team:ops")) for name in ("alice", "bob"))
+    alice, bob = (
+        gateway.client(gateway.token(name, audience="team:ops")) for name in ("alice", "bob")
+    )
     sales = gateway.client(gateway.token("carol", audience="team:sales"))
     assert gateway.send(alice, "team/room", "what time is it").status_code == 202
     assert bob.get("/v1/sessions/team/room").status_code == 404
@@ -195,7 +271,10 @@ def test_a_team_shares_its_sessions_and_nobody_elses(gateway: Gateway) -> None:
     assert gateway.send(bob, "team/room", "what time is it").status_code == 202
     assert bob.get("/v1/sessions/team/room").status_code == 200
     assert gateway.client(gateway.token("carol")).get("/v1/sessions/team/room").status_code == 404
-    assert gateway.client(gateway.token("root", "admin")).get("/v1/sessions/team/room").status_code == 200
+    assert (
+        gateway.client(gateway.token("root", "admin")).get("/v1/sessions/team/room").status_code
+        == 200
+    )
 
 
 def test_a_sealed_session_is_told_as_sealed_and_can_still_be_read(gateway: Gateway) -> None:
@@ -218,7 +297,10 @@ def test_a_sealed_session_is_told_as_sealed_and_can_still_be_read(gateway: Gatew
 def test_where_files_lie_is_told_to_admins_only(shared: Gateway, alice: httpx.Client) -> None:
     shared.send(alice, "api/files", "help")
     assert alice.get("/v1/sessions/api/files").json()["journal"] == []
-    assert shared.client(shared.token("root", "admin")).get("/v1/sessions/api/files").json()["journal"] != []
+    assert (
+        shared.client(shared.token("root", "admin")).get("/v1/sessions/api/files").json()["journal"]
+        != []
+    )
 
 
 def test_health_needs_no_token_and_numbers_do(shared: Gateway, alice: httpx.Client) -> None:
@@ -236,7 +318,9 @@ def test_a_code_is_exchanged_once(gateway: Gateway) -> None:
     """Also after somebody has guessed until no more guesses are taken: that keeps nobody out."""
     gateway.start()
     stranger = gateway.client()
-    for _ in range(400):  # thirty at once and one in two seconds; a slow machine needs more tries to be too fast
+    for _ in range(
+        400
+    ):  # thirty at once and one in two seconds; a slow machine needs more tries to be too fast
         answer = stranger.post("/v1/codes", json={"code": secrets.token_urlsafe(32)})
         if answer.status_code == 429:
             break
@@ -244,7 +328,10 @@ def test_a_code_is_exchanged_once(gateway: Gateway) -> None:
     given = stranger.post("/v1/codes", json={"code": gateway.code})
     assert given.status_code == 201
     assert given.json()["person"] == gateway.said["person"]
-    assert gateway.client(given.json()["token"]).get("/v1/me").json()["person"] == gateway.said["person"]
+    assert (
+        gateway.client(given.json()["token"]).get("/v1/me").json()["person"]
+        == gateway.said["person"]
+    )
     again = stranger.post("/v1/codes", json={"code": gateway.code})
     assert (again.status_code in {401, 429}, "token" in again.json()) == (True, False)
     journal = "".join(path.read_text() for path in gateway.home.rglob("*.jsonl"))
@@ -261,12 +348,43 @@ def test_rates_refill_over_time() -> None:
 
 
 def test_tokens_are_kept_as_hashes_and_names_are_used_once(gateway: Gateway) -> None:
-    token = gateway.run("tokens", "add", "laptop", "--as", "alice", "--scopes", "read,send,approve")["token"]
-    assert gateway.run("tokens", "add", "laptop", "--as", "bob", "--scopes", "read", check=False)["error"]["code"] == "exists"
-    assert gateway.run("tokens", "add", "x", "--as", "bob", "--scopes", "root", check=False)["error"]["code"] == "malformed"
-    assert gateway.run("tokens", "add", "x", "--as", "bob", "--scopes", "read", "--audience", "all", check=False)["error"]["code"] == "malformed"
+    token = gateway.run(
+        "tokens", "add", "laptop", "--as", "alice", "--scopes", "read,send,approve"
+    )["token"]
+    assert (
+        gateway.run("tokens", "add", "laptop", "--as", "bob", "--scopes", "read", check=False)[
+            "error"
+        ]["code"]
+        == "exists"
+    )
+    assert (
+        gateway.run("tokens", "add", "x", "--as", "bob", "--scopes", "root", check=False)["error"][
+            "code"
+        ]
+        == "malformed"
+    )
+    assert (
+        gateway.run(
+            "tokens",
+            "add",
+            "x",
+            "--as",
+            "bob",
+            "--scopes",
+            "read",
+            "--audience",
+            "all",
+            check=False,
+        )["error"]["code"]
+        == "malformed"
+    )
     for alike in ("ali\u200bce", "Zoe\u0308"):  # as everywhere: no name that looks like another's
-        assert gateway.run("tokens", "add", "x", "--as", alike, "--scopes", "read", check=False)["error"]["code"] == "malformed"
+        assert (
+            gateway.run("tokens", "add", "x", "--as", alike, "--scopes", "read", check=False)[
+                "error"
+            ]["code"]
+            == "malformed"
+        )
     (listed,) = gateway.run("tokens", "list")["tokens"]
     assert listed == {
         "name": "laptop",
@@ -276,13 +394,27 @@ def test_tokens_are_kept_as_hashes_and_names_are_used_once(gateway: Gateway) -> 
         "expires_at": None,
         "expired": False,
     }
-    assert all(token.encode() not in path.read_bytes() for path in gateway.home.rglob("*") if path.is_file())
+    assert all(
+        token.encode() not in path.read_bytes()
+        for path in gateway.home.rglob("*")
+        if path.is_file()
+    )
     gateway.run("tokens", "revoke", "laptop")
     assert gateway.run("tokens", "list")["tokens"] == []
 
 
 def bearer(audience: str, *scopes: str) -> Bearer:
-    return Bearer.of(TokenAdded(name="n", digest="d", person="alice", scopes=scopes or ("read",), audience=audience, expires_at=None, by="a"))
+    return Bearer.of(
+        TokenAdded(
+            name="n",
+            digest="d",
+            person="alice",
+            scopes=scopes or ("read",),
+            audience=audience,
+            expires_at=None,
+            by="a",
+        )
+    )
 
 
 @pytest.mark.parametrize(
@@ -294,13 +426,19 @@ def bearer(audience: str, *scopes: str) -> Bearer:
         ("public", ("personal", "personal:alice"), False), ("personal", (None, None), False), ("team:ops", ("", ""), False), ("personal", ("secret", "x"), False),
     ],
 )  # fmt: skip
-def test_a_token_reads_within_its_audience(token: str, said_in: tuple[str | None, str | None], reads: bool) -> None:
+def test_a_token_reads_within_its_audience(
+    token: str, said_in: tuple[str | None, str | None], reads: bool
+) -> None:
     assert bearer(token).reads(*said_in) is reads
     assert bearer(token, "admin").reads(*said_in)
 
 
 def test_only_a_circle_that_all_of_a_session_belongs_to_may_be_joined() -> None:
-    ops, sales, mine = Reader("bob", "team", "team:ops"), Reader("bob", "team", "team:sales"), Reader("bob", "personal", "personal:bob")
+    ops, sales, mine = (
+        Reader("bob", "team", "team:ops"),
+        Reader("bob", "team", "team:sales"),
+        Reader("bob", "personal", "personal:bob"),
+    )
     assert bearer("team:ops").may_join([ops])
     assert not bearer("team:ops").may_join([ops, sales])
     assert not bearer("team:ops").may_join([ops, mine])
@@ -321,14 +459,18 @@ def test_only_exact_names_are_hosts() -> None:
         ("127.0.0.1:1", "http://127.0.0.1:1", 204), ("127.0.0.1:1", "https://box.lan", 403), ("evil.com", "https://evil.com", 403),
     ],
 )  # fmt: skip
-def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(host: str, origin: str, status: int) -> None:
+def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(
+    host: str, origin: str, status: int
+) -> None:
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
         await Response(status_code=204)(scope, receive, send)
 
     guard = Guard(inner, allowed_hosts("127.0.0.1", 1, ["box.lan"]), proxied=["box.lan"])
 
     async def ask() -> int:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=guard), base_url=f"http://{host}") as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app=guard), base_url=f"http://{host}"
+        ) as client:
             return (await client.get("/healthz", headers={"origin": origin})).status_code
 
     assert asyncio.run(ask()) == status

@@ -1,4 +1,7 @@
-"""Every row of the gateway's table of attacks: a clear refusal, nothing logged that should not be, nothing run."""
+"""
+Every row of the gateway's table of attacks: a clear refusal, nothing logged that should not be,
+nothing run.
+"""
 
 import asyncio
 import contextlib
@@ -68,10 +71,16 @@ def test_another_host_is_refused_before_anything_is_parsed(shared: Gateway, host
 
 
 def test_what_the_guard_refuses_is_counted_and_logged(shared: Gateway, alice: httpx.Client) -> None:
-    """Whoever wonders why a page stays empty behind a proxy finds it there; the name that was asked for is in neither."""
+    """
+    Whoever wonders why a page stays empty behind a proxy finds it there; the name that was asked
+    for is in neither.
+    """
 
     def counted() -> int:
-        found = re.search(r'holdfast_http_requests_total\{method="GET",route="-",status="403"\} (\d+)', alice.get("/metrics").text)
+        found = re.search(
+            r'holdfast_http_requests_total\{method="GET",route="-",status="403"\} (\d+)',
+            alice.get("/metrics").text,
+        )
         return int(found[1]) if found else 0
 
     before = counted()
@@ -109,8 +118,15 @@ def test_two_hosts_no_host_and_a_whole_address_are_refused(shared: Gateway) -> N
         "http://127.0.0.1:{port} http://evil.com", "HTTP://127.0.0.1:{port}",
     ],
 )  # fmt: skip
-def test_another_origin_is_refused_even_with_a_valid_token(shared: Gateway, alice: httpx.Client, origin: str) -> None:
-    for method, path in (("GET", "/v1/sessions"), ("POST", "/v1/sessions/ops/api/messages"), ("GET", "/"), ("POST", "/v1/codes")):
+def test_another_origin_is_refused_even_with_a_valid_token(
+    shared: Gateway, alice: httpx.Client, origin: str
+) -> None:
+    for method, path in (
+        ("GET", "/v1/sessions"),
+        ("POST", "/v1/sessions/ops/api/messages"),
+        ("GET", "/"),
+        ("POST", "/v1/codes"),
+    ):
         answer = alice.request(method, path, headers={"origin": origin.format(port=shared.port)})
         assert (answer.status_code, answer.json()["code"]) == (403, "wrong_origin")
 
@@ -124,9 +140,15 @@ def test_our_own_origin_is_answered_without_any_cors(shared: Gateway, alice: htt
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "evil", ""])
 def test_a_request_that_another_site_started_is_refused(alice: httpx.Client, site: str) -> None:
     assert alice.get("/v1/sessions", headers={"sec-fetch-site": site}).status_code == 403
-    assert alice.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}).status_code == 403
+    assert (
+        alice.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "no-cors"}).status_code
+        == 403
+    )
     # A link somewhere may open the page: it has no power of its own.
-    assert alice.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status_code == 200
+    assert (
+        alice.get("/", headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}).status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,7 +156,11 @@ def test_a_request_that_another_site_started_is_refused(alice: httpx.Client, sit
              "application/json, text/plain", "application/json; charset=utf-16", "text/json"]
 )  # fmt: skip
 def test_a_body_that_is_not_declared_as_json_is_refused(alice: httpx.Client, kind: str) -> None:
-    for path in ("/v1/sessions/ops/api/messages", "/v1/codes", "/v1/approvals/a-aaaaaaaaaaaaaaaaaaaaaaaaaa/answer"):
+    for path in (
+        "/v1/sessions/ops/api/messages",
+        "/v1/codes",
+        "/v1/approvals/a-aaaaaaaaaaaaaaaaaaaaaaaaaa/answer",
+    ):
         answer = alice.post(path, content=b'{"text": "hello"}', headers={"content-type": kind})
         assert (answer.status_code, answer.json()["code"]) == (415, "media_type")
 
@@ -148,7 +174,9 @@ def test_nothing_is_upgraded(shared: Gateway, token: str) -> None:
     assert b"101" not in answer.split(b"\r\n", 1)[0]
 
 
-def test_a_token_counts_only_in_its_header_exactly_and_is_never_logged(shared: Gateway, token: str) -> None:
+def test_a_token_counts_only_in_its_header_exactly_and_is_never_logged(
+    shared: Gateway, token: str
+) -> None:
     host = f"Host: 127.0.0.1:{shared.port}"
     bad = [
         (f"/v1/sessions?token={token}", ()),
@@ -179,7 +207,9 @@ def test_a_token_counts_only_in_its_header_exactly_and_is_never_logged(shared: G
     assert "token=" not in shared.log.read_text()
 
 
-def test_errors_and_the_log_never_echo_a_secret(shared: Gateway, alice: httpx.Client, token: str) -> None:
+def test_errors_and_the_log_never_echo_a_secret(
+    shared: Gateway, alice: httpx.Client, token: str
+) -> None:
     for answer in (
         alice.post("/v1/sessions/ops/api/messages", json={"text": "x", token: 1}),
         alice.post(
@@ -198,7 +228,9 @@ def test_errors_and_the_log_never_echo_a_secret(shared: Gateway, alice: httpx.Cl
     assert token not in shared.log.read_text()
 
 
-def test_our_own_token_in_a_message_goes_into_no_journal(shared: Gateway, alice: httpx.Client, token: str) -> None:
+def test_our_own_token_in_a_message_goes_into_no_journal(
+    shared: Gateway, alice: httpx.Client, token: str
+) -> None:
     answer = shared.send(alice, "ops/api", f"keep this: {token}")
     assert (answer.status_code, answer.json()["code"]) == (422, "secret")
     for path in shared.home.rglob("*.jsonl"):
@@ -229,7 +261,18 @@ def test_a_name_that_is_no_session_id_is_malformed(shared: Gateway, token: str, 
 
 @pytest.mark.parametrize(
     "query",
-    ["x') OR '1'='1=1", "limit=0", "limit=501", "limit=1e3", "limit=-1", "limit=1&limit=2", "after=", "after=../x", "scopes=admin", "limit=９"],
+    [
+        "x') OR '1'='1=1",
+        "limit=0",
+        "limit=501",
+        "limit=1e3",
+        "limit=-1",
+        "limit=1&limit=2",
+        "after=",
+        "after=../x",
+        "scopes=admin",
+        "limit=９",
+    ],
 )
 def test_an_unknown_or_odd_query_is_malformed(alice: httpx.Client, query: str) -> None:
     for path in ("/v1/sessions", "/v1/approvals", "/v1/grants"):
@@ -241,13 +284,25 @@ def test_an_unknown_or_odd_query_is_malformed(alice: httpx.Client, query: str) -
 
 def test_what_a_client_declares_about_itself_is_ignored_or_refused(shared: Gateway) -> None:
     reader = shared.client(shared.token("rita", "read"))
-    declared = {"x-scopes": "admin,approve,send", "x-person": "alice", "x-holdfast-audience": "personal", "scopes": "admin"}
+    declared = {
+        "x-scopes": "admin,approve,send",
+        "x-person": "alice",
+        "x-holdfast-audience": "personal",
+        "scopes": "admin",
+    }
     answer = reader.post("/v1/sessions/rita/x/messages", json={"text": "hello"}, headers=declared)
     assert (answer.status_code, answer.json()["code"]) == (403, "no_authority")
     assert reader.get("/v1/me", headers=declared).json()["scopes"] == ["read"]
     assert reader.get("/v1/sessions/ops/api", headers=declared).status_code == 404
     sender = shared.client(shared.token("sam", "send"))
-    for more in ({"scopes": ["admin"]}, {"person": "alice"}, {"workspace": "/"}, {"channel": "local"}, {"audience": "public"}, {"model": "demo"}):
+    for more in (
+        {"scopes": ["admin"]},
+        {"person": "alice"},
+        {"workspace": "/"},
+        {"channel": "local"},
+        {"audience": "public"},
+        {"model": "demo"},
+    ):
         answer = sender.post("/v1/sessions/sam/x/messages", json={"text": "hello", **more})
         assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
@@ -257,26 +312,40 @@ def test_what_a_client_declares_about_itself_is_ignored_or_refused(shared: Gatew
     [b"", b"{", b"[]", b'"x"', b"null", b'{"text": 1}', b'{"text": "a", "text": "b"}', b'{"text": NaN}', b'{"text": "\\ud800"}', b'{"text": "\xff"}', b'{"text": ""}',
      b'{"text": " \\n"}', b'{"text": "x"} {}', b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"n": ' + b"9" * 5_000 + b"}", b'{"text": "x", "n": 1e999}'],
 )  # fmt: skip
-def test_a_body_that_is_not_strict_json_of_the_right_shape_is_malformed(alice: httpx.Client, body: bytes) -> None:
-    answer = alice.post("/v1/sessions/ops/api/messages", content=body, headers={"content-type": "application/json"})
+def test_a_body_that_is_not_strict_json_of_the_right_shape_is_malformed(
+    alice: httpx.Client, body: bytes
+) -> None:
+    answer = alice.post(
+        "/v1/sessions/ops/api/messages", content=body, headers={"content-type": "application/json"}
+    )
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed"), answer.text
 
 
-def test_too_large_is_said_before_it_is_read(shared: Gateway, alice: httpx.Client, token: str) -> None:
+def test_too_large_is_said_before_it_is_read(
+    shared: Gateway, alice: httpx.Client, token: str
+) -> None:
     answer = alice.post("/v1/sessions/ops/api/messages", json={"text": "x" * (300 * 1024)})
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
     head = f"POST /v1/sessions/ops/api/messages HTTP/1.1\r\nHost: 127.0.0.1:{shared.port}\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
     assert status(shared.raw(f"{head}Content-Length: 99999999999\r\n\r\n".encode())) == 413
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
-    assert status(shared.raw(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 40)) == 413
+    assert (
+        status(shared.raw(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunk * 40)) == 413
+    )
 
 
-def test_heads_that_never_end_and_garbage_are_refused_and_the_server_lives(shared: Gateway, alice: httpx.Client) -> None:
+def test_heads_that_never_end_and_garbage_are_refused_and_the_server_lives(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     host = f"Host: 127.0.0.1:{shared.port}"
     assert status(get(shared, host, "X: " + "a" * 100_000)) == 400
     assert status(get(shared, host, *[f"X-{n}: 1" for n in range(100)])) == 400
     assert status(shared.raw(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")) == 400
-    assert status(shared.raw(f"GET / HTTP/1.1\r\n{host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode())) in (200, 400)
+    assert status(
+        shared.raw(
+            f"GET / HTTP/1.1\r\n{host}\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".encode()
+        )
+    ) in (200, 400)
     assert alice.get("/v1/sessions").status_code == 200
 
 
@@ -287,13 +356,25 @@ def test_methods_that_are_not_there_are_told_with_those_that_are(alice: httpx.Cl
         assert answer.headers["allow"] == "GET, HEAD" or answer.headers["allow"] == "HEAD, GET"
     assert alice.head("/v1/sessions").status_code == 200
     assert alice.head("/v1/sessions").content == b""
-    assert alice.head("/v1/sessions/ops/api/events").headers["content-type"].startswith("text/event-stream")
+    assert (
+        alice.head("/v1/sessions/ops/api/events")
+        .headers["content-type"]
+        .startswith("text/event-stream")
+    )
 
 
-def test_a_foreign_session_and_an_absent_one_answer_alike(shared: Gateway, alice: httpx.Client) -> None:
+def test_a_foreign_session_and_an_absent_one_answer_alike(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     mallory = shared.client(shared.token("mallory"))
     for rest, method in (("", "GET"), ("/events", "GET"), ("/cancel", "POST")):
-        for cursor in ({}, {"last-event-id": "0"}, {"last-event-id": "3"}, {"last-event-id": "999999"}, {"last-event-id": "x"}):
+        for cursor in (
+            {},
+            {"last-event-id": "0"},
+            {"last-event-id": "3"},
+            {"last-event-id": "999999"},
+            {"last-event-id": "x"},
+        ):
             foreign = mallory.request(method, f"/v1/sessions/ops/api{rest}", headers=cursor)
             absent = mallory.request(method, f"/v1/sessions/ops/none{rest}", headers=cursor)
             assert (foreign.status_code, foreign.json()) == (absent.status_code, absent.json())
@@ -310,7 +391,9 @@ def test_nobody_gets_into_anothers_session_by_writing_to_it(shared: Gateway) -> 
     assert mallory.get("/v1/sessions/ops/api").status_code == 404
 
 
-def test_a_prompt_of_others_is_unknown_and_answering_it_is_refused_and_audited(shared: Gateway, alice: httpx.Client) -> None:
+def test_a_prompt_of_others_is_unknown_and_answering_it_is_refused_and_audited(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     assert shared.send(alice, "ops/prompted", "run: echo never > never.txt").status_code == 202
     prompt = shared.waiting(alice, "ops/prompted")
     mallory = shared.client(shared.token("mallory"))
@@ -319,23 +402,42 @@ def test_a_prompt_of_others_is_unknown_and_answering_it_is_refused_and_audited(s
     answer = shared.answer(mallory, prompt, "approve_once")
     assert (answer.status_code, answer.json()["code"]) == (403, "wrong_approver")
     assert "alice" not in answer.text
-    journal = "".join(path.read_text() for path in (shared.home / "sessions" / "ops" / "prompted").rglob("*.jsonl"))
+    journal = "".join(
+        path.read_text()
+        for path in (shared.home / "sessions" / "ops" / "prompted").rglob("*.jsonl")
+    )
     assert '"answer_refused"' in journal
     assert '"by":"mallory"' in journal
     assert not (shared.work / "never.txt").exists()
-    short = alice.post(f"/v1/approvals/{prompt['id'][:10]}/answer", json={"option": "approve_once", "answer_id": "x", "digest": prompt["digest"]})
+    short = alice.post(
+        f"/v1/approvals/{prompt['id'][:10]}/answer",
+        json={"option": "approve_once", "answer_id": "x", "digest": prompt["digest"]},
+    )
     assert (short.status_code, short.json()["code"]) == (404, "unknown")
-    wrong = alice.post(f"/v1/approvals/{prompt['id']}/answer", json={"option": "approve_once", "answer_id": "x", "digest": "0" * 64})
+    wrong = alice.post(
+        f"/v1/approvals/{prompt['id']}/answer",
+        json={"option": "approve_once", "answer_id": "x", "digest": "0" * 64},
+    )
     assert (wrong.status_code, wrong.json()["code"]) == (409, "plan_changed")
     assert shared.send(alice, "ops/prompted", "yes").json()["code"] == "answer_word"
     assert shared.answer(alice, prompt, "deny").status_code == 200
 
 
-def test_how_a_prompt_of_others_ended_is_told_in_the_words_for_one_that_never_was(gateway: Gateway) -> None:
-    """Answered, beyond the token's audience, or in a session that was sealed: 404 in the very words, and no name of a person, a session or a file."""
+def test_how_a_prompt_of_others_ended_is_told_in_the_words_for_one_that_never_was(
+    gateway: Gateway,
+) -> None:
+    """
+    Answered, beyond the token's audience, or in a session that was sealed: 404 in the very words,
+    and no name of a person, a session or a file.
+    """
     gateway.start()
-    alice, team, mallory = (gateway.client(gateway.token(*who)) for who in (("alice",), ("alice", "read,approve", "team:ops"), ("mallory",)))
-    standing, over, sealed = (gateway.ask(f"ops/{name}", f"run: echo {name}") for name in ("standing", "over", "sealed"))
+    alice, team, mallory = (
+        gateway.client(gateway.token(*who))
+        for who in (("alice",), ("alice", "read,approve", "team:ops"), ("mallory",))
+    )
+    standing, over, sealed = (
+        gateway.ask(f"ops/{name}", f"run: echo {name}") for name in ("standing", "over", "sealed")
+    )
     assert gateway.answer(alice, {"id": over.id, "digest": over.digest}, "deny").status_code == 200
     path = min((gateway.home / "sessions" / "ops" / "sealed").glob("*.jsonl"))
     path.write_bytes(path.read_bytes().replace(b"run: echo sealed", b"run: echo SEALED"))
@@ -345,27 +447,49 @@ def test_how_a_prompt_of_others_ended_is_told_in_the_words_for_one_that_never_wa
     words = gateway.answer(mallory, never, "deny").json()
     assert (words["status"], words["code"]) == (404, "unknown")
     for prompt in (over, sealed):
-        assert gateway.answer(mallory, {"id": prompt.id, "digest": prompt.digest}, "deny").json() == words
+        assert (
+            gateway.answer(mallory, {"id": prompt.id, "digest": prompt.digest}, "deny").json()
+            == words
+        )
         assert mallory.get(f"/v1/approvals/{prompt.id}").json() == words
     for prompt in (standing.id, over.id, sealed.id, never["id"]):
         assert gateway.answer(team, {"id": prompt, "digest": "0" * 64}, "deny").json() == words
-    told = [gateway.answer(alice, {"id": each.id, "digest": each.digest}, "deny").status_code for each in (over, sealed)]
+    told = [
+        gateway.answer(alice, {"id": each.id, "digest": each.digest}, "deny").status_code
+        for each in (over, sealed)
+    ]
     assert told == [409, 423]
 
 
 def test_answers_to_prompts_that_are_not_there_are_few(gateway: Gateway) -> None:
-    """Looking for one reads every journal, so it can't be done a thousand times a second; whoever answers what is there never runs out."""
+    """
+    Looking for one reads every journal, so it can't be done a thousand times a second; whoever
+    answers what is there never runs out.
+    """
     gateway.start()
     alice = gateway.client(gateway.token("alice"))
     prompt = gateway.ask("ops/api", "run: echo one")
     for _ in range(40):
-        assert gateway.answer(alice, {"id": prompt.id, "digest": "0" * 64}, "deny").status_code == 409
-    codes = {gateway.answer(alice, {"id": "a-" + "a" * 26, "digest": "0" * 64}, "deny").json()["code"] for _ in range(60)}
+        assert (
+            gateway.answer(alice, {"id": prompt.id, "digest": "0" * 64}, "deny").status_code == 409
+        )
+    codes = {
+        gateway.answer(alice, {"id": "a-" + "a" * 26, "digest": "0" * 64}, "deny").json()["code"]
+        for _ in range(60)
+    }
     assert codes == {"unknown", "too_many"}
 
 
-def test_every_answer_carries_the_headers_that_keep_browsers_strict(shared: Gateway, alice: httpx.Client) -> None:
-    for answer in (alice.get("/"), alice.get("/v1/sessions"), alice.get("/nowhere"), httpx.get(f"{shared.url}/v1/sessions"), alice.get("/healthz")):
+def test_every_answer_carries_the_headers_that_keep_browsers_strict(
+    shared: Gateway, alice: httpx.Client
+) -> None:
+    for answer in (
+        alice.get("/"),
+        alice.get("/v1/sessions"),
+        alice.get("/nowhere"),
+        httpx.get(f"{shared.url}/v1/sessions"),
+        alice.get("/healthz"),
+    ):
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["referrer-policy"] == "no-referrer"
         assert answer.headers["cross-origin-opener-policy"] == "same-origin"
@@ -386,7 +510,20 @@ def test_every_answer_carries_the_headers_that_keep_browsers_strict(shared: Gate
     assert "unsafe" not in policy
 
 
-@pytest.mark.parametrize("name", ["../app.py", "..%2fapp.py", "index.html", "app.js/", "nothing.js", ".", "..", "app.js%00", "%2e%2e/tokens.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../app.py",
+        "..%2fapp.py",
+        "index.html",
+        "app.js/",
+        "nothing.js",
+        ".",
+        "..",
+        "app.js%00",
+        "%2e%2e/tokens.py",
+    ],
+)
 def test_nothing_but_the_pages_own_files_is_served(shared: Gateway, name: str) -> None:
     answer = get(shared, f"Host: 127.0.0.1:{shared.port}", target=f"/assets/{name}")
     assert status(answer) in (400, 401, 404)
@@ -394,7 +531,10 @@ def test_nothing_but_the_pages_own_files_is_served(shared: Gateway, name: str) -
 
 
 def test_a_silent_connection_is_closed(gateway: Gateway) -> None:
-    """By a server whose patience is shorter than the usual quarter of a minute, and is otherwise itself."""
+    """
+    By a server whose patience is shorter than the usual quarter of a minute, and is otherwise
+    itself.
+    """
     assert protocol.SILENT_SECONDS == 15.0
     gateway.start(program=[sys.executable, "-c", IMPATIENT])
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS) as silent:
@@ -403,12 +543,21 @@ def test_a_silent_connection_is_closed(gateway: Gateway) -> None:
             assert silent.recv(10) == b""
 
 
-def test_a_connection_that_was_answered_once_is_not_kept_open_byte_by_byte(gateway: Gateway) -> None:
-    """The first request is no licence: what comes after it, a head or a body that nobody reads, is there in time or not at all."""
+def test_a_connection_that_was_answered_once_is_not_kept_open_byte_by_byte(
+    gateway: Gateway,
+) -> None:
+    """
+    The first request is no licence: what comes after it, a head or a body that nobody reads, is
+    there in time or not at all.
+    """
     gateway.start(program=[sys.executable, "-c", IMPATIENT])
     for length in (b"", b"Content-Length: 1000000\r\n"):
-        with socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS) as connection:
-            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n" % (gateway.port, length))
+        with socket.create_connection(
+            ("127.0.0.1", gateway.port), timeout=WAIT_SECONDS
+        ) as connection:
+            connection.sendall(
+                b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n%s\r\n" % (gateway.port, length)
+            )
             assert connection.recv(65536).startswith(b"HTTP/1.1 204")
             connection.sendall(b"G")
             with contextlib.suppress(ConnectionResetError):
@@ -416,7 +565,9 @@ def test_a_connection_that_was_answered_once_is_not_kept_open_byte_by_byte(gatew
 
 
 def test_a_connection_is_used_for_many_requests_whatever_their_pieces(shared: Gateway) -> None:
-    """Whoever sends whole requests is not cut, however often they are broken into pieces on the way."""
+    """
+    Whoever sends whole requests is not cut, however often they are broken into pieces on the way.
+    """
     request = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % shared.port
     with socket.create_connection(("127.0.0.1", shared.port), timeout=WAIT_SECONDS) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -427,18 +578,37 @@ def test_a_connection_is_used_for_many_requests_whatever_their_pieces(shared: Ga
 
 
 def test_two_tokens_can_not_fill_all_streams() -> None:
-    """Neither two tokens of one person nor two of two people: others still get one, and each refusal says whose bound it is."""
+    """
+    Neither two tokens of one person nor two of two people: others still get one, and each refusal
+    says whose bound it is.
+    """
 
     async def story() -> None:
         none: Any = None
         settings = GatewaySettings()
-        bounds = (settings.streams_per_token_max, settings.streams_per_person_max, settings.streams_max)
+        bounds = (
+            settings.streams_per_token_max,
+            settings.streams_per_person_max,
+            settings.streams_max,
+        )
         assert bounds[0] < bounds[1] <= bounds[2] // 4
-        streams = Streams(none, none, none, streams_max=40, streams_per_token_max=5, streams_per_person_max=10)
+        streams = Streams(
+            none, none, none, streams_max=40, streams_per_token_max=5, streams_per_person_max=10
+        )
         tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
 
         def bearer(name: str, person: str) -> Bearer:
-            return Bearer.of(TokenAdded(name=name, digest=name, person=person, scopes=("read",), audience="personal", expires_at=None, by="a"))
+            return Bearer.of(
+                TokenAdded(
+                    name=name,
+                    digest=name,
+                    person=person,
+                    scopes=("read",),
+                    audience="personal",
+                    expires_at=None,
+                    by="a",
+                )
+            )
 
         with contextlib.ExitStack() as stack:
 
@@ -464,15 +634,29 @@ def test_two_tokens_can_not_fill_all_streams() -> None:
 def test_more_streams_than_one_token_may_have_are_refused() -> None:
     async def story() -> None:
         none: Any = None
-        streams = Streams(none, none, none, streams_max=3, streams_per_token_max=2, streams_per_person_max=3)
+        streams = Streams(
+            none, none, none, streams_max=3, streams_per_token_max=2, streams_per_person_max=3
+        )
         tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
         one, other = (
-            Bearer.of(TokenAdded(name=name, digest=name, person="alice", scopes=("read",), audience="personal", expires_at=None, by="a"))
+            Bearer.of(
+                TokenAdded(
+                    name=name,
+                    digest=name,
+                    person="alice",
+                    scopes=("read",),
+                    audience="personal",
+                    expires_at=None,
+                    by="a",
+                )
+            )
             for name in "ab"
         )
         with contextlib.ExitStack() as stack:
             stack.enter_context(streams.hold(Follower(tail, one, 0)))
-            stack.enter_context(streams.hold(Inbox(Board(), one, None)))  # whatever it tells, it is a stream
+            stack.enter_context(
+                streams.hold(Inbox(Board(), one, None))
+            )  # whatever it tells, it is a stream
             for listener in (Follower(tail, one, 0), Inbox(Board(), one, None)):
                 with pytest.raises(Refused) as refused, streams.hold(listener):
                     pass
@@ -489,18 +673,24 @@ def test_more_streams_than_one_token_may_have_are_refused() -> None:
 
 def test_a_client_that_never_reads_costs_bounded_memory(gateway: Gateway) -> None:
     """
-    Forty never-reading followers of six megabytes of history each: what one holds is bounded by two records, not by the history; and others go on.
+    Forty never-reading followers of six megabytes of history each: what one holds is bounded by two
+    records, not by the history; and others go on.
 
-    One record may be on its way into the socket and one may wait behind it. Unbounded, this would be 240 MB.
+    One record may be on its way into the socket and one may wait behind it. Unbounded, this would
+    be 240 MB.
     """
     blob, turns, stuck_clients = "x" * 200_000, 12, 40
-    gateway.settings(f'[agents.assistant]\nmodel = "{gateway.script(*[{"say": blob} for _ in range(turns)])}"\ntools = []\n')
+    gateway.settings(
+        f'[agents.assistant]\nmodel = "{gateway.script(*[{"say": blob} for _ in range(turns)])}"\ntools = []\n'
+    )
     gateway.start()
     token = gateway.token("alice")
     alice = gateway.client(token)
     for number in range(turns):
         assert gateway.send(alice, "ops/long", f"{number} " + "y" * 100_000).status_code == 202
-        until(lambda: alice.get("/v1/sessions/ops/long").json()["phase"] == "idle", "the turn to end")
+        until(
+            lambda: alice.get("/v1/sessions/ops/long").json()["phase"] == "idle", "the turn to end"
+        )
 
     def read_whole() -> None:
         with gateway.events(alice, "ops/long") as reading:
@@ -520,10 +710,14 @@ def test_a_client_that_never_reads_costs_bounded_memory(gateway: Gateway) -> Non
                 f"GET /v1/sessions/ops/long/events HTTP/1.1\r\nHost: 127.0.0.1:{gateway.port}\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
             )
             stuck.append(connection)
-        until(lambda: f"holdfast_streams {stuck_clients}" in alice.get("/metrics").text, "all streams")
+        until(
+            lambda: f"holdfast_streams {stuck_clients}" in alice.get("/metrics").text, "all streams"
+        )
         read_whole()
         grown = _resident_bytes(gateway.process.pid) - before
-        assert grown < stuck_clients * 2 * RECORD_BYTES_MAX, f"{grown / stuck_clients / 1024:.0f} KiB for each"
+        assert grown < stuck_clients * 2 * RECORD_BYTES_MAX, (
+            f"{grown / stuck_clients / 1024:.0f} KiB for each"
+        )
     finally:
         for connection in stuck:
             connection.close()

@@ -1,4 +1,7 @@
-"""Delegates under `serve`: it drives parent and delegate, survives a kill between any two of their steps, and tells strangers nothing."""
+"""
+Delegates under `serve`: it drives parent and delegate, survives a kill between any two of their
+steps, and tells strangers nothing.
+"""
 
 from tests.gateway.conftest import Gateway, until
 
@@ -22,30 +25,52 @@ def serving(gateway: Gateway) -> Gateway:
     return gateway.start()
 
 
-def test_a_server_killed_while_a_person_decides_goes_on_with_delegate_and_parent(gateway: Gateway) -> None:
+def test_a_server_killed_while_a_person_decides_goes_on_with_delegate_and_parent(
+    gateway: Gateway,
+) -> None:
     serving(gateway)
     alice, bob = gateway.token("alice"), gateway.token("bob")
     gateway.send(gateway.client(alice), "http/a", "find out")
     prompt = gateway.waiting(gateway.client(alice))
-    assert (prompt["path"], prompt["session"].partition("/")[0], prompt["display"].splitlines()[0]) == (
+    assert (
+        prompt["path"],
+        prompt["session"].partition("/")[0],
+        prompt["display"].splitlines()[0],
+    ) == (
         ["ops", "researcher"],
         "delegate",
         "ops > researcher asks",
     )
     stranger = gateway.client(bob)
     assert stranger.get("/v1/approvals").json()["approvals"] == []
-    assert stranger.get(f"/v1/sessions/{prompt['session']}").status_code == stranger.get("/v1/sessions/delegate/nosuch").status_code == 404
-    known, unknown = (gateway.send(stranger, session, "hello") for session in (prompt["session"], "delegate/nosuch"))
-    assert (known.status_code, known.json()["code"]) == (unknown.status_code, unknown.json()["code"])
+    assert (
+        stranger.get(f"/v1/sessions/{prompt['session']}").status_code
+        == stranger.get("/v1/sessions/delegate/nosuch").status_code
+        == 404
+    )
+    known, unknown = (
+        gateway.send(stranger, session, "hello")
+        for session in (prompt["session"], "delegate/nosuch")
+    )
+    assert (known.status_code, known.json()["code"]) == (
+        unknown.status_code,
+        unknown.json()["code"],
+    )
     gateway.kill()
     gateway.start()
     client = gateway.client(alice)
-    assert gateway.answer(client, gateway.waiting(client), "approve_once").json()["result"] in ("started", "handed_on")
+    assert gateway.answer(client, gateway.waiting(client), "approve_once").json()["result"] in (
+        "started",
+        "handed_on",
+    )
     with gateway.events(client, "http/a", after=0) as events:
         ended = events.until_record("turn_ended")
     assert (ended["body"]["outcome"], ended["body"]["reply"]) == ("completed", "all done")
     assert (gateway.work / "found.txt").read_text() == "green"
-    until(lambda: client.get("/v1/sessions/http/a").json()["delegates"][0]["outcome"] == "completed", "the delegate's end")
+    until(
+        lambda: client.get("/v1/sessions/http/a").json()["delegates"][0]["outcome"] == "completed",
+        "the delegate's end",
+    )
 
 
 def test_a_cancel_reaches_the_delegate_through_the_server(gateway: Gateway) -> None:

@@ -1,4 +1,7 @@
-"""Where a one-time code is printed, and where an answer over HTTP counts. Real servers, real files and pipes."""
+"""
+Where a one-time code is printed, and where an answer over HTTP counts. Real servers, real files and
+pipes.
+"""
 
 import json
 import os
@@ -24,7 +27,14 @@ class Served:
         words = [*COMMAND, "--home", str(gateway.home), "serve", "--port", "0"]
         self.log = gateway.work / "log"
         with self.log.open("w") as log:
-            self.process = subprocess.Popen(words, stdout=out, stderr=log, text=True, cwd=gateway.work, env=gateway._environment())
+            self.process = subprocess.Popen(
+                words,
+                stdout=out,
+                stderr=log,
+                text=True,
+                cwd=gateway.work,
+                env=gateway._environment(),
+            )
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
@@ -37,8 +47,13 @@ def printed(path: Path) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize(("mode", "is_printed"), [(0o600, True), (0o644, False), (0o640, False), (0o604, False), (0o620, False)])
-def test_a_code_is_printed_to_a_file_of_mode_0600_alone(gateway: Gateway, mode: int, is_printed: bool) -> None:
+@pytest.mark.parametrize(
+    ("mode", "is_printed"),
+    [(0o600, True), (0o644, False), (0o640, False), (0o604, False), (0o620, False)],
+)
+def test_a_code_is_printed_to_a_file_of_mode_0600_alone(
+    gateway: Gateway, mode: int, is_printed: bool
+) -> None:
     path = gateway.work / "out.txt"
     path.touch(mode=0o600)
     path.chmod(mode)
@@ -53,7 +68,9 @@ def test_a_code_is_printed_to_a_file_of_mode_0600_alone(gateway: Gateway, mode: 
         served.stop()
 
 
-def test_a_script_that_starts_a_server_gets_no_code_where_scripts_do_not_count(gateway: Gateway) -> None:
+def test_a_script_that_starts_a_server_gets_no_code_where_scripts_do_not_count(
+    gateway: Gateway,
+) -> None:
     gateway.settings('[approvals]\nconsent = ["terminal", "page"]\n')
     path = gateway.work / "out.txt"
     path.touch(mode=0o600)
@@ -91,12 +108,22 @@ def test_a_terminal_gets_the_code_from_serve_and_from_serve_code(gateway: Gatewa
     words = [*COMMAND, "--home", str(gateway.home), "serve", "--port", "0"]
     with PseudoTerminal(words, env=gateway._environment(), cwd=str(gateway.work)) as server:
         first = server.wait_until_seen("Ctrl-C stops").partition("#code=")[2].split()[0]
-        with PseudoTerminal([*words[:-2], "code", "--as", "alice"], env=gateway._environment(), cwd=str(gateway.work)) as other:
+        with PseudoTerminal(
+            [*words[:-2], "code", "--as", "alice"],
+            env=gateway._environment(),
+            cwd=str(gateway.work),
+        ) as other:
             assert other.wait_until_over() == 0, other.seen
             address, _, second = other.seen.split()[-1].partition("/#code=")
         assert first != second
-        given = [httpx.post(f"{address}/v1/codes", json={"code": code}).json() for code in (first, second)]
-        assert [("admin" in each["scopes"], each["person"] == "alice") for each in given] == [(True, False), (False, True)]
+        given = [
+            httpx.post(f"{address}/v1/codes", json={"code": code}).json()
+            for code in (first, second)
+        ]
+        assert [("admin" in each["scopes"], each["person"] == "alice") for each in given] == [
+            (True, False),
+            (False, True),
+        ]
         assert httpx.post(f"{address}/v1/codes", json={"code": second}).status_code == 401
 
 
@@ -111,7 +138,9 @@ def test_serve_code_says_why_it_gives_none(gateway: Gateway, served: bool) -> No
         path.touch(mode=0o600)
         with path.open("w") as out:
             words = [*COMMAND, "--home", str(gateway.home), "--json", "serve", "code"]
-            done = subprocess.run(words, stdout=out, cwd=gateway.work, env=gateway._environment(), check=False)
+            done = subprocess.run(
+                words, stdout=out, cwd=gateway.work, env=gateway._environment(), check=False
+            )
         assert (done.returncode, json.loads(path.read_text())["error"]["code"]) == (2, "not_served")
 
 
@@ -125,14 +154,23 @@ def test_serve_code_says_why_it_gives_none(gateway: Gateway, served: bool) -> No
         (("channels",), False, False),
     ],
 )
-def test_answers_over_http_count_by_where_their_token_came_from(gateway: Gateway, ways: tuple[str, ...], page: bool, token: bool) -> None:
-    """15: a token that was given for a one-time code is the page; one of `tokens add` is a script's."""
+def test_answers_over_http_count_by_where_their_token_came_from(
+    gateway: Gateway, ways: tuple[str, ...], page: bool, token: bool
+) -> None:
+    """
+    15: a token that was given for a one-time code is the page; one of `tokens add` is a script's.
+    """
     gateway.settings(f"[approvals]\nconsent = {json.dumps(ways)}\n")
     gateway.start()
     given = gateway.client().post("/v1/codes", json={"code": gateway.code}).json()
-    clients = {"page": gateway.client(given["token"]), "token": gateway.client(gateway.token(given["person"]))}
+    clients = {
+        "page": gateway.client(given["token"]),
+        "token": gateway.client(gateway.token(given["person"])),
+    }
     for name, counts in (("page", page), ("token", token)):
         asked = gateway.ask("ops/api", f"run: echo {name}", given["person"])
         body = {"option": "approve_once", "answer_id": f"r-{name}", "digest": asked.digest}
         answer = clients[name].post(f"/v1/approvals/{asked.id}/answer", json=body)
-        assert (answer.status_code, answer.json().get("code")) == ((200, None) if counts else (403, "no_authority"))
+        assert (answer.status_code, answer.json().get("code")) == (
+            (200, None) if counts else (403, "no_authority")
+        )

@@ -1,5 +1,6 @@
 """
-The page, in a real browser: what people see is complete and true, what they press counts once, and no text ever becomes markup.
+The page, in a real browser: what people see is complete and true, what they press counts once, and
+no text ever becomes markup.
 
 Screenshots are kept in tests/artefacts.
 """
@@ -21,7 +22,11 @@ from holdfast.blocking import open as holdfast_open
 from holdfast.session.view.messages import Quote
 from tests.gateway.conftest import Gateway, until
 
-pytestmark = [pytest.mark.needs_system("chromium"), pytest.mark.xdist_group("browser"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.needs_system("chromium"),
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.timeout(180),
+]
 ARTEFACTS = Path(__file__).parents[1] / "artefacts"
 SIZES = {"phone": (390, 844), "desk": (1280, 800)}
 WAIT_MS = 60_000
@@ -31,7 +36,9 @@ expect.set_options(timeout=WAIT_MS)  # its own is five seconds, whatever the pag
 @pytest.fixture(scope="module")
 def browser(needs: Callable[[str], str]) -> Generator[Browser, None, None]:
     with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=needs("chromium"), args=["--no-sandbox"])
+        launched = playwright.chromium.launch(
+            executable_path=needs("chromium"), args=["--no-sandbox"]
+        )
         yield launched
         launched.close()
 
@@ -39,17 +46,38 @@ def browser(needs: Callable[[str], str]) -> Generator[Browser, None, None]:
 class Tab:
     """One person's browser: their own context, watched for anything that a page should never do."""
 
-    def __init__(self, browser: Browser, gateway: Gateway, *, size: str = "desk", scheme: Any = "light") -> None:
+    def __init__(
+        self, browser: Browser, gateway: Gateway, *, size: str = "desk", scheme: Any = "light"
+    ) -> None:
         width, height = SIZES[size]
         self.gateway = gateway
-        self.context: BrowserContext = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+        self.context: BrowserContext = browser.new_context(
+            viewport={"width": width, "height": height}, color_scheme=scheme
+        )
         self.page: Page = self.context.new_page()
         self.page.set_default_timeout(WAIT_MS)
         self.wrong: list[str] = []
         self.page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()))
-        self.page.on("request", lambda request: None if request.url.startswith(gateway.url) else self.wrong.append(f"request {request.url}"))
-        self.page.on("console", lambda said: self.wrong.append(said.text) if said.type == "error" and not _is_about_the_line(said.text) else None)
+        self.page.on(
+            "dialog",
+            lambda dialog: (self.wrong.append(f"dialog {dialog.message}"), dialog.dismiss()),
+        )
+        self.page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith(gateway.url)
+                else self.wrong.append(f"request {request.url}")
+            ),
+        )
+        self.page.on(
+            "console",
+            lambda said: (
+                self.wrong.append(said.text)
+                if said.type == "error" and not _is_about_the_line(said.text)
+                else None
+            ),
+        )
 
     def sign_in(self, token: str) -> "Tab":
         self.page.goto(self.gateway.url)
@@ -116,8 +144,12 @@ LONG_REPLY = "\n".join(f"line {number}" for number in range(5_000))
 LONG_COMMAND = "\n".join(f"echo {number}" for number in range(60))
 
 
-def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """The wrong one is refused, the right one approves, the tool ran once, and everybody sees it."""
+def test_two_people_a_parked_approval_and_a_killed_server(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    The wrong one is refused, the right one approves, the tool ran once, and everybody sees it.
+    """
     gateway.settings('[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n')
     gateway.start()
     tokens = {name: gateway.token(name) for name in ("alice", "bob", "carol")}
@@ -131,7 +163,9 @@ def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab:
 
     gateway.kill()
     expect(page.locator(".line")).to_have_text("reconnecting")
-    expect(bob.page.locator(".away-note")).to_contain_text("The server does not answer. What you see is from")
+    expect(bob.page.locator(".away-note")).to_contain_text(
+        "The server does not answer. What you see is from"
+    )
     gateway.start(gateway.port)
     expect(page.locator(".line")).to_have_text("live")
     expect(bob.page.locator(".away-note")).to_be_hidden()
@@ -153,14 +187,22 @@ def test_two_people_a_parked_approval_and_a_killed_server(gateway: Gateway, tab:
     assert (gateway.work / "ran.txt").read_text() == "ran\n"
 
 
-def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a_moment_later(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """By its live line alone while there is one; by looking again while there is none; and given up while nobody looks at the tab."""
+def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a_moment_later(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    By its live line alone while there is one; by looking again while there is none; and given up
+    while nobody looks at the tab.
+    """
     gateway.start()
     token = gateway.token("alice")
     alice = tab(gateway)
     page = alice.page
     lists: list[str] = []
-    page.on("request", lambda request: lists.append(request.url) if "/v1/approvals?" in request.url else None)
+    page.on(
+        "request",
+        lambda request: lists.append(request.url) if "/v1/approvals?" in request.url else None,
+    )
     page.clock.install()
     page.route("**/v1/approvals/events", lambda route: route.abort())
     alice.sign_in(token)
@@ -177,7 +219,11 @@ def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a
     expect(page.get_by_role("heading", level=1)).to_have_text("2 prompts wait for you")
     card.locator(".prompt-head").click()
     expect(card.locator(".option")).not_to_have_count(0)
-    gateway.elsewhere(lambda service: service.answer(second.id, "deny", by="alice", digest=second.digest, wait=False))
+    gateway.elsewhere(
+        lambda service: service.answer(
+            second.id, "deny", by="alice", digest=second.digest, wait=False
+        )
+    )
     expect(card.locator(".outcome")).to_contain_text("alice answered: deny.")
     assert card.locator(".option").count() == 0
     expect(page.get_by_role("heading", level=1)).to_have_text("1 prompt waits for you")
@@ -195,8 +241,12 @@ def test_what_others_ask_and_answer_is_in_the_inbox_at_once_and_without_a_line_a
 
 
 @pytest.mark.long
-def test_two_tabs_of_a_browser_hold_the_inboxs_line_and_a_third_waits_for_its_seat(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """A browser has six connections to one server for all of its tabs: answers must find one free."""
+def test_two_tabs_of_a_browser_hold_the_inboxs_line_and_a_third_waits_for_its_seat(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    A browser has six connections to one server for all of its tabs: answers must find one free.
+    """
     gateway.start()
     token = gateway.token("alice")
     first = tab(gateway).sign_in(token)
@@ -232,11 +282,22 @@ CORPUS = [
 ]
 
 
-def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    calls = [{"tool": f"<script>{n}</script>", "args": {"a": text}} for n, text in enumerate(CORPUS[:4])]
+def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    calls = [
+        {"tool": f"<script>{n}</script>", "args": {"a": text}} for n, text in enumerate(CORPUS[:4])
+    ]
     lines = [
         {"say": "\n".join(CORPUS), "call": calls},
-        {"say": CORPUS[1], "call": [{"tool": "shell", "args": {"command": f"echo '{text}'"}} for text in CORPUS[:6] if "'" not in text]},
+        {
+            "say": CORPUS[1],
+            "call": [
+                {"tool": "shell", "args": {"command": f"echo '{text}'"}}
+                for text in CORPUS[:6]
+                if "'" not in text
+            ],
+        },
         {"say": "\n".join(CORPUS)},
     ]
     gateway.settings(f'[agents.assistant]\nmodel = "{gateway.script(*lines)}"\n')
@@ -255,27 +316,43 @@ def test_no_text_of_a_model_a_tool_or_a_person_becomes_markup(gateway: Gateway, 
     for text in CORPUS[:6]:
         assert text in shown
     for prompt in client.get("/v1/approvals").json()["approvals"]:
-        assert page.locator(f"[data-approval='{prompt['id']}'] .display").inner_text() == prompt["display"]
+        assert (
+            page.locator(f"[data-approval='{prompt['id']}'] .display").inner_text()
+            == prompt["display"]
+        )
         gateway.answer(client, prompt, "deny", reason=CORPUS[0])
     expect(page.locator(".t-answered")).to_have_count(1)
     page.locator("summary", has_text="What came of it").first.click()
     _is_inert(page)
     alice.keep("xss-inert")
     assert alice.wrong == []
-    assert page.evaluate("(() => { try { document.body.innerHTML = '<b>x</b>'; return 'markup'; } catch { return 'refused'; } })()") == "refused"
+    assert (
+        page.evaluate(
+            "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'markup'; } catch { return 'refused'; } })()"
+        )
+        == "refused"
+    )
     alice.wrong.clear()  # the browser's word about what was just tried
 
 
 def _is_inert(page: Page) -> None:
     assert page.evaluate("window.pwned") is None
     assert (
-        page.locator("#app script, #app iframe, #app svg[onload], #app base, #app form, #app style, #app meta, #app object, #app embed").count() == 0
+        page.locator(
+            "#app script, #app iframe, #app svg[onload], #app base, #app form, #app style, #app meta, #app object, #app embed"
+        ).count()
+        == 0
     )
     assert page.locator("img:not([src='/assets/icon.svg'])").count() == 0
-    assert all(href.startswith("#") for href in page.locator("a").evaluate_all("all => all.map((a) => a.getAttribute('href'))"))
+    assert all(
+        href.startswith("#")
+        for href in page.locator("a").evaluate_all("all => all.map((a) => a.getAttribute('href'))")
+    )
 
 
-def test_by_keyboard_alone_and_a_bare_enter_does_nothing(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_by_keyboard_alone_and_a_bare_enter_does_nothing(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     """P6: Enter presses no answer; Space does."""
     gateway.start()
     token = gateway.token("alice")
@@ -316,7 +393,9 @@ def test_by_keyboard_alone_and_a_bare_enter_does_nothing(gateway: Gateway, tab: 
     expect(page.locator(".msg.said")).to_contain_text("now:")
 
 
-def test_a_prompt_in_its_conversation_names_the_channel_and_who_is_quoted_also_one_that_comes_live(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_a_prompt_in_its_conversation_names_the_channel_and_who_is_quoted_also_one_that_comes_live(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     """As in the inbox: whoever answers is told whose words the request brings along."""
     gateway.start()
     alice = tab(gateway).sign_in(gateway.token("alice"))
@@ -355,7 +434,9 @@ def test_a_dangerous_one_needs_its_name_typed(gateway: Gateway, tab: Callable[..
     until((gateway.work / "danger.txt").exists, "the tool to have run")
 
 
-def test_a_click_meant_for_what_stood_there_before_is_no_answer(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_a_click_meant_for_what_stood_there_before_is_no_answer(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.start()
     token = gateway.token("alice")
     client = gateway.client(token)
@@ -390,7 +471,11 @@ def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(
     client = gateway.client(token)
     gateway.send(client, "ops/release", "run: git push origin release-2.4")
     prompt = gateway.waiting(client)
-    gateway.send(client, "ops/deploy", "run: systemctl restart api && curl -sS https://status.internal/health")
+    gateway.send(
+        client,
+        "ops/deploy",
+        "run: systemctl restart api && curl -sS https://status.internal/health",
+    )
     gateway.send(client, "ops/region", "ask me which region should take the traffic?")
     until(lambda: len(client.get("/v1/approvals").json()["approvals"]) == 3, "three prompts")
     alice = tab(gateway, size=size, scheme=scheme).sign_in(token)
@@ -408,7 +493,13 @@ def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(
 
 def _shows_all(page: Page, within: str, prompt: dict[str, Any]) -> None:
     card = page.locator(".prompt.is-open")
-    for name, text in (("Who", "alice"), ("Where", "ops/release"), ("Where", "personal:alice"), ("Why", "policy asks"), ("Until", "then denied")):
+    for name, text in (
+        ("Who", "alice"),
+        ("Where", "ops/release"),
+        ("Where", "personal:alice"),
+        ("Why", "policy asks"),
+        ("Until", "then denied"),
+    ):
         fact = card.locator(".fact", has=page.locator("dt", has_text=name))
         expect(fact).to_contain_text(text)
         _fits(page, fact, within)
@@ -433,7 +524,9 @@ def _fits(page: Page, element: Any, within: str) -> None:
     assert box["x"] >= 0
     assert box["y"] >= room["y"]
     assert box["x"] + box["width"] <= size["width"] + 0.5
-    assert box["y"] + box["height"] <= room["y"] + room["height"] + 0.5, f"{element} is below the fold"
+    assert box["y"] + box["height"] <= room["y"] + room["height"] + 0.5, (
+        f"{element} is below the fold"
+    )
 
 
 def test_the_accessibility_checker_finds_nothing(gateway: Gateway, tab: Callable[..., Tab]) -> None:
@@ -466,11 +559,17 @@ def test_the_accessibility_checker_finds_nothing(gateway: Gateway, tab: Callable
 
 def _check(page: Page, where: str) -> None:
     found = Axe().run(page).response["violations"]
-    told = [f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}" for each in found for node in each["nodes"]]
+    told = [
+        f"{each['id']}: {node['html'][:200]} {node.get('failureSummary', '')[:300]}"
+        for each in found
+        for node in each["nodes"]
+    ]
     assert not told, f"{where}: {json.dumps(told, indent=1)}"
 
 
-def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_edit_question_grant_and_revoke_through_the_page(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.start()
     token = gateway.token("alice")
     client = gateway.client(token)
@@ -481,7 +580,9 @@ def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: 
     page.wait_for_selector(".call .prompt .option")
     alice.settled()
     page.locator("[data-option=edit]").click()
-    page.locator(".own textarea").fill('{"command": "echo second", "cwd": ".", "timeout_seconds": null}')
+    page.locator(".own textarea").fill(
+        '{"command": "echo second", "cwd": ".", "timeout_seconds": null}'
+    )
     page.get_by_role("button", name="Ask anew with these").click()
     expect(page.locator(".call .prompt .display")).to_contain_text("echo second")
     alice.settled()
@@ -498,7 +599,13 @@ def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: 
     page.locator(".own textarea").fill("eu-1, please")
     page.get_by_role("button", name="Send the answer").click()
     expect(page.locator(".t-answered")).to_have_count(1)
-    assert "eu-1, please" in json.dumps([each for each in _records(gateway, client, "ops/question") if each["type"] == "call_finished"])
+    assert "eu-1, please" in json.dumps(
+        [
+            each
+            for each in _records(gateway, client, "ops/question")
+            if each["type"] == "call_finished"
+        ]
+    )
 
     page = alice.go("#/grants")
     expect(page.locator(".grant")).to_have_count(1)
@@ -508,8 +615,13 @@ def test_edit_question_grant_and_revoke_through_the_page(gateway: Gateway, tab: 
     assert client.get("/v1/grants").json()["grants"] == []
 
 
-def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """A place is entered once, however long the first look at everything takes; and nothing is said to wait for nobody before somebody looked."""
+def test_what_is_typed_while_the_page_still_looks_stays(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    A place is entered once, however long the first look at everything takes; and nothing is said to
+    wait for nobody before somebody looked.
+    """
     gateway.start()
     alice = tab(gateway)
     page = alice.page
@@ -531,8 +643,13 @@ def test_what_is_typed_while_the_page_still_looks_stays(gateway: Gateway, tab: C
     expect(page.locator(".call .prompt .display")).to_contain_text("echo early")
 
 
-def test_a_prompt_beside_a_running_sibling_is_typed_into_and_pressed_while_pieces_come(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """Whatever is drawn around it: a card that is taken out and put back loses the focus, what is typed next, and the press that is on its way."""
+def test_a_prompt_beside_a_running_sibling_is_typed_into_and_pressed_while_pieces_come(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    Whatever is drawn around it: a card that is taken out and put back loses the focus, what is
+    typed next, and the press that is on its way.
+    """
     chatter = "until [ -e stop ]; do echo tick; sleep 0.02; done"
     model = gateway.script(
         {
@@ -558,7 +675,10 @@ def test_a_prompt_beside_a_running_sibling_is_typed_into_and_pressed_while_piece
         """Pieces have come, and were drawn."""
         page.wait_for_function(
             "(before) => document.querySelector('.call .output pre')?.textContent.length > before",
-            arg=page.evaluate("() => document.querySelector('.call .output pre')?.textContent.length ?? 0") + 10,
+            arg=page.evaluate(
+                "() => document.querySelector('.call .output pre')?.textContent.length ?? 0"
+            )
+            + 10,
         )
 
     page.locator(".prompt[data-kind=question] [data-option=answer]").click()
@@ -582,17 +702,27 @@ def test_a_prompt_beside_a_running_sibling_is_typed_into_and_pressed_while_piece
     }""")
     page.mouse.up()
     page.wait_for_function("() => window.pressed")
-    expect(page.locator(".prompt", has_text="other.txt").locator(".status")).to_have_text("This has only just come here. Press again.")
+    expect(page.locator(".prompt", has_text="other.txt").locator(".status")).to_have_text(
+        "This has only just come here. Press again."
+    )
     alice.settled()
     page.locator(".prompt", has_text="other.txt").locator("[data-option=approve_once]").click()
     page.get_by_role("button", name="Send the answer").click()
     (gateway.work / "stop").touch()
     expect(page.locator(".t-answered")).to_have_count(1)
-    assert ((gateway.work / "out.txt").exists(), (gateway.work / "other.txt").read_text()) == (False, "y")
+    assert ((gateway.work / "out.txt").exists(), (gateway.work / "other.txt").read_text()) == (
+        False,
+        "y",
+    )
 
 
-def test_an_older_look_that_comes_late_ends_no_prompt(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """Without a line the inbox looks again and again, and answers may overtake each other: what an old one does not know yet is not over."""
+def test_an_older_look_that_comes_late_ends_no_prompt(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    Without a line the inbox looks again and again, and answers may overtake each other: what an old
+    one does not know yet is not over.
+    """
     gateway.start()
     alice = tab(gateway)
     page = alice.page
@@ -615,7 +745,9 @@ def test_an_older_look_that_comes_late_ends_no_prompt(gateway: Gateway, tab: Cal
     expect(page.locator(".prompt.is-over")).to_have_count(0)
 
 
-def test_what_is_typed_outlives_a_refusal_an_answer_that_takes_its_time_and_a_sign_out(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_what_is_typed_outlives_a_refusal_an_answer_that_takes_its_time_and_a_sign_out(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.settings('[approvals]\non_message = "wait"\n[policy.personal]\nshell = "auto"\n')
     gateway.start()
     token = gateway.token("alice")
@@ -637,7 +769,9 @@ def test_what_is_typed_outlives_a_refusal_an_answer_that_takes_its_time_and_a_si
     page.locator(".own textarea").fill('{"path": "a.txt", "contents": "typed for long"}')
     page.get_by_role("button", name="Ask anew with these").click()
     expect(page.locator(".prompt .status")).to_contain_text("there is no field 'contents'")
-    expect(page.locator(".own textarea")).to_have_value('{"path": "a.txt", "contents": "typed for long"}')
+    expect(page.locator(".own textarea")).to_have_value(
+        '{"path": "a.txt", "contents": "typed for long"}'
+    )
     expect(page.get_by_role("button", name="Ask anew with these")).to_be_enabled()
 
     page.fill("#say", "run: until [ -e stop ]; do sleep 0.05; done")
@@ -645,19 +779,28 @@ def test_what_is_typed_outlives_a_refusal_an_answer_that_takes_its_time_and_a_si
     expect(page.locator(".chip-state", has_text="running")).to_be_visible()
     page.get_by_role("button", name="Stop this turn").click()
     expect(page.locator(".ended", has_text="cancelled")).to_have_count(1)
-    assert gateway.waiting(gateway.client(token))["turn"] == "t1"  # that one waits on: another was stopped
+    assert (
+        gateway.waiting(gateway.client(token))["turn"] == "t1"
+    )  # that one waits on: another was stopped
 
     page.get_by_role("button", name="Sign out").click()
     page.fill("#token", "hf_half")
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/v1/" in request.url else None)
-    page.evaluate("() => new Promise((done) => { addEventListener('hashchange', () => setTimeout(done)); location.hash = '#/s/ops/elsewhere'; })")
+    page.evaluate(
+        "() => new Promise((done) => { addEventListener('hashchange', () => setTimeout(done)); location.hash = '#/s/ops/elsewhere'; })"
+    )
     expect(page.locator("#token")).to_have_value("hf_half")
     assert asked == []
 
 
-def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_from_the_left(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """Its call has a result at once, which is no outcome of the job. Words of a command stay whole; only what people say has a direction of its own."""
+def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_from_the_left(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    Its call has a result at once, which is no outcome of the job. Words of a command stay whole;
+    only what people say has a direction of its own.
+    """
     os.mkfifo(gateway.work / "hold")
     gateway.start()
     alice = tab(gateway, size="phone").sign_in(gateway.token("alice"))
@@ -667,7 +810,9 @@ def test_a_job_is_told_as_going_on_until_it_is_over_and_what_would_run_is_read_f
     page.wait_for_selector(".call .prompt .option")
     assert page.locator(".display .word", has_text=re.compile(r"^--only-matching$")).count() == 1
     directions = "all => [...new Set(all.map((each) => getComputedStyle(each).unicodeBidi))]"
-    assert page.locator(".display, .display > span, .display .word").evaluate_all(directions) == ["isolate-override"]
+    assert page.locator(".display, .display > span, .display .word").evaluate_all(directions) == [
+        "isolate-override"
+    ]
     assert page.locator(".msg .text").evaluate_all(directions) == ["plaintext"]
     alice.settled()
     page.locator("[data-option=approve_once]").click()
@@ -682,7 +827,9 @@ def _records(gateway: Gateway, client: Any, session: str) -> list[Any]:
     return [data for name, _, data in stream.heard if name == "record"]
 
 
-def test_the_code_in_the_address_works_once_and_stays_nowhere(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_the_code_in_the_address_works_once_and_stays_nowhere(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.start()
     owner = tab(gateway)
     page = owner.go(f"#code={gateway.code}")
@@ -699,7 +846,9 @@ def test_the_code_in_the_address_works_once_and_stays_nowhere(gateway: Gateway, 
     expect(other.locator(".status.bad")).to_contain_text("unknown, used or too old")
 
 
-def test_a_revoked_token_ends_the_page_and_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_a_revoked_token_ends_the_page_and_says_so(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.start()
     token = gateway.token("alice", name="laptop")
     gateway.send(gateway.client(token), "ops/a", "help")
@@ -710,7 +859,9 @@ def test_a_revoked_token_ends_the_page_and_says_so(gateway: Gateway, tab: Callab
     expect(page.locator(".signin .status.bad")).to_contain_text("no longer valid")
 
 
-def test_a_crash_in_mid_tool_is_drawn_where_it_happened(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_a_crash_in_mid_tool_is_drawn_where_it_happened(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     gateway.start()
     token = gateway.token("alice")
     client = gateway.client(token)
@@ -728,8 +879,12 @@ def test_a_crash_in_mid_tool_is_drawn_where_it_happened(gateway: Gateway, tab: C
     alice.keep("crash-desk-light")
 
 
-def test_what_was_deleted_while_the_line_was_down_is_not_gone_on_with_under_the_same_name(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """G4: the cursor is of another life, and the new one is longer; the page begins at its beginning."""
+def test_what_was_deleted_while_the_line_was_down_is_not_gone_on_with_under_the_same_name(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    G4: the cursor is of another life, and the new one is longer; the page begins at its beginning.
+    """
     gateway.start()
     token = gateway.token("alice")
     gateway.send(gateway.client(token), "ops/api", "read before-1")
@@ -741,11 +896,18 @@ def test_what_was_deleted_while_the_line_was_down_is_not_gone_on_with_under_the_
     for number in (1, 2, 3):
         gateway.run("send", "ops/api", f"read after-{number}", "--as", "alice")
     gateway.start(gateway.port)
-    expect(page.locator(".msg.asked .text")).to_have_text(["read after-1", "read after-2", "read after-3"])
+    expect(page.locator(".msg.asked .text")).to_have_text(
+        ["read after-1", "read after-2", "read after-3"]
+    )
 
 
-def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """A prompt longer than the screen is read before its buttons are reached; a reply of thousands of lines is folded; at twice the size there is room to read."""
+def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    A prompt longer than the screen is read before its buttons are reached; a reply of thousands of
+    lines is folded; at twice the size there is room to read.
+    """
     gateway.settings(
         f'[agents.assistant]\nmodel = "{gateway.script({"say": LONG_REPLY}, {"call": [{"tool": "shell", "args": {"command": LONG_COMMAND}}]})}"\n'
     )
@@ -762,7 +924,9 @@ def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(g
     expect(said).to_be_focused()
     assert page.evaluate("node => node.clientHeight", said.element_handle()) > 50_000
 
-    late: list[Callable[[], None]] = []  # all that comes of it is drawn before the page hears that it was taken
+    late: list[
+        Callable[[], None]
+    ] = []  # all that comes of it is drawn before the page hears that it was taken
 
     def hold(route: Route) -> None:
         answer = route.fetch()
@@ -791,8 +955,13 @@ def test_what_is_long_is_shown_from_its_beginning_and_leaves_room_for_the_rest(g
     alice.keep("twice-the-size")
 
 
-def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """In the list of conversations, for whoever moves by keyboard too; and in a prompt whose time runs out."""
+def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    In the list of conversations, for whoever moves by keyboard too; and in a prompt whose time runs
+    out.
+    """
     gateway.settings('[approvals]\nexpires_after = "90m"\n')
     gateway.start()
     token = gateway.token("alice")
@@ -814,7 +983,9 @@ def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open
     until_ = page.locator(".prompt.is-open time.until")
     expect(until_).not_to_have_class(re.compile("soon"))
     page.clock.fast_forward("45:00")
-    expect(page.locator(".prompt.is-open .facts")).to_contain_text(re.compile(r"4[45] min( \d+ s)? ago"))
+    expect(page.locator(".prompt.is-open .facts")).to_contain_text(
+        re.compile(r"4[45] min( \d+ s)? ago")
+    )
     expect(until_).to_have_class(re.compile("soon"))
 
 
@@ -822,11 +993,20 @@ def test_what_moved_last_stands_first_and_times_go_on_while_the_page_stands_open
     ("how", "told"),
     [
         ("cancelled", "It was cancelled. Nothing ran."),
-        pytest.param("expired", "Nobody answered in time, so it was denied. Nothing ran.", marks=pytest.mark.long),
+        pytest.param(
+            "expired",
+            "Nobody answered in time, so it was denied. Nothing ran.",
+            marks=pytest.mark.long,
+        ),
     ],
 )
-def test_a_prompt_that_ends_under_a_hand_says_how_and_what_it_was(gateway: Gateway, tab: Callable[..., Tab], how: str, told: str) -> None:
-    """While its tool's name is being typed, and in its conversation; a link past the navigation leaves the view as it is; a token that may not look is told so."""
+def test_a_prompt_that_ends_under_a_hand_says_how_and_what_it_was(
+    gateway: Gateway, tab: Callable[..., Tab], how: str, told: str
+) -> None:
+    """
+    While its tool's name is being typed, and in its conversation; a link past the navigation leaves
+    the view as it is; a token that may not look is told so.
+    """
     gateway.settings('[approvals]\nexpires_after = "20s"\n' if how == "expired" else "")
     gateway.start()
     token = gateway.token("alice")
@@ -872,17 +1052,30 @@ def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> 
     page.fill("#say", "again")
     page.keyboard.press("Enter")
     expect(page.locator(".integrity")).to_contain_text("sealed")
-    expect(page.locator(".composer .status")).to_contain_text("byte 0). Nothing was written; look at it with")
+    expect(page.locator(".composer .status")).to_contain_text(
+        "byte 0). Nothing was written; look at it with"
+    )
     expect(page.locator("#say")).to_be_disabled()
-    expect(page.locator("#say")).to_have_attribute("placeholder", "Sealed: nothing can be said here until its owner decides")
-    expect(page.locator(".side .fact", has_text="Verified")).to_contain_text("up to record 2")  # the third holds the message
-    expect(page.locator(".sessions .session", has_text="ops/a").locator(".session-about")).to_have_text("sealed")
+    expect(page.locator("#say")).to_have_attribute(
+        "placeholder", "Sealed: nothing can be said here until its owner decides"
+    )
+    expect(page.locator(".side .fact", has_text="Verified")).to_contain_text(
+        "up to record 2"
+    )  # the third holds the message
+    expect(
+        page.locator(".sessions .session", has_text="ops/a").locator(".session-about")
+    ).to_have_text("sealed")
     root.keep("sealed-desk-light")
 
 
 @pytest.mark.long  # a line that breaks is taken up again only after a while
-def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_is_covered(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """A conversation that was never opened is not called new; a message that may have arrived is not called lost; the note stands over no button."""
+def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_is_covered(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    A conversation that was never opened is not called new; a message that may have arrived is not
+    called lost; the note stands over no button.
+    """
     gateway.start()
     token = gateway.token("alice")
     gateway.send(gateway.client(token), "ops/old", "what time is it")
@@ -895,11 +1088,16 @@ def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_
     expect(page.locator(".log")).to_have_text("This conversation is shown once the server answers.")
     page.fill("#say", "read after-all")
     page.keyboard.press("Enter")
-    expect(page.locator(".composer .status")).to_contain_text("whether this arrived is not known. Do it again once it answers: it counts once.")
+    expect(page.locator(".composer .status")).to_contain_text(
+        "whether this arrived is not known. Do it again once it answers: it counts once."
+    )
     for size, (width, height) in SIZES.items():
         page.set_viewport_size({"width": width, "height": height})
         alice.keep(f"away-{size}")
-        note, *others = (page.locator(each).bounding_box() for each in (".away-note", ".composer .button.main", "#say", ".log"))
+        note, *others = (
+            page.locator(each).bounding_box()
+            for each in (".away-note", ".composer .button.main", "#say", ".log")
+        )
         assert note is not None
         for box in others:
             assert box is not None
@@ -917,8 +1115,13 @@ def test_while_the_server_is_away_nothing_is_said_that_is_not_known_and_nothing_
     expect(page.locator(".msg.asked .text")).to_have_text(["read anew"])
 
 
-def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_is_given_it(gateway: Gateway, tab: Callable[..., Tab]) -> None:
-    """M1 over HTTP: remembered by alice, recalled in her next session, in no record of bob's; on the page it is text and nothing else."""
+def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_is_given_it(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    M1 over HTTP: remembered by alice, recalled in her next session, in no record of bob's; on the
+    page it is text and nothing else.
+    """
     canary = f"the door code is {CORPUS[0]} canary"
     lines = [{"call": [{"tool": "remember", "args": {"text": canary}}]}, {"say": "noted"}]
     script, waiting = gateway.script(*lines), "[memory]\nrecall_within_ms = 60000\n"
@@ -933,18 +1136,35 @@ def test_what_memory_gave_a_turn_is_shown_as_text_to_its_person_and_nobody_else_
     for client, session in ((bob, "ops/bobs"), (alice, "ops/hers")):
         gateway.send(client, session, "which door code?")
         with gateway.events(client, session) as events:
-            given = events.until(lambda kind, told: kind == "record" and told["type"] in ("memory_recalled", "model_call_started"))
+            given = events.until(
+                lambda kind, told: (
+                    kind == "record" and told["type"] in ("memory_recalled", "model_call_started")
+                )
+            )
             assert (given["type"] == "memory_recalled") is (client is alice)
-            assert (canary in json.dumps(given, ensure_ascii=False).replace('\\"', '"')) is (client is alice)
+            assert (canary in json.dumps(given, ensure_ascii=False).replace('\\"', '"')) is (
+                client is alice
+            )
     page = tab(gateway).sign_in(token).go("#/s/ops/hers")
     expect(page.locator(".log")).to_contain_text(f"Remembered: {canary}")
     _is_inert(page)
 
 
-def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     """What will come by itself is to be seen where one talks; its text is text."""
     gateway.run("send", "ops/api", "what time is it?", "--as", "alice")
-    gateway.run("reminders", "add", "ops/api", "<img src=x onerror=alert(1)> look", "--every", "2h", "--as", "alice")
+    gateway.run(
+        "reminders",
+        "add",
+        "ops/api",
+        "<img src=x onerror=alert(1)> look",
+        "--every",
+        "2h",
+        "--as",
+        "alice",
+    )
     gateway.start()
     alice = tab(gateway).sign_in(gateway.token("alice"))
     page = alice.go("#/s/ops/api")
@@ -953,7 +1173,9 @@ def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(gateway: Gatewa
     expect(listed).to_contain_text("every 2h, set by alice")
 
 
-def test_every_turn_has_its_picture_and_an_earlier_one_stays_open_while_another_runs(gateway: Gateway, tab: Callable[..., Tab]) -> None:
+def test_every_turn_has_its_picture_and_an_earlier_one_stays_open_while_another_runs(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
     """By keyboard too: what is drawn anew every second takes nobody's place away."""
     gateway.start()
     token = gateway.token("alice")
@@ -969,13 +1191,19 @@ def test_every_turn_has_its_picture_and_an_earlier_one_stays_open_while_another_
     gateway.send(client, "ops/api", "run: echo hello > x.txt")
     expect(folds).to_have_count(2)
     expect(folds.nth(0)).to_contain_text("echo hello")
-    expect(folds.nth(0).locator("svg")).to_have_attribute("aria-label", re.compile("waits for alice"))
+    expect(folds.nth(0).locator("svg")).to_have_attribute(
+        "aria-label", re.compile("waits for alice")
+    )
     expect(folds.nth(1).locator("svg")).to_have_count(0)
     folds.nth(1).locator("summary").focus()
     page.keyboard.press("Space")
-    expect(folds.nth(1).locator("svg")).to_have_attribute("aria-label", re.compile("alice asked.*answered"))
+    expect(folds.nth(1).locator("svg")).to_have_attribute(
+        "aria-label", re.compile("alice asked.*answered")
+    )
     before = folds.nth(0).locator(".t-when").last.text_content()
-    expect(folds.nth(0).locator(".t-when").last).not_to_have_text(before or "")  # it was drawn anew meanwhile
+    expect(folds.nth(0).locator(".t-when").last).not_to_have_text(
+        before or ""
+    )  # it was drawn anew meanwhile
     expect(folds.nth(1).locator("svg")).to_have_count(1)
     assert page.evaluate("document.activeElement.dataset.turn") == "t1"
     page.keyboard.press("Space")

@@ -1,4 +1,7 @@
-"""A server fires reminders by itself: what came due while it was down, what is set while it runs, by one timer, and shows them to whom they belong."""
+"""
+A server fires reminders by itself: what came due while it was down, what is set while it runs, by
+one timer, and shows them to whom they belong.
+"""
 
 import asyncio
 import time
@@ -14,7 +17,9 @@ from tests.cli.test_reminders import iso_of, set_earlier
 from tests.gateway.conftest import Gateway
 from tests.runtime.conftest import Stage, alice, seen
 
-SOON_SECONDS = 4  # from setting it to its time: usually enough to be set before it is due; if not, it is fired all the same
+# from setting it to its time: usually enough to be set before it is due; if not, it is fired all
+# the same
+SOON_SECONDS = 4
 
 
 def test_what_came_due_while_nothing_ran_is_fired_at_the_start_and_once(gateway: Gateway) -> None:
@@ -23,17 +28,28 @@ def test_what_came_due_while_nothing_ran_is_fired_at_the_start_and_once(gateway:
     client = gateway.client(gateway.token("alice"))
     with gateway.events(client, "ops/api") as stream:
         stream.until_record("turn_ended", outcome="completed")
-        accepted = [data for name, _, data in stream.heard if name == "record" and data["type"] == "input_accepted"]
-    assert [(each["body"]["kind"], "missed too" in each["body"]["text"]) for each in accepted] == [("reminder", True)]
+        accepted = [
+            data
+            for name, _, data in stream.heard
+            if name == "record" and data["type"] == "input_accepted"
+        ]
+    assert [(each["body"]["kind"], "missed too" in each["body"]["text"]) for each in accepted] == [
+        ("reminder", True)
+    ]
 
 
 def test_a_reminder_that_is_set_while_it_serves_is_fired_in_time(gateway: Gateway) -> None:
-    """The timer waits for one an hour away, and is set anew by a notice of another process; the rescan would be half a minute late."""
+    """
+    The timer waits for one an hour away, and is set anew by a notice of another process; the rescan
+    would be half a minute late.
+    """
     set_earlier(gateway.home, "much later", seconds_ago=60, session="ops/later", every="1h")
     gateway.run("send", "ops/api", "hello", "--as", "alice")
     gateway.start()
     client = gateway.client(gateway.token("alice"))
-    made = set_earlier(gateway.home, "what time is it?", seconds_ago=0, at=iso_of(time.time() + SOON_SECONDS))
+    made = set_earlier(
+        gateway.home, "what time is it?", seconds_ago=0, at=iso_of(time.time() + SOON_SECONDS)
+    )
     with gateway.events(client, "ops/api") as stream:
         fired = stream.until_record("reminder_fired", reminder=made.id)
         stream.until_record("turn_ended", turn=fired["body"]["turn"], outcome="completed")
@@ -41,7 +57,14 @@ def test_a_reminder_that_is_set_while_it_serves_is_fired_in_time(gateway: Gatewa
 
 
 def test_a_reminder_that_may_ask_prompts_its_creator_over_http(gateway: Gateway) -> None:
-    set_earlier(gateway.home, "run: echo once >> ran.txt", seconds_ago=90, every="60s", may_prompt=True, workspace=gateway.work)
+    set_earlier(
+        gateway.home,
+        "run: echo once >> ran.txt",
+        seconds_ago=90,
+        every="60s",
+        may_prompt=True,
+        workspace=gateway.work,
+    )
     gateway.start()
     client = gateway.client(gateway.token("alice"))
     prompt = gateway.waiting(client)
@@ -51,7 +74,10 @@ def test_a_reminder_that_may_ask_prompts_its_creator_over_http(gateway: Gateway)
 
 
 def test_a_sessions_reminders_are_shown_to_tokens_of_their_circle_alone(gateway: Gateway) -> None:
-    """The text of a person's own reminder reaches no token that speaks in a wider circle, also in a session that both take part in."""
+    """
+    The text of a person's own reminder reaches no token that speaks in a wider circle, also in a
+    session that both take part in.
+    """
     gateway.start()
     team = gateway.client(gateway.token("alice", audience="team:ops"))
     gateway.send(team, "ops/api", "what time is it?")
@@ -61,7 +87,11 @@ def test_a_sessions_reminders_are_shown_to_tokens_of_their_circle_alone(gateway:
     own = gateway.client(gateway.token("alice")).get("/v1/sessions/ops/api").json()
     assert [each["text"] for each in own["reminders"]] == ["CANARY"]
     seen_by_team = team.get("/v1/sessions/ops/api")
-    assert (seen_by_team.status_code, seen_by_team.json()["reminders"], "CANARY" in seen_by_team.text) == (200, [], False)
+    assert (
+        seen_by_team.status_code,
+        seen_by_team.json()["reminders"],
+        "CANARY" in seen_by_team.text,
+    ) == (200, [], False)
     with gateway.events(team, "ops/api") as stream:
         gateway.send(team, "ops/api", "what time is it?")
         stream.until_record("turn_ended", turn="t2")
@@ -69,8 +99,13 @@ def test_a_sessions_reminders_are_shown_to_tokens_of_their_circle_alone(gateway:
 
 
 @in_loop
-async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_one_is_set(tmp_path: Path) -> None:
-    """However many stand, a server at rest has the tasks it has with none; what another process sets is waited for at once, and a clock that jumps is noticed."""
+async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_one_is_set(
+    tmp_path: Path,
+) -> None:
+    """
+    However many stand, a server at rest has the tasks it has with none; what another process sets
+    is waited for at once, and a clock that jumps is noticed.
+    """
     stage = Stage("files", tmp_path / "home")
     agent = stage.agent([{"say": "looked"}] * 3)
     async with stage.open(agent) as home, stage.open(agent) as other, asyncio.TaskGroup() as group:
@@ -79,10 +114,14 @@ async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_
         await until_true(lambda: drives.rescans > 0)
         idle = len(asyncio.all_tasks())
         for number in range(30):
-            made = await other.remind(f"ops/s{number}", "look around", source=alice, every=f"{60 - number}m")
+            made = await other.remind(
+                f"ops/s{number}", "look around", source=alice, every=f"{60 - number}m"
+            )
             drives.wake(SessionId(f"ops/s{number}"))  # as the notice of another process does
             await until_true(lambda: drives.running == 0)
-            assert drives.next_reminder == round(datetime.fromisoformat(made.next_at).timestamp() * 1000)
+            assert drives.next_reminder == round(
+                datetime.fromisoformat(made.next_at).timestamp() * 1000
+            )
         assert len(asyncio.all_tasks()) == idle
         stage.clock.jump(32 * 60)  # two are due; nobody waited that long
         drives.look_again()

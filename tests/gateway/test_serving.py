@@ -38,7 +38,9 @@ def test_a_second_server_on_the_same_home_says_who_holds_it(gateway: Gateway) ->
     assert gateway.process is not None
     told = gateway.run("serve", "--port", "0", check=False)
     assert told["error"]["code"] == "busy"
-    assert f"pid {gateway.process.pid}, {gateway.url}" in told["error"]["message"]  # the port that it was given, though it asked for any
+    assert (
+        f"pid {gateway.process.pid}, {gateway.url}" in told["error"]["message"]
+    )  # the port that it was given, though it asked for any
     gateway.kill()
     gateway.start()  # the lock died with its owner
 
@@ -75,7 +77,9 @@ def test_a_restart_takes_up_what_was_owed(gateway: Gateway) -> None:
     assert (gateway.work / "ran.txt").read_text() == "once\n"
 
 
-def test_stopping_with_only_prompts_pending_ends_at_once_and_tells_followers(gateway: Gateway) -> None:
+def test_stopping_with_only_prompts_pending_ends_at_once_and_tells_followers(
+    gateway: Gateway,
+) -> None:
     gateway.start()
     client = gateway.client(gateway.token("alice"))
     gateway.send(client, "ops/api", "run: echo hello > x.txt")
@@ -108,12 +112,18 @@ def test_stopping_in_mid_tool_lets_it_end_and_keeps_its_outcome(gateway: Gateway
     gateway.start(gateway.port)
     with gateway.events(client, "ops/api") as stream:
         finished = stream.until_record("call_finished")
-        assert (finished["body"]["outcome"], "the real outcome" in finished["body"]["text"]) == ("ok", True)
+        assert (finished["body"]["outcome"], "the real outcome" in finished["body"]["text"]) == (
+            "ok",
+            True,
+        )
         stream.until_record("turn_ended", outcome="completed")
 
 
 def test_a_second_signal_does_not_wait_for_a_tool_and_it_is_in_doubt(gateway: Gateway) -> None:
-    """Case 48: the first one would wait its time out. The tool is gone with the server, its outcome is nobody's, and it never runs again."""
+    """
+    Case 48: the first one would wait its time out. The tool is gone with the server, its outcome is
+    nobody's, and it never runs again.
+    """
     os.mkfifo(gateway.work / "fifo")
     gateway.settings('[serve]\nstop_after = "1h"\n')
     gateway.start()
@@ -136,7 +146,10 @@ def test_a_second_signal_does_not_wait_for_a_tool_and_it_is_in_doubt(gateway: Ga
 
 
 class Endless:
-    """A home in this process with a tool that never ends, and a server on it that stops within a fraction of a second."""
+    """
+    A home in this process with a tool that never ends, and a server on it that stops within a
+    fraction of a second.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -149,7 +162,11 @@ class Endless:
             await asyncio.Event().wait()
             return "never"
 
-        self.agent = holdfast.Agent("ops", model=ScriptModel([{"call": [{"tool": "endless", "args": {}}]}, {"say": "too bad"}]), tools=[endless])
+        self.agent = holdfast.Agent(
+            "ops",
+            model=ScriptModel([{"call": [{"tool": "endless", "args": {}}]}, {"say": "too bad"}]),
+            tools=[endless],
+        )
 
     @asynccontextmanager
     async def service(self) -> AsyncIterator[Service]:
@@ -193,7 +210,9 @@ async def _finished(service: Service) -> AsyncIterator[CallFinished]:
             yield event
 
 
-@pytest.mark.parametrize("error", [Busy("the first time it can't be done"), OSError(errno.EIO, "Input/output error")])
+@pytest.mark.parametrize(
+    "error", [Busy("the first time it can't be done"), OSError(errno.EIO, "Input/output error")]
+)
 @in_loop
 async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -224,12 +243,16 @@ async def test_house_is_kept_at_the_start_and_again_and_a_failure_stops_nothing(
 
 @pytest.mark.parametrize("verb", ["owing", "drive_all"])
 @in_loop
-async def test_a_disk_that_refuses_to_be_read_ends_no_server(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+async def test_a_disk_that_refuses_to_be_read_ends_no_server(
+    monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
     """One look, or one session, fails and is tried again; everybody else's turns go on."""
     monkeypatch.setattr(driving, "RESCAN_SECONDS", 0.01)
     agent = holdfast.Agent("ops", model=ScriptModel(["done"]))
     async with open_in_memory(agents=[agent]) as home, asyncio.timeout(WAIT_SECONDS):
-        await home.service.send("ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False)
+        await home.service.send(
+            "ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False
+        )
         asked, tries = getattr(home.service, verb), list[str]()
 
         async def refuses_once(*given: Any, **named: Any) -> Any:
@@ -247,11 +270,20 @@ async def test_a_disk_that_refuses_to_be_read_ends_no_server(monkeypatch: pytest
 
 
 @in_loop
-async def test_a_turn_that_waits_for_what_is_not_here_is_said_to_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody else would tell whoever runs the server why nothing happens; and nobody reads what comes every half minute."""
+async def test_a_turn_that_waits_for_what_is_not_here_is_said_to_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Nobody else would tell whoever runs the server why nothing happens; and nobody reads what comes
+    every half minute.
+    """
     disk = Disk()
-    async with open_in_memory(agents=[holdfast.Agent("ops", model=ScriptModel(["done"]))], disk=disk) as home:
-        await home.service.send("ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False)
+    async with open_in_memory(
+        agents=[holdfast.Agent("ops", model=ScriptModel(["done"]))], disk=disk
+    ) as home:
+        await home.service.send(
+            "ops/a", "go", source=holdfast.MessageSource.local("alice"), wait=False
+        )
     async with open_in_memory(disk=disk) as home, asyncio.timeout(WAIT_SECONDS):
         drives = driving.DriveScheduler(home.service)
         running = asyncio.ensure_future(drives.run())
@@ -260,24 +292,37 @@ async def test_a_turn_that_waits_for_what_is_not_here_is_said_to_once(caplog: py
                 await asyncio.sleep(0)
             drives.wake(session_id("ops/a"))
         running.cancel()
-    assert [each.getMessage() for each in caplog.records] == ["ops/a can't be driven on here: there is no agent 'ops'"]
+    assert [each.getMessage() for each in caplog.records] == [
+        "ops/a can't be driven on here: there is no agent 'ops'"
+    ]
 
 
 async def _ended(home: holdfast.Home) -> str:
     async for record in home.follow("ops/a", after=0):
-        if isinstance(record, Record) and isinstance(event := decode(record.type, record.version, record.body), TurnEnded):
+        if isinstance(record, Record) and isinstance(
+            event := decode(record.type, record.version, record.body), TurnEnded
+        ):
             return event.outcome
     raise AssertionError("it goes on for ever")
 
 
-def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_look(gateway: Gateway) -> None:
-    """Messages would be refused, so no balancer should send any. Anybody may ask: neither what stands there nor where it lies is told."""
+def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_look(
+    gateway: Gateway,
+) -> None:
+    """
+    Messages would be refused, so no balancer should send any. Anybody may ask: neither what stands
+    there nor where it lies is told.
+    """
     gateway.settings('[serve]\nstop_after = "5s"\n')
     gateway.start()
     client = gateway.client(gateway.token("alice"))
     broken = "holdfast.toml, line 3: can't be used, so nothing is decided"
     gone = "holdfast.toml: can't be used, so nothing is decided"
-    for text, detail in (('[serve]\nstop_after = "5s"\nhunter2 = "hunter2"\n', broken), ('# 1\n# 2\nhunter2 = "\n', broken), (None, gone)):
+    for text, detail in (
+        ('[serve]\nstop_after = "5s"\nhunter2 = "hunter2"\n', broken),
+        ('# 1\n# 2\nhunter2 = "\n', broken),
+        (None, gone),
+    ):
         gateway.settings(text) if text is not None else (gateway.home / "holdfast.toml").unlink()
         told = httpx.get(f"{gateway.url}/readyz")
         assert (told.status_code, told.headers["content-type"]) == (503, "application/problem+json")
@@ -290,7 +335,9 @@ def test_a_server_whose_settings_can_not_be_used_is_not_ready_and_says_where_to_
     assert httpx.get(f"{gateway.url}/readyz").status_code == 204
 
 
-def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nobody_what_is_wrong(gateway: Gateway) -> None:
+def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nobody_what_is_wrong(
+    gateway: Gateway,
+) -> None:
     """Who asks can't be known then, so neither a file nor a byte is named; the log has both."""
     token = gateway.token("alice")
     path = next((gateway.home / "home").glob("*.jsonl"))
@@ -303,7 +350,10 @@ def test_a_server_whose_home_is_sealed_lets_nobody_in_is_not_ready_and_tells_nob
         assert ".jsonl" not in told.text
         assert "byte" not in told.text
     assert ".jsonl" in gateway.log.read_text()
-    assert (httpx.get(f"{gateway.url}/readyz").status_code, httpx.get(f"{gateway.url}/healthz").status_code) == (503, 204)
+    assert (
+        httpx.get(f"{gateway.url}/readyz").status_code,
+        httpx.get(f"{gateway.url}/healthz").status_code,
+    ) == (503, 204)
 
 
 def test_the_server_lets_go_of_what_retention_no_longer_keeps(gateway: Gateway) -> None:
@@ -313,7 +363,13 @@ def test_the_server_lets_go_of_what_retention_no_longer_keeps(gateway: Gateway) 
     until(lambda: gateway.run("sessions", "prune", "--dry-run")["sessions"], "it to be old")
     gateway.start()
     client = gateway.client(gateway.token("alice", scopes="read,admin"))
-    until(lambda: [each["session"] for each in client.get("/v1/sessions").json()["sessions"]] == ["ops/waits"], "it to go")
+    until(
+        lambda: (
+            [each["session"] for each in client.get("/v1/sessions").json()["sessions"]]
+            == ["ops/waits"]
+        ),
+        "it to go",
+    )
     assert "let go of 1 sessions" in gateway.log.read_text()
 
 
@@ -324,7 +380,9 @@ def test_a_prompt_past_its_time_is_closed_while_everybody_waits(gateway: Gateway
     client = gateway.client(gateway.token("alice"))
     gateway.send(client, "ops/api", "run: echo never > never.txt")
     with gateway.events(client, "ops/api") as stream:
-        asked = stream.until_record("approval_requested")["body"]  # from the record: a list might be looked at too late
+        asked = stream.until_record("approval_requested")[
+            "body"
+        ]  # from the record: a list might be looked at too late
         prompt = {"id": asked["approval"], "digest": asked["digest"]}
         assert stream.until_record("approval_closed")["body"]["closed_as"] == "expired"
         stream.until_record("turn_ended")
@@ -334,7 +392,10 @@ def test_a_prompt_past_its_time_is_closed_while_everybody_waits(gateway: Gateway
 
 
 def test_tools_can_neither_serve_nor_make_tokens(gateway: Gateway) -> None:
-    for words in (["serve", "--port", "0"], ["tokens", "add", "x", "--as", "alice", "--scopes", "admin"]):
+    for words in (
+        ["serve", "--port", "0"],
+        ["tokens", "add", "x", "--as", "alice", "--scopes", "admin"],
+    ):
         done = subprocess.run(
             [sys.executable, "-m", "holdfast", "--home", str(gateway.home), "--json", *words],
             capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "HOLDFAST_TOOL": "c-1"},

@@ -1,4 +1,7 @@
-"""Live streams: everything once, in order, to those who may see it, whatever happens to the connection, the server or the token."""
+"""
+Live streams: everything once, in order, to those who may see it, whatever happens to the
+connection, the server or the token.
+"""
 
 import asyncio
 import json
@@ -41,11 +44,19 @@ def test_a_resumed_stream_never_skips_and_never_repeats(gateway: Gateway) -> Non
     gateway.start()
     alice = gateway.client(gateway.token("alice"))
     for number in range(12):
-        assert gateway.send(alice, "ops/api", "what time is it", key=f"k{number}").status_code == 202
+        assert (
+            gateway.send(alice, "ops/api", "what time is it", key=f"k{number}").status_code == 202
+        )
     with gateway.events(alice, "ops/api") as whole:
         for _ in range(12):
-            whole.until(lambda name, data: name == "record" and data["type"] in ("turn_ended", "input_accepted"))
-        until(lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "all turns to end")
+            whole.until(
+                lambda name, data: (
+                    name == "record" and data["type"] in ("turn_ended", "input_accepted")
+                )
+            )
+        until(
+            lambda: alice.get("/v1/sessions/ops/api").json()["phase"] == "idle", "all turns to end"
+        )
         last = alice.get("/v1/sessions/ops/api").json()["seq"]
         while not seqs(whole) or seqs(whole)[-1] < last:
             whole.next()
@@ -59,7 +70,9 @@ def test_a_resumed_stream_never_skips_and_never_repeats(gateway: Gateway) -> Non
                     break
                 rest.next()
         assert seqs(rest) == everything[cut + 1 :]
-        assert all(ident == str(data["seq"]) for name, ident, data in rest.heard if name == "record")
+        assert all(
+            ident == str(data["seq"]) for name, ident, data in rest.heard if name == "record"
+        )
 
 
 def test_a_stream_goes_on_where_it_was_after_the_server_was_killed(gateway: Gateway) -> None:
@@ -75,7 +88,10 @@ def test_a_stream_goes_on_where_it_was_after_the_server_was_killed(gateway: Gate
     with gateway.events(alice, "ops/api", after=seqs(before)[-1]) as after:
         standing = after.until(lambda name, _: name == "standing")
         assert [each["tool"] for each in standing["approvals"]] == ["shell"]
-        assert gateway.answer(alice, standing["approvals"][0], "approve_once").json()["result"] in TAKEN
+        assert (
+            gateway.answer(alice, standing["approvals"][0], "approve_once").json()["result"]
+            in TAKEN
+        )
         after.until_record("turn_ended")
     assert [*seqs(before), *seqs(after)] == journal(gateway, "ops/api")
     assert (gateway.work / "ran.txt").read_text() == "once\n"
@@ -83,7 +99,9 @@ def test_a_stream_goes_on_where_it_was_after_the_server_was_killed(gateway: Gate
 
 def test_pieces_of_text_come_before_the_record_that_holds_them(gateway: Gateway) -> None:
     words = "one two three four five six seven " * 20
-    gateway.settings(f'[agents.assistant]\nmodel = "{gateway.script({"say": "first"}, {"sleep": 0.2, "say": words})}"\ntools = []\n')
+    gateway.settings(
+        f'[agents.assistant]\nmodel = "{gateway.script({"say": "first"}, {"sleep": 0.2, "say": words})}"\ntools = []\n'
+    )
     gateway.start()
     alice = gateway.client(gateway.token("alice"))
     gateway.send(alice, "ops/api", "hello")
@@ -95,14 +113,18 @@ def test_pieces_of_text_come_before_the_record_that_holds_them(gateway: Gateway)
     deltas = [data for name, _, data in stream.heard if name == "delta" and data["turn"] == "t2"]
     assert "".join(each["text"] for each in deltas) == words
     assert all(ident is None for name, ident, _ in stream.heard if name == "delta")
-    assert max(place for place, each in enumerate(order) if each[0] == "delta") < len(order) - 1 - order[::-1].index(("record", "model_answered"))
+    assert max(place for place, each in enumerate(order) if each[0] == "delta") < len(
+        order
+    ) - 1 - order[::-1].index(("record", "model_answered"))
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1e3", "９", "0x1", "9" * 30])
 def test_a_cursor_that_is_no_seq_is_malformed(shared: Gateway, cursor: str) -> None:
     alice = shared.client(shared.token("alice"))
     shared.send(alice, "ops/cursor", "help")
-    with alice.stream("GET", "/v1/sessions/ops/cursor/events", headers={"last-event-id": cursor.encode()}) as answer:
+    with alice.stream(
+        "GET", "/v1/sessions/ops/cursor/events", headers={"last-event-id": cursor.encode()}
+    ) as answer:
         assert answer.status_code == 400
 
 
@@ -114,7 +136,10 @@ def test_a_cursor_of_another_life_is_told_so(shared: Gateway) -> None:
 
 
 def test_a_stream_says_first_in_which_life_its_seqs_count(shared: Gateway) -> None:
-    """A name that was used before: whoever comes back with a seq of then can see that it is one of another session."""
+    """
+    A name that was used before: whoever comes back with a seq of then can see that it is one of
+    another session.
+    """
     alice = shared.client(shared.token("alice"))
     lives_seen = []
     for _ in range(2):
@@ -128,14 +153,19 @@ def test_a_stream_says_first_in_which_life_its_seqs_count(shared: Gateway) -> No
 
 
 def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: Gateway) -> None:
-    """G4: personal turns of a mixed session never reach a team's token, live or resumed, nor do another team's."""
+    """
+    G4: personal turns of a mixed session never reach a team's token, live or resumed, nor do
+    another team's.
+    """
     gateway.start()
     personal = gateway.client(gateway.token("alice"))
     ops = gateway.client(gateway.token("alice", audience="team:ops"))
     sales = gateway.client(gateway.token("alice", audience="team:sales"))
     public = gateway.client(gateway.token("alice", audience="public"))
     gateway.send(personal, "ops/mixed", "read CANARY-PERSONAL")
-    until(lambda: personal.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the turn to end")
+    until(
+        lambda: personal.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the turn to end"
+    )
     for other in (ops, sales, public):
         assert other.get("/v1/sessions/ops/mixed").status_code == 404
         assert other.get("/v1/sessions/ops/mixed/events").status_code == 404
@@ -154,7 +184,11 @@ def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: G
     assert "TEAM-WORDS" in text
     assert "TEAM-MORE" in text
     assert "CANARY" not in text
-    assert {data["body"].get("turn") for name, _, data in live.heard if name == "record"} <= {None, "t2", "t4"}
+    assert {data["body"].get("turn") for name, _, data in live.heard if name == "record"} <= {
+        None,
+        "t2",
+        "t4",
+    }
     for after in seqs(live):
         with gateway.events(ops, "ops/mixed", after=after) as resumed:
             wanted = [each for each in seqs(live) if each > after]
@@ -165,28 +199,53 @@ def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: G
         assert other.get("/v1/sessions/ops/mixed").status_code == 404
 
 
-def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(gateway: Gateway) -> None:
-    """G4: where a team and a person's own turns share a session, its last words and whose turns stand are told to nobody who may not read all of it."""
+def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(
+    gateway: Gateway,
+) -> None:
+    """
+    G4: where a team and a person's own turns share a session, its last words and whose turns stand
+    are told to nobody who may not read all of it.
+    """
     gateway.start()
     personal = gateway.client(gateway.token("alice"))
     ops = gateway.client(gateway.token("bob", audience="team:ops"))
     gateway.send(ops, "ops/mixed", "read TEAM-WORDS")
     until(lambda: ops.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the team's turn")
     assert "TEAM-WORDS" in ops.get("/v1/sessions").json()["sessions"][0]["preview"]
-    gateway.send(gateway.client(gateway.token("alice", "send,admin")), "ops/mixed", "read CANARY-ALONE")
-    until(lambda: (shown := personal.get("/v1/sessions/ops/mixed").json())["turns"] == 2 and shown["phase"] == "idle", "the turn of one alone")
+    gateway.send(
+        gateway.client(gateway.token("alice", "send,admin")), "ops/mixed", "read CANARY-ALONE"
+    )
+    until(
+        lambda: (
+            (shown := personal.get("/v1/sessions/ops/mixed").json())["turns"] == 2
+            and shown["phase"] == "idle"
+        ),
+        "the turn of one alone",
+    )
     gateway.send(personal, "ops/mixed", "run: echo CANARY")
     parked = gateway.waiting(personal, "ops/mixed")["turn"]
     assert "CANARY-ALONE" in personal.get("/v1/sessions").json()["sessions"][0]["preview"]
     assert personal.get("/v1/sessions/ops/mixed").json()["parked"] == [parked]
-    line, shown = ops.get("/v1/sessions").json()["sessions"][0], ops.get("/v1/sessions/ops/mixed").json()
-    assert (line["session"], line["preview"], shown["parked"], shown["memory"], shown["delegates"]) == ("ops/mixed", "", [], [], [])
+    line, shown = (
+        ops.get("/v1/sessions").json()["sessions"][0],
+        ops.get("/v1/sessions/ops/mixed").json(),
+    )
+    assert (
+        line["session"],
+        line["preview"],
+        shown["parked"],
+        shown["memory"],
+        shown["delegates"],
+    ) == ("ops/mixed", "", [], [], [])
     assert "CANARY" not in json.dumps([line, shown])
     assert ops.get("/v1/approvals").json()["approvals"] == []
 
 
 def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end(gateway: Gateway) -> None:
-    """G3 over real sockets. How soon a stream ends is measured in made-up time: `test_a_stream_ends_within_five_seconds_of_its_tokens_death`."""
+    """
+    G3 over real sockets. How soon a stream ends is measured in made-up time:
+    `test_a_stream_ends_within_five_seconds_of_its_tokens_death`.
+    """
     gateway.start()
     alice = gateway.client(gateway.token("alice", name="laptop"))
     kept = gateway.client(gateway.token("alice", name="phone"))
@@ -201,20 +260,38 @@ def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end(gateway
         other.until_record("turn_ended", turn="t2")
 
 
-def test_a_token_that_is_revoked_while_its_body_is_on_its_way_sends_and_answers_nothing(gateway: Gateway) -> None:
-    """G3: what was let in with its head is asked again once its body is here, which may be 20 seconds later."""
+def test_a_token_that_is_revoked_while_its_body_is_on_its_way_sends_and_answers_nothing(
+    gateway: Gateway,
+) -> None:
+    """
+    G3: what was let in with its head is asked again once its body is here, which may be 20 seconds
+    later.
+    """
     gateway.start()
     alice, leaked = gateway.client(gateway.token("alice")), gateway.token("alice", name="leaked")
     prompt = gateway.ask("ops/api", "run: echo ran > ran.txt")
     answer = {"option": "approve_once", "answer_id": "late", "digest": prompt.digest}
-    late = {f"/v1/approvals/{prompt.id}/answer": answer, "/v1/sessions/ops/late/messages": {"text": "help"}, "/v1/sessions/ops/api/cancel": {}}
+    late = {
+        f"/v1/approvals/{prompt.id}/answer": answer,
+        "/v1/sessions/ops/late/messages": {"text": "help"},
+        "/v1/sessions/ops/api/cancel": {},
+    }
     bodies = {path: json.dumps(body).encode() for path, body in late.items()}
     with ExitStack() as stack:
-        lines = {path: stack.enter_context(socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS)) for path in bodies}
+        lines = {
+            path: stack.enter_context(
+                socket.create_connection(("127.0.0.1", gateway.port), timeout=WAIT_SECONDS)
+            )
+            for path in bodies
+        }
         for path, line in lines.items():
             head = f"POST {path} HTTP/1.1\r\nhost: 127.0.0.1:{gateway.port}\r\nauthorization: Bearer {leaked}\r\nexpect: 100-continue\r\n"
-            line.sendall(f"{head}content-type: application/json\r\ncontent-length: {len(bodies[path])}\r\n\r\n".encode())
-            assert line.recv(65536).startswith(b"HTTP/1.1 100 ")  # somebody has let it in, and waits for the rest
+            line.sendall(
+                f"{head}content-type: application/json\r\ncontent-length: {len(bodies[path])}\r\n\r\n".encode()
+            )
+            assert line.recv(65536).startswith(
+                b"HTTP/1.1 100 "
+            )  # somebody has let it in, and waits for the rest
         gateway.elsewhere(lambda service: TokenBook(service.home).revoke("leaked", by="tests"))
         for path, line in lines.items():
             line.sendall(bodies[path])
@@ -237,7 +314,10 @@ def test_a_token_past_its_time_is_no_token(gateway: Gateway) -> None:
 
 
 def test_others_commands_are_followed_and_driven_by_the_server(gateway: Gateway) -> None:
-    """One home, several processes: owned writes and wake-ups from a command reach the stream, and the server drives what a command leaves."""
+    """
+    One home, several processes: owned writes and wake-ups from a command reach the stream, and the
+    server drives what a command leaves.
+    """
     gateway.start()
     person = gateway.said["person"]
     client = gateway.client(gateway.token(person))
@@ -265,7 +345,11 @@ def test_whoever_follows_is_told_of_a_deletion_and_of_a_seal(gateway: Gateway) -
         gateway.run("sessions", "delete", "ops/gone", "--yes")
         assert gone.until(lambda name, _: name == "end")["reason"] == "gone"
         _flip(Path(admin.get("/v1/sessions/ops/sealed").json()["journal"][0]), b'"text":"help')
-        assert gateway.run("send", "ops/sealed", "help", check=False)["error"]["code"] in {"sealed", "broken", "takeover"}
+        assert gateway.run("send", "ops/sealed", "help", check=False)["error"]["code"] in {
+            "sealed",
+            "broken",
+            "takeover",
+        }
         assert sealed.until(lambda name, _: name == "sealed")["code"] in {"broken", "takeover"}
 
 
@@ -277,7 +361,9 @@ def _flip(path: Path, after: bytes) -> None:
         file.write(data)
 
 
-def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobody_where_they_lie(shared: Gateway) -> None:
+def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobody_where_they_lie(
+    shared: Gateway,
+) -> None:
     gateway = shared
     alice = gateway.client(gateway.token("alice"))
     gateway.settings("nonsense =")
@@ -290,7 +376,17 @@ def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobo
 
 # --- a follower that is too slow, without a server
 
-BEARER = Bearer.of(TokenAdded(name="n", digest="d", person="alice", scopes=("read",), audience="personal", expires_at=None, by="alice"))
+BEARER = Bearer.of(
+    TokenAdded(
+        name="n",
+        digest="d",
+        person="alice",
+        scopes=("read",),
+        audience="personal",
+        expires_at=None,
+        by="alice",
+    )
+)
 
 
 def a_tail() -> SharedTail:
@@ -313,7 +409,9 @@ def test_a_follower_that_falls_behind_is_told_of_the_gap_and_of_nothing_twice() 
         follower = Follower(tail, BEARER, 0)
         assert await read_all(follower) == b""
         for number in range(2_000):
-            tail.keep(frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", f"<{number}>")))
+            tail.keep(
+                frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", f"<{number}>"))
+            )
         heard = (await read_all(follower)).decode()
         assert heard.count("event: gap") == 1
         assert heard.startswith("event: gap")
@@ -337,23 +435,50 @@ def test_what_a_tail_keeps_is_bounded_in_number_and_in_bytes() -> None:
 
 
 def a_reader(person: str) -> Bearer:
-    return Bearer.of(TokenAdded(name=person, digest=person, person=person, scopes=("read",), audience="personal", expires_at=None, by=person))
+    return Bearer.of(
+        TokenAdded(
+            name=person,
+            digest=person,
+            person=person,
+            scopes=("read",),
+            audience="personal",
+            expires_at=None,
+            by=person,
+        )
+    )
 
 
 def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_life() -> None:
-    """G4: alice's stream hangs on to what was deleted; bob begins a session of that name. Neither hears a word of the other's, not even a piece."""
+    """
+    G4: alice's stream hangs on to what was deleted; bob begins a session of that name. Neither
+    hears a word of the other's, not even a piece.
+    """
 
     async def story() -> None:
         name, none = SessionId("ops/api"), cast(Any, None)
         async with open_in_memory() as home:
             service = home.service
-            tails = Tails(service, Streams(none, none, none, streams_max=9, streams_per_token_max=9, streams_per_person_max=9))
+            tails = Tails(
+                service,
+                Streams(
+                    none,
+                    none,
+                    none,
+                    streams_max=9,
+                    streams_per_token_max=9,
+                    streams_per_person_max=9,
+                ),
+            )
 
             async def begin(person: str) -> InstanceId | None:
-                await service.send(name, f"the word of {person}", source=MessageSource.local(person))
+                await service.send(
+                    name, f"the word of {person}", source=MessageSource.local(person)
+                )
                 return await service.world.store.current(name)
 
-            async with tails.follow(name, a_reader("alice"), instance=await begin("alice"), after=None) as alice:
+            async with tails.follow(
+                name, a_reader("alice"), instance=await begin("alice"), after=None
+            ) as alice:
                 assert b"the word of alice" in await read_all(alice)
                 await lives.delete(service, name, by="alice")
                 life = await begin("bob")
@@ -362,9 +487,14 @@ def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_
                 assert (await read_all(alice), alice.ended) == (b"", "new_life")
                 async with tails.follow(name, a_reader("bob"), instance=life, after=None) as bob:
                     heard = await read_all(bob)
-                    assert (b"the word of alice" in heard, b"the word of bob" in heard) == (False, True)
+                    assert (b"the word of alice" in heard, b"the word of bob" in heard) == (
+                        False,
+                        True,
+                    )
                 with pytest.raises(Busy):
-                    async with tails.follow(name, a_reader("alice"), instance=alice.tail.instance, after=None):
+                    async with tails.follow(
+                        name, a_reader("alice"), instance=alice.tail.instance, after=None
+                    ):
                         pytest.fail("a life that is over is followed")
 
     asyncio.run(story())

@@ -1,8 +1,11 @@
 """
-G1, byte by byte: what two readers could take for two different requests is no request, and nothing that follows one is answered in its name.
+G1, byte by byte: what two readers could take for two different requests is no request, and nothing
+that follows one is answered in its name.
 
-The real application and protocol, with no socket between: each case is given whole, and again a few bytes at a time, and both are answered alike. Behind nearly every odd
-request stands one that would be answered: that no second answer ever comes is what keeps a proxy in front and this server of one mind about where a request ends.
+The real application and protocol, with no socket between: each case is given whole, and again a few
+bytes at a time, and both are answered alike. Behind nearly every odd request stands one that would
+be answered: that no second answer ever comes is what keeps a proxy in front and this server of one
+mind about where a request ends.
 """
 
 import asyncio
@@ -55,7 +58,9 @@ class Wire(_Wire):
 
 class Server:
     def __init__(self, app: Any, token: str) -> None:
-        self._config = uvicorn.Config(app, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False)
+        self._config = uvicorn.Config(
+            app, http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False
+        )
         self._config.load()
         self.token = token
 
@@ -71,7 +76,9 @@ class Server:
                 made.data_received(request[start : start + piece_bytes])
             await asyncio.sleep(0)
         await rest()
-        said = Said([int(found) for found in re.findall(rb"HTTP/1\.1 ([0-9]{3})", wire.said)], wire.closed)
+        said = Said(
+            [int(found) for found in re.findall(rb"HTTP/1\.1 ([0-9]{3})", wire.said)], wire.closed
+        )
         made.connection_lost(None)
         await rest()
         return said
@@ -86,9 +93,15 @@ async def rest() -> None:
 @asynccontextmanager
 async def serving() -> AsyncIterator[Server]:
     async with open_in_memory() as home:
-        gateway = Gateway(home.service, GatewaySettings(requests_per_second=1e9, requests_burst=1e9), workspace=lambda: None)
+        gateway = Gateway(
+            home.service,
+            GatewaySettings(requests_per_second=1e9, requests_burst=1e9),
+            workspace=lambda: None,
+        )
         gateway.code_tries.take = lambda _: True  # type: ignore[method-assign]  # a bound of its own, which is looked at elsewhere
-        token, _ = await TokenBook(home.service.home).add("wire", person="alice", scopes=["read", "send"], by="tests", now=0)
+        token, _ = await TokenBook(home.service.home).add(
+            "wire", person="alice", scopes=["read", "send"], by="tests", now=0
+        )
         yield Server(make_app(gateway), token)
 
 
@@ -101,7 +114,9 @@ class Runs(NamedTuple):
     def heard(self, request: bytes) -> Said:
         """However the bytes arrive."""
         whole = self.loop.run(self.server.hear(request, len(request)))
-        assert whole == self.loop.run(self.server.hear(request, 1_000 if len(request) > 1_000 else 7))
+        assert whole == self.loop.run(
+            self.server.hear(request, 1_000 if len(request) > 1_000 else 7)
+        )
         return whole
 
 
@@ -115,8 +130,12 @@ def runs() -> Iterator[Runs]:
 
 REFUSED = {
     # where a request ends
-    "a length and chunks": POST + b"Content-Length: 12\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
-    "chunks and a length": POST + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n" + CHUNKS,
+    "a length and chunks": POST
+    + b"Content-Length: 12\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + CHUNKS,
+    "chunks and a length": POST
+    + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n"
+    + CHUNKS,
     "two lengths": POST + b"Content-Length: 12\r\nContent-Length: 5\r\n\r\n" + BODY,
     "a length twice": POST + b"Content-Length: 12\r\nContent-Length: 12\r\n\r\n" + BODY,
     "a list of lengths": POST + b"Content-Length: 12, 12\r\n\r\n" + BODY,
@@ -133,9 +152,13 @@ REFUSED = {
     "chunks, packed": POST + b"Transfer-Encoding: chunked, gzip\r\n\r\n" + CHUNKS,
     "something like chunks": POST + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS,
     "chunks behind a control character": POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
-    "chunks twice": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks twice": POST
+    + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n"
+    + CHUNKS,
     "chunks on a folded line": POST + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS,
-    "chunks of before 1.1": POST.replace(b"1.1", b"1.0", 1) + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks of before 1.1": POST.replace(b"1.1", b"1.0", 1)
+    + b"Transfer-Encoding: chunked\r\n\r\n"
+    + CHUNKS,
     "a chunk's size with a prefix": CHUNKED + b"0xc\r\n" + BODY + b"\r\n0\r\n\r\n",
     "a negative chunk": CHUNKED + b"-c\r\n" + BODY + b"\r\n0\r\n\r\n",
     "a chunk's size before a space": CHUNKED + b"c \r\n" + BODY + b"\r\n0\r\n\r\n",
@@ -190,7 +213,9 @@ REFUSED = {
 }
 
 FOREIGN = {
-    "another server's address as the target": b"GET http://evil.com/healthz HTTP/1.1\r\n" + HOST + b"\r\n",
+    "another server's address as the target": b"GET http://evil.com/healthz HTTP/1.1\r\n"
+    + HOST
+    + b"\r\n",
     "our address as the target": b"GET http://127.0.0.1:8321/healthz HTTP/1.1\r\n" + HOST + b"\r\n",
     "a target that begins with a host": b"GET //evil.com/healthz HTTP/1.1\r\n" + HOST + b"\r\n",
     "the server as a whole": b"OPTIONS * HTTP/1.1\r\n" + HOST + b"\r\n",
@@ -202,12 +227,16 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("request_bytes", REFUSED.values(), ids=REFUSED.keys())
-def test_what_can_be_read_in_two_ways_is_malformed_and_nothing_after_it_is_answered(runs: Runs, request_bytes: bytes) -> None:
+def test_what_can_be_read_in_two_ways_is_malformed_and_nothing_after_it_is_answered(
+    runs: Runs, request_bytes: bytes
+) -> None:
     assert runs.heard(request_bytes + OK) == Said([400], closed=True)
 
 
 @pytest.mark.parametrize("request_bytes", FOREIGN.values(), ids=FOREIGN.keys())
-def test_a_target_or_a_host_that_is_not_ours_is_a_wrong_host(runs: Runs, request_bytes: bytes) -> None:
+def test_a_target_or_a_host_that_is_not_ours_is_a_wrong_host(
+    runs: Runs, request_bytes: bytes
+) -> None:
     assert runs.heard(request_bytes + OK) == Said([403], closed=True)
 
 
@@ -221,20 +250,41 @@ def test_a_target_or_a_host_that_is_not_ours_is_a_wrong_host(runs: Runs, request
         (GET + HOST + b"Connection: close\r\n\r\n", Said([204], closed=True)),
         (POST + b"Content-Length: 12\r\n\r\n" + BODY, Said([401], closed=False)),
         (POST + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n", Said([100], closed=False)),
-        # Refused before its body was asked for: what comes next could be that body, or another request.
-        (POST + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n", Said([413], closed=True)),
-        (b"POST /v1/me HTTP/1.1\r\n" + HOST + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n", Said([401], closed=True)),
+        # Refused before its body was asked for: what comes next could be that body, or another
+        # request.
+        (
+            POST + b"Content-Length: 99999999\r\nExpect: 100-continue\r\n\r\n",
+            Said([413], closed=True),
+        ),
+        (
+            b"POST /v1/me HTTP/1.1\r\n"
+            + HOST
+            + b"Content-Length: 12\r\nExpect: 100-continue\r\n\r\n",
+            Said([401], closed=True),
+        ),
         (CHUNKED + b"c\r\n" + BODY + b"\r\n0\r\n\r\n", Said([401], closed=False)),
-        (CHUNKED + b"6;a=b\r\n" + BODY[:6] + b"\r\n6\r\n" + BODY[6:] + b"\r\n0\r\nX: y\r\n\r\n", Said([401], closed=False)),
+        (
+            CHUNKED + b"6;a=b\r\n" + BODY[:6] + b"\r\n6\r\n" + BODY[6:] + b"\r\n0\r\nX: y\r\n\r\n",
+            Said([401], closed=False),
+        ),
     ],
 )
-def test_what_is_written_as_it_should_be_is_answered(runs: Runs, request_bytes: bytes, said: Said) -> None:
+def test_what_is_written_as_it_should_be_is_answered(
+    runs: Runs, request_bytes: bytes, said: Said
+) -> None:
     assert runs.heard(request_bytes) == said
 
 
-def test_a_request_that_comes_before_the_answer_to_the_one_before_ends_the_connection_with_that_answer(runs: Runs) -> None:
+def test_a_request_that_comes_before_the_answer_to_the_one_before_ends_the_connection_with_that_answer(
+    runs: Runs,
+) -> None:
     async def story(server: Server) -> None:
-        for more in (OK, POST + b"Content-Length: 12\r\n\r\n" + BODY, b"\0garbage\r\n\r\n", b"\x16\x03\x01"):
+        for more in (
+            OK,
+            POST + b"Content-Length: 12\r\n\r\n" + BODY,
+            b"\0garbage\r\n\r\n",
+            b"\x16\x03\x01",
+        ):
             assert await server.hear(OK + more, 10_000) == Said([204], closed=True)
 
     runs.loop.run(story(runs.server))
@@ -260,9 +310,21 @@ def test_what_stands_behind_a_body_is_no_header(runs: Runs) -> None:
         bearer = b"Authorization: Bearer " + server.token.encode() + b"\r\n"
         cancel = b"POST /v1/sessions/ops/none/cancel HTTP/1.1\r\n" + HOST
         for size in (10_000, 7):
-            assert (await server.hear(cancel + bearer + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", size)).statuses == [404]
-            assert (await server.hear(cancel + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + bearer + b"\r\n", size)).statuses == [401]
-            assert (await server.hear(CHUNKED + b"c\r\n" + BODY + b"\r\n0\r\nHost: evil.com\r\n\r\n", size)).statuses == [401]
+            assert (
+                await server.hear(
+                    cancel + bearer + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", size
+                )
+            ).statuses == [404]
+            assert (
+                await server.hear(
+                    cancel + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + bearer + b"\r\n", size
+                )
+            ).statuses == [401]
+            assert (
+                await server.hear(
+                    CHUNKED + b"c\r\n" + BODY + b"\r\n0\r\nHost: evil.com\r\n\r\n", size
+                )
+            ).statuses == [401]
 
     runs.loop.run(story(runs.server))
 
@@ -270,7 +332,13 @@ def test_what_stands_behind_a_body_is_no_header(runs: Runs) -> None:
 def test_garbage_behind_a_stream_is_not_answered_into_it(runs: Runs) -> None:
     async def story(server: Server) -> None:
         made, wire = server.connect()
-        made.data_received(b"GET /v1/approvals/events HTTP/1.1\r\n" + HOST + b"Authorization: Bearer " + server.token.encode() + b"\r\n\r\n")
+        made.data_received(
+            b"GET /v1/approvals/events HTTP/1.1\r\n"
+            + HOST
+            + b"Authorization: Bearer "
+            + server.token.encode()
+            + b"\r\n\r\n"
+        )
         await rest()
         begun = wire.said
         assert begun.startswith(b"HTTP/1.1 200")
@@ -284,19 +352,31 @@ def test_garbage_behind_a_stream_is_not_answered_into_it(runs: Runs) -> None:
     runs.loop.run(story(runs.server))
 
 
-def test_a_body_that_turns_out_unreadable_is_told_once_and_its_reader_says_no_more(runs: Runs) -> None:
+def test_a_body_that_turns_out_unreadable_is_told_once_and_its_reader_says_no_more(
+    runs: Runs,
+) -> None:
     async def story(server: Server) -> None:
         made, wire = server.connect()
         made.data_received(CHUNKED + b"c\r\n")
         await rest()
         made.data_received(b"\xff" * 40)
         await rest()
-        assert (wire.said.count(b"HTTP/1.1"), wire.said[:12], wire.closed) == (1, b"HTTP/1.1 400", True)
+        assert (wire.said.count(b"HTTP/1.1"), wire.said[:12], wire.closed) == (
+            1,
+            b"HTTP/1.1 400",
+            True,
+        )
         made.connection_lost(None)
         made, wire = server.connect()
-        made.data_received(GET + HOST + b"Transfer-Encoding: chunked\r\n\r\n-c\r\n")  # who answers this reads no body
+        made.data_received(
+            GET + HOST + b"Transfer-Encoding: chunked\r\n\r\n-c\r\n"
+        )  # who answers this reads no body
         await rest()
-        assert (wire.said.count(b"HTTP/1.1"), wire.said[:12], wire.closed) == (1, b"HTTP/1.1 400", True)
+        assert (wire.said.count(b"HTTP/1.1"), wire.said[:12], wire.closed) == (
+            1,
+            b"HTTP/1.1 400",
+            True,
+        )
         made.connection_lost(None)
         await rest()
 
@@ -304,15 +384,21 @@ def test_a_body_that_turns_out_unreadable_is_told_once_and_its_reader_says_no_mo
 
 
 @pytest.mark.parametrize(
-    "first", [b"", OK, POST + b"Content-Length: 50000\r\n\r\n"], ids=["at once", "after an answer", "after an answer that did not wait for the body"]
+    "first",
+    [b"", OK, POST + b"Content-Length: 50000\r\n\r\n"],
+    ids=["at once", "after an answer", "after an answer that did not wait for the body"],
 )
-def test_half_a_head_does_not_hold_a_connection(runs: Runs, first: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_a_head_does_not_hold_a_connection(
+    runs: Runs, first: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(protocol, "SILENT_SECONDS", 0.001)
 
     async def story(server: Server) -> None:
         made, wire = server.connect()
         if first:
-            made.data_received(first.replace(b"Content-Type: application/json\r\n", b""))  # refused for its kind, before its body is read
+            made.data_received(
+                first.replace(b"Content-Type: application/json\r\n", b"")
+            )  # refused for its kind, before its body is read
             await rest()
             assert not wire.closed
         made.data_received(b"GET /he")

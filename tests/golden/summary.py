@@ -1,4 +1,7 @@
-"""What a golden line remembers of the state that its record led to: enough to notice any change of meaning, in plain JSON."""
+"""
+What a golden line remembers of the state that its record led to: enough to notice any change of
+meaning, in plain JSON.
+"""
 
 from typing import Any
 
@@ -20,8 +23,13 @@ def summary(state: SessionState) -> dict[str, Any]:
         "turns": {
             name: {
                 "phase": turn.phase.value,
-                "requester": turn.context.requester if isinstance(turn.context, TurnContext) else turn.context.reason,
-                "calls": [[call.tool, call.status.value, call.arguments, call.allowed_by, call.outcome] for call in turn.calls],
+                "requester": turn.context.requester
+                if isinstance(turn.context, TurnContext)
+                else turn.context.reason,
+                "calls": [
+                    [call.tool, call.status.value, call.arguments, call.allowed_by, call.outcome]
+                    for call in turn.calls
+                ],
                 "view": _messages(view_of(turn)),
             }
             for name, turn in state.turns.items()
@@ -34,22 +42,42 @@ def summary(state: SessionState) -> dict[str, Any]:
         "model": state.model,
         "deliveries": sorted(state.deliveries),
         "usage": msgspec.to_builtins(state.usage),
-        **({"reminders": _reminders(state)} if state.reminders or list(state.reminders_over.items()) else {}),
+        **(
+            {"reminders": _reminders(state)}
+            if state.reminders or list(state.reminders_over.items())
+            else {}
+        ),
     }
 
 
 def _messages(view: tuple[Message, ...]) -> Any:
-    """Without the codes of results, which lines of before did not repeat in the view: a record of its own holds each."""
-    return [{name: value for name, value in each.items() if name != "code"} for each in msgspec.to_builtins(view)]
+    """
+    Without the codes of results, which lines of before did not repeat in the view: a record of its
+    own holds each.
+    """
+    return [
+        {name: value for name, value in each.items() if name != "code"}
+        for each in msgspec.to_builtins(view)
+    ]
 
 
 def _reminders(state: SessionState) -> dict[str, Any]:
     """Left out where there were none, so that older lines need not know of them."""
     standing = {
-        name: [each.text, msgspec.to_builtins(each.schedule), each.next_at, each.fired, each.may_prompt, isinstance(each.context, TurnContext)]
+        name: [
+            each.text,
+            msgspec.to_builtins(each.schedule),
+            each.next_at,
+            each.fired,
+            each.may_prompt,
+            isinstance(each.context, TurnContext),
+        ]
         for name, each in state.reminders.items()
     }
-    return {"standing": standing, "over": {name: msgspec.to_builtins(each) for name, each in state.reminders_over.items()}}
+    return {
+        "standing": standing,
+        "over": {name: msgspec.to_builtins(each) for name, each in state.reminders_over.items()},
+    }
 
 
 def facts(event: msgspec.Struct) -> dict[str, Any]:
@@ -58,4 +86,6 @@ def facts(event: msgspec.Struct) -> dict[str, Any]:
 
 
 def _plain(value: object) -> Any:
-    return msgspec.json.decode(value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value))
+    return msgspec.json.decode(
+        value if isinstance(value, msgspec.Raw) else msgspec.json.encode(value)
+    )

@@ -1,7 +1,9 @@
 """
-The stored format, byte by byte: two segments and an anchor's cell under a fixed key, as they are in `journal_v1.jsonl` and `anchor_v1.hex`.
+The stored format, byte by byte: two segments and an anchor's cell under a fixed key, as they are in
+`journal_v1.jsonl` and `anchor_v1.hex`.
 
-The files change only with the format, on purpose; then docs/journal-format.md and CHANGELOG.md say so.
+The files change only with the format, on purpose; then docs/journal-format.md and CHANGELOG.md say
+so.
 """
 
 from pathlib import Path
@@ -27,13 +29,26 @@ def note(number: int) -> Draft:
 
 
 def written() -> tuple[list[bytes], Fence]:
-    """A newborn, a batch of two, a torn tail that the second segment ignores, a closing record, a third segment under the next key."""
+    """
+    A newborn, a batch of two, a torn tail that the second segment ignores, a closing record, a
+    third segment under the next key.
+    """
     fence = Fence(KEYS, OPS, LIFE)
     first = [fence.open_segment(generation=1, at=1700000000000, writer="w1", more=False)]
-    first += [fence.write(note(each), at=1700000000001, epoch=1, writer="w1", more=each == 0)[0] for each in range(2)]
+    first += [
+        fence.write(note(each), at=1700000000001, epoch=1, writer="w1", more=each == 0)[0]
+        for each in range(2)
+    ]
     fence.enter_next(ignored=TORN)
     second = [fence.open_segment(generation=1, at=1700000000002, writer="w2")]
-    second.append(fence.write(Draft("tail_repaired", 1, b'{"bytes":16,"quarantine":"q"}'), at=1700000000002, epoch=1, writer="w2")[0])
+    second.append(
+        fence.write(
+            Draft("tail_repaired", 1, b'{"bytes":16,"quarantine":"q"}'),
+            at=1700000000002,
+            epoch=1,
+            writer="w2",
+        )[0]
+    )
     second.append(fence.close_segment(at=1700000000003, writer="w2"))
     fence.enter_next()
     assert fence.previous is not None
@@ -45,7 +60,9 @@ def written() -> tuple[list[bytes], Fence]:
 
 def cell_of(fence: Fence) -> bytes:
     newborn = encode_newborn(Anchor(1, 0, 1, 436, 1, 1700000000000, 0, bytes(32)), KEYS)
-    slot = encode_slot(Anchor(2, 2, fence.number, fence.offset, fence.seq, fence.at, 2, fence.mac), KEYS)
+    slot = encode_slot(
+        Anchor(2, 2, fence.number, fence.offset, fence.seq, fence.at, 2, fence.mac), KEYS
+    )
     return slot + newborn[192:448] + encode_claim(1, 2, KEYS)
 
 
@@ -55,7 +72,9 @@ def test_segments_are_written_byte_for_byte() -> None:
 
 
 def test_a_cell_is_written_byte_for_byte() -> None:
-    assert cell_of(written()[1]).hex(" ", 32) == (HERE / "anchor_v1.hex").read_text().strip().replace("\n", " ")
+    assert cell_of(written()[1]).hex(" ", 32) == (
+        HERE / "anchor_v1.hex"
+    ).read_text().strip().replace("\n", " ")
 
 
 def test_the_golden_bytes_hold() -> None:
@@ -71,7 +90,10 @@ def test_the_golden_bytes_hold() -> None:
 
         found = walk(
             Fence(KEYS, OPS, LIFE),
-            [SegmentBytes(number, str(number), lambda offset, data=data: data[offset:]) for number, data in enumerate(stored, 1)],
+            [
+                SegmentBytes(number, str(number), lambda offset, data=data: data[offset:])
+                for number, data in enumerate(stored, 1)
+            ],
             lambda: look_at(cell_of(fence), KEYS),
             first_mac=None,
             closing=closing,  # type: ignore[arg-type]

@@ -1,8 +1,9 @@
 """
 Journals of every released version replay to the same state (case 49).
 
-`session_v1.jsonl` is one journal with every event type of version 1: each line has the record as stored, what it means, and the state it leads to.
-The file is never regenerated. A new event type or version gets a line in a new file; a changed reading of an old line is a bug, whatever the reason.
+`session_v1.jsonl` is one journal with every event type of version 1: each line has the record as
+stored, what it means, and the state it leads to. The file is never regenerated. A new event type or
+version gets a line in a new file; a changed reading of an old line is a bug, whatever the reason.
 """
 
 import importlib.util
@@ -33,7 +34,9 @@ def lines(journal: Path) -> list[dict[str, Any]]:
 def test_every_event_type_and_version_has_a_golden_record() -> None:
     """One that lacks it could change its meaning unseen."""
     kept = {(line["type"], line["version"]) for journal in JOURNALS for line in lines(journal)}
-    assert kept == {(name, version) for name in EVENT_TYPES for version in range(1, VERSIONS[name] + 1)}
+    assert kept == {
+        (name, version) for name in EVENT_TYPES for version in range(1, VERSIONS[name] + 1)
+    }
 
 
 @pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)
@@ -48,7 +51,12 @@ def test_every_record_still_means_what_it_meant(journal: Path) -> None:
 def test_every_record_still_leads_to_the_state_it_led_to(journal: Path) -> None:
     state = initial(SESSION, LIFE)
     for line in lines(journal):
-        state = evolve(state, decode(line["type"], line["version"], line["body"].encode()), seq=line["seq"], at=line["at"])
+        state = evolve(
+            state,
+            decode(line["type"], line["version"], line["body"].encode()),
+            seq=line["seq"],
+            at=line["at"],
+        )
         assert json.loads(json.dumps(golden.summary(state))) == line["fold"], line["seq"]
 
 
@@ -61,10 +69,15 @@ def test_version_1_is_still_written_byte_for_byte() -> None:
 
 
 def test_every_older_version_has_a_step_up() -> None:
-    assert set(UPCASTS) == {(name, version) for name in EVENT_TYPES for version in range(1, VERSIONS[name])}
+    assert set(UPCASTS) == {
+        (name, version) for name in EVENT_TYPES for version in range(1, VERSIONS[name])
+    }
 
 
 def test_the_golden_journal_replays_as_one() -> None:
-    events = [(line["seq"], line["at"], decode(line["type"], line["version"], line["body"].encode())) for line in lines(HERE / "session_v1.jsonl")]
+    events = [
+        (line["seq"], line["at"], decode(line["type"], line["version"], line["body"].encode()))
+        for line in lines(HERE / "session_v1.jsonl")
+    ]
     state = fold(initial(SESSION, LIFE), events)
     assert (state.seq, state.turns, state.queued) == (len(events), {}, ())

@@ -1,4 +1,7 @@
-"""A provider on the loopback, for the official clients to talk to: it says, byte by byte, what a test tells it to."""
+"""
+A provider on the loopback, for the official clients to talk to: it says, byte by byte, what a test
+tells it to.
+"""
 
 import asyncio
 import json
@@ -60,7 +63,10 @@ class Line:
 
     @staticmethod
     def _head(status: int, fields: dict[str, str]) -> bytes:
-        lines = [f"HTTP/1.1 {status} Said", *(f"{key.replace('_', '-')}: {value}" for key, value in fields.items())]
+        lines = [
+            f"HTTP/1.1 {status} Said",
+            *(f"{key.replace('_', '-')}: {value}" for key, value in fields.items()),
+        ]
         return ("\r\n".join([*lines, "connection: close"]) + "\r\n\r\n").encode()
 
 
@@ -103,7 +109,10 @@ async def read_request(reader: asyncio.StreamReader) -> Seen:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
-    """`async with provider() as it:` a provider that both official clients find through their own variables."""
+    """
+    `async with provider() as it:` a provider that both official clients find through their own
+    variables.
+    """
 
     @asynccontextmanager
     async def serve() -> AsyncIterator[Provider]:

@@ -53,17 +53,29 @@ def test_resolving_imports_no_provider() -> None:
         ("", "unknown_model", "''", "PROVIDER:MODEL"),
         ("litellm:x", "unknown_model", "'litellm:x'", "PROVIDER:MODEL"),
         ("openai:gpt-5", "model_key_missing", "OPENAI_API_KEY", "set OPENAI_API_KEY"),
-        ("anthropic:claude-opus-5", "model_key_missing", "ANTHROPIC_API_KEY", "set ANTHROPIC_API_KEY"),
+        (
+            "anthropic:claude-opus-5",
+            "model_key_missing",
+            "ANTHROPIC_API_KEY",
+            "set ANTHROPIC_API_KEY",
+        ),
         ("ollama:llama3", "model_key_missing", "OLLAMA_BASE_URL", "set OLLAMA_BASE_URL"),
         ("groq:llama", "model_package_missing", "the package groq", "pydantic-ai-slim[groq]"),
-        ("google:gemini", "model_package_missing", "the package google.genai", "pydantic-ai-slim[google]"),
+        (
+            "google:gemini",
+            "model_package_missing",
+            "the package google.genai",
+            "pydantic-ai-slim[google]",
+        ),
         ("script:", "unknown_model", "no file", "script:FILE"),
         ("script:/nowhere/at/all", "unknown_model", "can't be read", "script:FILE"),
         ("object:openai:gpt-5", "unknown_model", "is an object", "--app"),
         ("script-object:abc", "unknown_model", "is an object", "--app"),
     ],
 )
-def test_a_name_that_cannot_be_used_comes_with_the_next_step(name: str, code: str, said: str, hint: str) -> None:
+def test_a_name_that_cannot_be_used_comes_with_the_next_step(
+    name: str, code: str, said: str, hint: str
+) -> None:
     """What is wrong, and what to do about it."""
     with pytest.raises(Unusable) as caught:
         Catalogue({}).resolve(name)
@@ -77,7 +89,10 @@ def test_without_pydantic_ai_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     with pytest.raises(Unusable) as caught:
         Catalogue({"OPENAI_API_KEY": "k"}).resolve("openai:gpt-5")
-    assert (caught.value.code, caught.value.hint) == ("model_package_missing", 'pip install "holdfast[models]"')
+    assert (caught.value.code, caught.value.hint) == (
+        "model_package_missing",
+        'pip install "holdfast[models]"',
+    )
 
 
 @pytest.mark.parametrize("name", PROVIDERS)
@@ -89,10 +104,22 @@ def test_every_provider_of_the_table_is_one_that_pydantic_ai_knows(name: str) ->
         assert PROVIDERS[name].extra in str(exc)  # noqa: PT017 - known, and its package is not installed
 
 
-def test_every_secret_that_a_provider_looks_for_is_held_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S1, also for those that need none to be tried: as many as Pydantic AI's own modules name, and Amazon's, which its SDK reads."""
-    modules = [Path(providers.__file__).parent / f"{name.replace('-', '_')}.py" for name in PROVIDERS]
-    named = {each for module in modules if module.exists() for each in re.findall(r"'([A-Z][A-Z0-9_]*(?:KEY|TOKEN)[A-Z0-9_]*)'", module.read_text())}
+def test_every_secret_that_a_provider_looks_for_is_held_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    S1, also for those that need none to be tried: as many as Pydantic AI's own modules name, and
+    Amazon's, which its SDK reads.
+    """
+    modules = [
+        Path(providers.__file__).parent / f"{name.replace('-', '_')}.py" for name in PROVIDERS
+    ]
+    named = {
+        each
+        for module in modules
+        if module.exists()
+        for each in re.findall(r"'([A-Z][A-Z0-9_]*(?:KEY|TOKEN)[A-Z0-9_]*)'", module.read_text())
+    }
     assert {"VLLM_API_KEY", "OLLAMA_API_KEY", "AWS_BEARER_TOKEN_BEDROCK", "GROQ_API_KEY"} < named
     assert named - set(SECRETS) == set()
     for each in SECRETS:
@@ -102,11 +129,15 @@ def test_every_secret_that_a_provider_looks_for_is_held_back(tmp_path: Path, mon
         async with open_service(tmp_path / "home") as service:
             return set(service.world.secrets)
 
-    assert asyncio.run(held_back()) >= {f"secret of {each}" for each in (*named, "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")}
+    assert asyncio.run(held_back()) >= {
+        f"secret of {each}" for each in (*named, "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")
+    }
 
 
 @pytest.mark.parametrize("name", ["openai:gpt-5", "anthropic:claude-opus-5"])
-def test_a_key_that_is_gone_by_the_first_call_fails_the_call(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_gone_by_the_first_call_fails_the_call(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not the process: the provider's own complaint is told as unavailable."""
     for variable in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "ANTHROPIC_API_KEY"):
         monkeypatch.delenv(variable, raising=False)
@@ -126,14 +157,25 @@ def test_the_window_is_known_where_the_price_list_knows_it(monkeypatch: pytest.M
 
 
 def answer(messages: Any, info: Any) -> ModelResponse:  # noqa: ARG001
-    return ModelResponse(parts=[TextPart("hi"), ToolCallPart("now", {"zone": "UTC"}, "call_1"), TextPart("bye")])
+    return ModelResponse(
+        parts=[TextPart("hi"), ToolCallPart("now", {"zone": "UTC"}, "call_1"), TextPart("bye")]
+    )
 
 
 def test_any_model_object_of_pydantic_ai_can_be_registered() -> None:
-    """Those that stream and those that don't; each under a name of its own that only this process knows."""
+    """
+    Those that stream and those that don't; each under a name of its own that only this process
+    knows.
+    """
     catalogue = Catalogue()
-    function, stock = FunctionModel(answer, model_name="f"), ForeignTestModel(custom_output_text="one two")
-    first, second = catalogue.register(function), catalogue.register(FunctionModel(answer, model_name="f"))
+    function, stock = (
+        FunctionModel(answer, model_name="f"),
+        ForeignTestModel(custom_output_text="one two"),
+    )
+    first, second = (
+        catalogue.register(function),
+        catalogue.register(FunctionModel(answer, model_name="f")),
+    )
     assert (first.name, second.name) == ("object:function:f", "object:function:f#2")
     assert catalogue.register(function) is first is catalogue.resolve(first.name)
     heard: list[str] = []
@@ -141,7 +183,11 @@ def test_any_model_object_of_pydantic_ai_can_be_registered() -> None:
     assert said.text == "".join(heard) == "hi\n\nbye"
     assert said.calls == (ProposedCall("now", '{"zone":"UTC"}', "call_1"),)
     heard.clear()
-    assert asyncio.run(catalogue.register(stock).call(HELLO, on_text=heard.append)).text == "".join(heard) == "one two"
+    assert (
+        asyncio.run(catalogue.register(stock).call(HELLO, on_text=heard.append)).text
+        == "".join(heard)
+        == "one two"
+    )
 
 
 def test_a_model_of_ours_is_registered_as_it_is() -> None:
@@ -151,7 +197,10 @@ def test_a_model_of_ours_is_registered_as_it_is() -> None:
 
 
 class Strange:
-    """A response as a provider's package may hand it out. FunctionModel itself stumbles over half a character in arguments."""
+    """
+    A response as a provider's package may hand it out. FunctionModel itself stumbles over half a
+    character in arguments.
+    """
 
     name = "strange"
     context_tokens = None
@@ -166,7 +215,10 @@ class Strange:
 
 
 def test_an_answer_that_is_no_text_is_the_models_failure() -> None:
-    """A model object gives whatever it gives: what can't be written down ends the call, and nothing else."""
+    """
+    A model object gives whatever it gives: what can't be written down ends the call, and nothing
+    else.
+    """
 
     def strange(messages: Any, info: Any) -> ModelResponse:  # noqa: ARG001
         return ModelResponse(parts=[ToolCallPart("note", {"x": object()}, "a")])
@@ -184,18 +236,40 @@ def test_an_answer_that_is_no_text_is_the_models_failure() -> None:
         (TextPart("joined \ud83d\ude00"), "joined \U0001f600", None, True),
         (ToolCallPart("\ud800", "{}", "a"), "", ProposedCall("\ufffd", "{}", "a"), True),
         (ToolCallPart("note", "{}", "\ud800"), "", ProposedCall("note", "{}", "\ufffd"), True),
-        (ToolCallPart("note", '{"x":"\ud800"}', "a"), "", ProposedCall("note", '{"x":"\\ud800"}', "a"), True),
-        (ToolCallPart("note", {"x": "\ud800"}, "a"), "", ProposedCall("note", '{"x": "\\ud800"}', "a"), False),  # spelt out by the adapter
+        (
+            ToolCallPart("note", '{"x":"\ud800"}', "a"),
+            "",
+            ProposedCall("note", '{"x":"\\ud800"}', "a"),
+            True,
+        ),
+        (
+            ToolCallPart("note", {"x": "\ud800"}, "a"),
+            "",
+            ProposedCall("note", '{"x": "\\ud800"}', "a"),
+            False,
+        ),  # spelt out by the adapter
         (ThinkingPart("\ud800"), "", None, False),
     ],
 )
 def test_an_answer_with_half_a_character_is_kept(
-    part: Any, text: str, call: ProposedCall | None, *, is_said: bool, caplog: pytest.LogCaptureFixture
+    part: Any,
+    text: str,
+    call: ProposedCall | None,
+    *,
+    is_said: bool,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It was paid for: its words are mended, and of a call only the arguments stay what they are, which no tool takes."""
+    """
+    It was paid for: its words are mended, and of a call only the arguments stay what they are,
+    which no tool takes.
+    """
     heard: list[str] = []
     answer = asyncio.run(ask_model(Strange(part), HELLO, on_text=heard.append, times=ModelTimes()))
-    assert (answer.text, answer.calls, "".join(heard)) == (text, (call,) if call is not None else (), text)
+    assert (answer.text, answer.calls, "".join(heard)) == (
+        text,
+        (call,) if call is not None else (),
+        text,
+    )
     assert msgspec.json.decode(msgspec.json.encode(answer), type=ModelAnswer) == answer
     assert ("wrote halves of characters" in caplog.text) == is_said
 

@@ -9,7 +9,13 @@ import pytest
 from holdfast.adapters.models.demo.model import DemoModel, answer_from_view
 from holdfast.ids import CallId
 from holdfast.ports.model import ModelRequest, ToolSchema
-from holdfast.session.view.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    CallPart,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 from holdfast.testing.loop import in_loop
 
 TEXT = {"type": "string"}
@@ -54,16 +60,37 @@ def calls(text: str) -> list[tuple[str, Any]]:
     [
         ("now", [("now", {})]),
         ("scale service=api count=3", [("scale", {"service": "api", "count": 3})]),
-        ('scale service="the api" force=true ratio=0.5', [("scale", {"service": "the api", "force": True, "ratio": 0.5})]),
+        (
+            'scale service="the api" force=true ratio=0.5',
+            [("scale", {"service": "the api", "force": True, "ratio": 0.5})],
+        ),
         ("scale service='it' ratio=2", [("scale", {"service": "it", "ratio": 2})]),
-        ('scale labels={"a": [1, "b c"]} force=no', [("scale", {"labels": {"a": [1, "b c"]}, "force": False})]),
+        (
+            'scale labels={"a": [1, "b c"]} force=no',
+            [("scale", {"labels": {"a": [1, "b c"]}, "force": False})],
+        ),
         ("scale mode=3", [("scale", {"mode": 3})]),
         ("scale mode=null", [("scale", {"mode": None})]),
-        ('ask_person question="Which?" choices=["a", "b"]', [("ask_person", {"question": "Which?", "choices": ["a", "b"]})]),
-        ("shell command=ls timeout_seconds=null", [("shell", {"command": "ls", "timeout_seconds": None})]),
-        (r'search_files pattern="\d+ \"x\"" path=.', [("search_files", {"pattern": '\\d+ "x"', "path": "."})]),
-        ('write_file path=a content="one\ntwo"', [("write_file", {"path": "a", "content": "one\ntwo"})]),
-        ("now\n\n  read_file path=a\nnow", [("now", {}), ("read_file", {"path": "a"}), ("now", {})]),
+        (
+            'ask_person question="Which?" choices=["a", "b"]',
+            [("ask_person", {"question": "Which?", "choices": ["a", "b"]})],
+        ),
+        (
+            "shell command=ls timeout_seconds=null",
+            [("shell", {"command": "ls", "timeout_seconds": None})],
+        ),
+        (
+            r'search_files pattern="\d+ \"x\"" path=.',
+            [("search_files", {"pattern": '\\d+ "x"', "path": "."})],
+        ),
+        (
+            'write_file path=a content="one\ntwo"',
+            [("write_file", {"path": "a", "content": "one\ntwo"})],
+        ),
+        (
+            "now\n\n  read_file path=a\nnow",
+            [("now", {}), ("read_file", {"path": "a"}), ("now", {})],
+        ),
         ("scale count=many", [("scale", {"count": "many"})]),
         ("scale unknown=1", [("scale", {"unknown": "1"})]),
         ("scale service=", [("scale", {"service": ""})]),
@@ -75,7 +102,10 @@ def calls(text: str) -> list[tuple[str, Any]]:
         ("run: ls -la | wc", [("shell", {"command": "ls -la | wc"})]),
         ("run make check", [("shell", {"command": "make check"})]),
         ("run:ls", [("shell", {"command": "ls"})]),
-        ("write a.txt: hello\nworld", [("write_file", {"path": "a.txt", "content": "hello\nworld"})]),
+        (
+            "write a.txt: hello\nworld",
+            [("write_file", {"path": "a.txt", "content": "hello\nworld"})],
+        ),
         ("ask me which colour?", [("ask_person", {"question": "which colour?"})]),
     ],
 )
@@ -106,8 +136,13 @@ def test_what_is_not_understood_as_a_whole_calls_nothing(text: str, told: str) -
 
 def test_a_request_for_a_tool_that_is_not_offered_says_so() -> None:
     """It is not called by a name that nobody registered."""
-    answer = answer_from_view(ModelRequest(instructions="", messages=(UserMessage("run: ls", None),)))
-    assert (answer.text, answer.calls) == ("That would need the tool shell, which I was not given.", ())
+    answer = answer_from_view(
+        ModelRequest(instructions="", messages=(UserMessage("run: ls", None),))
+    )
+    assert (answer.text, answer.calls) == (
+        "That would need the tool shell, which I was not given.",
+        (),
+    )
 
 
 def result(outcome: str, text: str) -> ResultMessage:
@@ -130,7 +165,9 @@ MADE = AssistantMessage("", (CallPart(CallId("c-1"), "shell", "{}"),))
 )
 def test_every_result_is_told_with_how_it_ended(outcome: str, told: str) -> None:
     """The person reads what happened, not only what came out."""
-    answer = answer_from_view(view(UserMessage("shell", None), MADE, result(outcome, "it said so\n")))
+    answer = answer_from_view(
+        view(UserMessage("shell", None), MADE, result(outcome, "it said so\n"))
+    )
     assert (answer.text, answer.calls) == (told, ())
 
 
@@ -143,7 +180,12 @@ def test_after_results_it_never_calls_again() -> None:
 
 def test_messages_that_came_together_are_one_request() -> None:
     """What was queued is answered as one, and nothing before the last answer counts."""
-    messages = (UserMessage("read_file path=a", None), AssistantMessage("a: 1"), UserMessage("now", None), NoteMessage("n"))
+    messages = (
+        UserMessage("read_file path=a", None),
+        AssistantMessage("a: 1"),
+        UserMessage("now", None),
+        NoteMessage("n"),
+    )
     answer = answer_from_view(view(*messages, UserMessage("now", None)))
     assert [call.tool for call in answer.calls] == ["now", "now"]
 

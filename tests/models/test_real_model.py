@@ -1,8 +1,10 @@
 """
-A real language model, small and slow, behind the official OpenAI client: what it writes, token by token, becomes a call and an answer.
+A real language model, small and slow, behind the official OpenAI client: what it writes, token by
+token, becomes a call and an answer.
 
-Its weights come with a package, so nothing is fetched. It is too small to choose a tool by itself: where tools are offered, what it may write
-is bound to the schema of the tool's arguments, as providers do for strict tools.
+Its weights come with a package, so nothing is fetched. It is too small to choose a tool by itself:
+where tools are offered, what it may write is bound to the schema of the tool's arguments, as
+providers do for strict tools.
 """
 
 import asyncio
@@ -28,7 +30,9 @@ SCHEMA = {
     "required": ["service"],
     "additionalProperties": False,
 }
-RESTART = ToolSchema("restart_service", "Restart one service.", msgspec.Raw(msgspec.json.encode(SCHEMA)))
+RESTART = ToolSchema(
+    "restart_service", "Restart one service.", msgspec.Raw(msgspec.json.encode(SCHEMA))
+)
 INSTRUCTIONS = "You run a fleet of services. Answer in one short sentence."
 
 
@@ -59,7 +63,15 @@ def reply_from(llama: Any, seen: list[Any]) -> Callable[[Any], Any]:
         await line.open_stream()
         if tools:
             function = {"name": tools[0]["function"]["name"], "arguments": ""}
-            await line.send(chunk({"tool_calls": [{"index": 0, "id": "call_1", "type": "function", "function": function}]}))
+            await line.send(
+                chunk(
+                    {
+                        "tool_calls": [
+                            {"index": 0, "id": "call_1", "type": "function", "function": function}
+                        ]
+                    }
+                )
+            )
         async for text in write(llama, body["messages"], tools):
             call = {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}
             await line.send(chunk(call if tools else {"content": text}))
@@ -71,7 +83,13 @@ def reply_from(llama: Any, seen: list[Any]) -> Callable[[Any], Any]:
 
 def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
     choice = {"index": 0, "delta": delta, "finish_reason": finish}
-    data = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "smollm2", "choices": [choice]}
+    data = {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "smollm2",
+        "choices": [choice],
+    }
     return f"data: {json.dumps(data)}\n\n".encode()
 
 
@@ -82,7 +100,9 @@ async def write(llama: Any, messages: list[dict[str, Any]], tools: list[dict[str
 
     def on_chunk(said: Any) -> None:
         for part in said if isinstance(said, list) else [said]:
-            text = (part["choices"][0]["delta"].get("content") if part.get("choices") else None) or ""
+            text = (
+                part["choices"][0]["delta"].get("content") if part.get("choices") else None
+            ) or ""
             loop.call_soon_threadsafe(pieces.put_nowait, text)
 
     asked: dict[str, Any] = {"messages": [plain(message) for message in messages], "stream": True}
@@ -101,12 +121,23 @@ async def write(llama: Any, messages: list[dict[str, Any]], tools: list[dict[str
 def plain(message: dict[str, Any]) -> dict[str, Any]:
     """The model knows three roles and text: calls and results are told in words."""
     if message["role"] == "tool":
-        return {"role": "user", "content": f"The tool answered: {message['content']}. Tell me what happened."}
+        return {
+            "role": "user",
+            "content": f"The tool answered: {message['content']}. Tell me what happened.",
+        }
     if message.get("tool_calls"):
-        return {"role": "assistant", "content": "I call " + message["tool_calls"][0]["function"]["name"]}
+        return {
+            "role": "assistant",
+            "content": "I call " + message["tool_calls"][0]["function"]["name"],
+        }
     role = "system" if message["role"] == "developer" else message["role"]
     content = message["content"]
-    return {"role": role, "content": content if isinstance(content, str) else "".join(part["text"] for part in content)}
+    return {
+        "role": role,
+        "content": content
+        if isinstance(content, str)
+        else "".join(part["text"] for part in content),
+    }
 
 
 @pytest.mark.long
@@ -119,19 +150,28 @@ async def test_a_real_model_calls_a_tool_and_tells_its_result(llama: Any, provid
         it.replies.append(reply_from(llama, it.seen))
         user = UserMessage("Please restart the api service.", "alice")
         beats: list[str] = []
-        request = ModelRequest(instructions=INSTRUCTIONS, messages=(user,), tools=(RESTART,), max_output_tokens=60)
+        request = ModelRequest(
+            instructions=INSTRUCTIONS, messages=(user,), tools=(RESTART,), max_output_tokens=60
+        )
         answer = await model.call(request, on_text=beats.append)
         assert [call.tool for call in answer.calls] == ["restart_service"]
         arguments = json.loads(answer.calls[0].arguments)
         assert arguments["service"] in ("api", "database")
         assert len(beats) > 2, "its arguments came piece by piece"
 
-        made = CallPart(CallId("c-1"), "restart_service", answer.calls[0].arguments, answer.calls[0].provider_id)
-        result = ResultMessage(CallId("c-1"), "restart_service", "ok", f"{arguments['service']} restarted", "call_1")
+        made = CallPart(
+            CallId("c-1"), "restart_service", answer.calls[0].arguments, answer.calls[0].provider_id
+        )
+        result = ResultMessage(
+            CallId("c-1"), "restart_service", "ok", f"{arguments['service']} restarted", "call_1"
+        )
         after = (user, AssistantMessage(answer.text, (made,), answer.blob), result)
         it.replies.append(reply_from(llama, it.seen))
         pieces: list[str] = []
-        told = await model.call(ModelRequest(instructions=INSTRUCTIONS, messages=after, max_output_tokens=60), on_text=pieces.append)
+        told = await model.call(
+            ModelRequest(instructions=INSTRUCTIONS, messages=after, max_output_tokens=60),
+            on_text=pieces.append,
+        )
         assert told.calls == ()
         assert told.text == "".join(pieces) != ""
         assert len([piece for piece in pieces if piece]) > 2

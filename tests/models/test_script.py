@@ -1,4 +1,6 @@
-"""`script:FILE` and ScriptModel: which line is taken, what it does, and how a broken script is told."""
+"""
+`script:FILE` and ScriptModel: which line is taken, what it does, and how a broken script is told.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,9 @@ from holdfast.testing.loop import in_loop
 from holdfast.testing.models import ScriptModel
 
 
-async def call(model: Model, *used: int, results: tuple[str, ...] = (), heard: list[str] | None = None) -> ModelAnswer:
+async def call(
+    model: Model, *used: int, results: tuple[str, ...] = (), heard: list[str] | None = None
+) -> ModelAnswer:
     messages = tuple(ResultMessage(CallId("c-1"), "shell", "ok", text) for text in results)
     request = ModelRequest(instructions="", messages=messages, script_lines_used=frozenset(used))
     return await model.call(request, on_text=(heard if heard is not None else []).append)
@@ -26,16 +30,23 @@ async def call(model: Model, *used: int, results: tuple[str, ...] = (), heard: l
 
 def script(folder: Path, *lines: Any) -> ScriptFile:
     path = folder / "story.jsonl"
-    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
+    path.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n"
+    )
     return ScriptFile(str(path))
 
 
 @in_loop
 async def test_each_call_takes_the_first_line_not_used(tmp_path: Path) -> None:
-    """Lines are numbered as editors do; what was used is the journal's to say, not the model's to remember."""
+    """
+    Lines are numbered as editors do; what was used is the journal's to say, not the model's to
+    remember.
+    """
     model = script(tmp_path, {"say": "one"}, "", {"say": "three"})
     assert await call(model) == ModelAnswer(text="one", line=1)
-    assert await call(model) == ModelAnswer(text="one", line=1), "a crash before the answer was journalled takes nothing"
+    assert await call(model) == ModelAnswer(text="one", line=1), (
+        "a crash before the answer was journalled takes nothing"
+    )
     assert await call(model, 1) == ModelAnswer(text="three", line=3)
     assert await call(model, 3) == ModelAnswer(text="one", line=1)
     assert await call(model, 1, 3) == ModelAnswer(text=END_OF_SCRIPT)
@@ -47,11 +58,17 @@ async def test_calls_keep_their_ids_and_the_exact_text_of_their_arguments(tmp_pa
     line = '{"say": "Here goes.", "call": [{"tool": "shell", "args": {"command":  "ls" }, "id": "c1"}, {"tool": "now"}]}'
     heard: list[str] = []
     answer = await call(script(tmp_path, line), heard=heard)
-    assert answer.calls == (ProposedCall("shell", '{"command":  "ls" }', "c1"), ProposedCall("now", "{}", None))
+    assert answer.calls == (
+        ProposedCall("shell", '{"command":  "ls" }', "c1"),
+        ProposedCall("now", "{}", None),
+    )
     assert "".join(heard) == answer.text == "Here goes."
 
 
-@pytest.mark.parametrize(("kind", "may_pass"), [("rate_limit", True), ("timeout", True), ("server", True), ("overflow", False)])
+@pytest.mark.parametrize(
+    ("kind", "may_pass"),
+    [("rate_limit", True), ("timeout", True), ("server", True), ("overflow", False)],
+)
 def test_a_failure_names_its_line(tmp_path: Path, kind: str, may_pass: bool) -> None:
     """So that the journalled failure consumes it."""
     with pytest.raises(ModelFailed) as caught:
@@ -67,7 +84,11 @@ async def test_an_expectation_is_met_by_the_last_result_only(tmp_path: Path) -> 
     for results, found in ((("done", "no"), "'no'"), ((), "no tool result")):
         with pytest.raises(ModelFailed) as caught:
             await call(model, results=results)
-        assert (caught.value.kind, caught.value.may_pass, caught.value.line) == ("script_expectation", False, 1)
+        assert (caught.value.kind, caught.value.may_pass, caught.value.line) == (
+            "script_expectation",
+            False,
+            1,
+        )
         assert found in caught.value.message
 
 
@@ -91,7 +112,11 @@ async def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     script(tmp_path, {"say": "longer than before"}, "{")
     with pytest.raises(ModelFailed) as caught:
         await call(model)
-    assert (caught.value.kind, caught.value.may_pass, caught.value.line) == ("malformed", False, None)
+    assert (caught.value.kind, caught.value.may_pass, caught.value.line) == (
+        "malformed",
+        False,
+        None,
+    )
     assert "story.jsonl, line 2" in caught.value.message
 
 
@@ -126,7 +151,10 @@ def test_a_malformed_line_is_refused_with_its_place(tmp_path: Path, line: str) -
 
 
 def test_a_script_that_has_no_end_or_never_begins_is_refused(tmp_path: Path) -> None:
-    """The driver reads it between two steps: waiting for a FIFO's writer, or for the end of what has none, would hang every session it drives."""
+    """
+    The driver reads it between two steps: waiting for a FIFO's writer, or for the end of what has
+    none, would hang every session it drives.
+    """
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "long").touch()
     os.truncate(tmp_path / "long", SCRIPT_BYTES_MAX + 1)
@@ -136,11 +164,17 @@ def test_a_script_that_has_no_end_or_never_begins_is_refused(tmp_path: Path) -> 
         assert refused.value.code == "unknown_model"
 
 
-def test_a_script_is_known_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_is_known_by_its_absolute_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Wherever it is named from."""
     model = script(tmp_path, {"say": "x"})
     monkeypatch.chdir(tmp_path)
-    assert Catalogue().resolve("script:story.jsonl").name == model.name == f"script:{tmp_path}/story.jsonl"
+    assert (
+        Catalogue().resolve("script:story.jsonl").name
+        == model.name
+        == f"script:{tmp_path}/story.jsonl"
+    )
     assert Catalogue().resolve(f"script:../{tmp_path.name}/story.jsonl").name == model.name
 
 
@@ -150,6 +184,8 @@ def test_objects_with_equal_lines_have_equal_names() -> None:
     same, other = ScriptModel(lines), ScriptModel(["It is noon."])
     assert same.name == ScriptModel(lines).name != other.name
     assert same.name.startswith("script-object:")
-    assert asyncio.run(call(same)) == ModelAnswer(text="", calls=(ProposedCall("now", "{}", "c1"),), line=1)
+    assert asyncio.run(call(same)) == ModelAnswer(
+        text="", calls=(ProposedCall("now", "{}", "c1"),), line=1
+    )
     with pytest.raises(Unusable, match="ScriptModel, line 1"):
         ScriptModel([{"shout": "x"}])

@@ -1,4 +1,7 @@
-"""What goes over the wire: one return for every call, ids that pair, and a blob that is believed only while it tells what the journal tells."""
+"""
+What goes over the wire: one return for every call, ids that pair, and a blob that is believed only
+while it tells what the journal tells.
+"""
 
 import json
 from typing import Any
@@ -8,12 +11,23 @@ import pytest
 from pydantic_ai.messages import ModelRequest as WireRequest
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart, ToolReturnPart
 
-from holdfast.adapters.models.pydantic_ai.view import answer_from_response, messages_from_request, parameters_from_request, wire_name
+from holdfast.adapters.models.pydantic_ai.view import (
+    answer_from_response,
+    messages_from_request,
+    parameters_from_request,
+    wire_name,
+)
 from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelRequest, ToolSchema
-from holdfast.session.view.messages import AssistantMessage, CallPart, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    CallPart,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 
 
 def view(*messages: Any) -> ModelRequest:
@@ -41,10 +55,22 @@ HI = UserMessage("hi", None)
 
 def test_ids_of_a_provider_are_kept_while_they_name_one_call() -> None:
     """Repeated or unfit ones are replaced by ours, on both sides."""
-    assert ids(HI, AssistantMessage("", (made(1, "a"), made(2, "b"))), result(1), result(2)) == (["a", "b"], ["a", "b"])
-    repeated = (HI, AssistantMessage("", (made(1, "a"),)), result(1), AssistantMessage("", (made(2, "a"),)), result(2))
+    assert ids(HI, AssistantMessage("", (made(1, "a"), made(2, "b"))), result(1), result(2)) == (
+        ["a", "b"],
+        ["a", "b"],
+    )
+    repeated = (
+        HI,
+        AssistantMessage("", (made(1, "a"),)),
+        result(1),
+        AssistantMessage("", (made(2, "a"),)),
+        result(2),
+    )
     assert ids(*repeated) == (["c-1", "c-2"], ["c-1", "c-2"])
-    assert ids(HI, AssistantMessage("", (made(1, "no id!"), made(2))), result(2), result(1)) == (["c-1", "c-2"], ["c-2", "c-1"])
+    assert ids(HI, AssistantMessage("", (made(1, "no id!"), made(2))), result(2), result(1)) == (
+        ["c-1", "c-2"],
+        ["c-2", "c-1"],
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,17 +108,35 @@ def test_the_model_is_told_how_a_call_ended(outcome: str, theirs: str, text: str
 
 def test_the_model_is_told_why_a_call_did_not_run() -> None:
     """Case 20: a denial comes with its code, to every model."""
-    denied = ResultMessage(CallId("c-1"), "now", "denied", "Not run: it is denied.", code="denied_by_policy")
+    denied = ResultMessage(
+        CallId("c-1"), "now", "denied", "Not run: it is denied.", code="denied_by_policy"
+    )
     wire = messages_from_request(view(HI, AssistantMessage("", (made(1),)), denied))
-    (part,) = [each for message in wire for each in message.parts if isinstance(each, ToolReturnPart)]
+    (part,) = [
+        each for message in wire for each in message.parts if isinstance(each, ToolReturnPart)
+    ]
     assert part.content == "[denied: denied_by_policy] Not run: it is denied."
 
 
 def test_what_stands_between_two_answers_is_one_request() -> None:
     """Results first, then what was said; an empty answer leaves no trace."""
-    messages = (HI, AssistantMessage("", (made(1),)), result(1), NoteMessage("n"), AssistantMessage(""), UserMessage("so?", None))
-    shape = [[type(part).__name__ for part in message.parts] for message in messages_from_request(view(*messages))]
-    assert shape == [["UserPromptPart"], ["ToolCallPart"], ["ToolReturnPart", "UserPromptPart", "UserPromptPart"]]
+    messages = (
+        HI,
+        AssistantMessage("", (made(1),)),
+        result(1),
+        NoteMessage("n"),
+        AssistantMessage(""),
+        UserMessage("so?", None),
+    )
+    shape = [
+        [type(part).__name__ for part in message.parts]
+        for message in messages_from_request(view(*messages))
+    ]
+    assert shape == [
+        ["UserPromptPart"],
+        ["ToolCallPart"],
+        ["ToolReturnPart", "UserPromptPart", "UserPromptPart"],
+    ]
 
 
 def test_names_that_providers_refuse_have_a_stand_in() -> None:
@@ -100,7 +144,9 @@ def test_names_that_providers_refuse_have_a_stand_in() -> None:
     request = view(HI)
     (offered,) = parameters_from_request(request).function_tools
     assert offered.name == wire_name("bot:status") != "bot:status"
-    answer = answer_from_response(ModelResponse(parts=[ToolCallPart(offered.name, "{}", "a")]), request)
+    answer = answer_from_response(
+        ModelResponse(parts=[ToolCallPart(offered.name, "{}", "a")]), request
+    )
     assert [call.tool for call in answer.calls] == ["bot:status"]
     assert wire_name("bot_status") == "bot_status"
 
@@ -111,19 +157,31 @@ def blob_of(*parts: Any) -> str:
     return blob
 
 
-THOUGHT = blob_of(ThinkingPart("hm", signature="s", provider_name="anthropic"), TextPart("It is"), ToolCallPart("now", "{}", "a"))
+THOUGHT = blob_of(
+    ThinkingPart("hm", signature="s", provider_name="anthropic"),
+    TextPart("It is"),
+    ToolCallPart("now", "{}", "a"),
+)
 
 
 def kinds(message: AssistantMessage) -> list[str]:
-    wire = messages_from_request(view(HI, message, *(result(int(call.call[2:])) for call in message.calls)))
+    wire = messages_from_request(
+        view(HI, message, *(result(int(call.call[2:])) for call in message.calls))
+    )
     return [type(part).__name__ for part in wire[1].parts]
 
 
 def test_a_blob_that_tells_the_same_as_the_journal_is_given_back() -> None:
     """With thinking and signature, and with the ids of this view."""
-    assert kinds(AssistantMessage("It is", (made(1, "a"),), THOUGHT)) == ["ThinkingPart", "TextPart", "ToolCallPart"]
+    assert kinds(AssistantMessage("It is", (made(1, "a"),), THOUGHT)) == [
+        "ThinkingPart",
+        "TextPart",
+        "ToolCallPart",
+    ]
     again = AssistantMessage("It is", (made(2, "a"),), THOUGHT)
-    assert ids(HI, AssistantMessage("It is", (made(1, "a"),), THOUGHT), result(1), again, result(2))[0] == ["c-1", "c-2"]
+    assert ids(
+        HI, AssistantMessage("It is", (made(1, "a"),), THOUGHT), result(1), again, result(2)
+    )[0] == ["c-1", "c-2"]
 
 
 @pytest.mark.parametrize(

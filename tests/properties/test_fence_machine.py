@@ -1,9 +1,10 @@
 """
 Random interleavings of owned appends and outside hands on a real home of files.
 
-The model is a list of what was acknowledged and whether outside hands changed a byte. Three promises are checked at every step:
-our own activity alone is never a takeover (L5, L7), any changed byte is seen at the next fence or open (L4), and nothing acknowledged
-is lost (D1, D2). Segments are tiny, so histories cross them all the time.
+The model is a list of what was acknowledged and whether outside hands changed a byte. Three
+promises are checked at every step: our own activity alone is never a takeover (L5, L7), any changed
+byte is seen at the next fence or open (L4), and nothing acknowledged is lost (D1, D2). Segments are
+tiny, so histories cross them all the time.
 """
 
 import asyncio
@@ -48,7 +49,9 @@ class FenceMachine(RuleBasedStateMachine):
 
     @initialize()
     def bear(self) -> None:
-        first = self.run(self.open_store().create(OPS, LIFE, [note("born")], origin="created", by="tests"))
+        first = self.run(
+            self.open_store().create(OPS, LIFE, [note("born")], origin="created", by="tests")
+        )
         self.folder = first.where()[0].parent
         # Two handles in one store, one in another: peers of the same program and of another.
         store = self.open_store()
@@ -61,9 +64,15 @@ class FenceMachine(RuleBasedStateMachine):
 
     # Our own activity
 
-    @rule(who=st.integers(0, HANDLES - 1), size=st.sampled_from([1, 1, 1, 600]), many=st.integers(1, 3))
+    @rule(
+        who=st.integers(0, HANDLES - 1),
+        size=st.sampled_from([1, 1, 1, 600]),
+        many=st.integers(1, 3),
+    )
     def append_short(self, who: int, size: int, many: int) -> None:
-        """Accepted unless bytes were changed; then it may be refused, and never hides the change."""
+        """
+        Accepted unless bytes were changed; then it may be refused, and never hides the change.
+        """
         said = [f"{self.count + each} " + "x" * size for each in range(many)]
         self.count += many
         journal = self.handles[who]
@@ -79,7 +88,10 @@ class FenceMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, HANDLES - 1), writes=st.booleans())
     def come_back(self, who: int, writes: bool) -> None:
-        """The fence: everything new of ours is handed over, a changed byte of the active segment is always seen."""
+        """
+        The fence: everything new of ours is handed over, a changed byte of the active segment is
+        always seen.
+        """
         said = [f"{self.count}"] if writes else []
         self.count += 1
         journal = self.handles[who]
@@ -101,7 +113,10 @@ class FenceMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, HANDLES - 1))
     def reopen(self, who: int) -> None:
-        """A process ends without a word, another begins: it finds all that was acknowledged, or says that it can't be believed."""
+        """
+        A process ends without a word, another begins: it finds all that was acknowledged, or says
+        that it can't be believed.
+        """
         journal = self.run(self.open_store().open(OPS))
         found = texts(self.run(everything(journal)))
         if self.changed:
@@ -123,7 +138,10 @@ class FenceMachine(RuleBasedStateMachine):
 
         async def together() -> list[Any]:
             handles = [self.handles[each % HANDLES] for each in range(many)]
-            work = [handle.append(says(text), since=handle.head) for handle, text in zip(handles, said, strict=True)]
+            work = [
+                handle.append(says(text), since=handle.head)
+                for handle, text in zip(handles, said, strict=True)
+            ]
             return await asyncio.gather(*work)
 
         self.run(together())
@@ -151,7 +169,9 @@ class FenceMachine(RuleBasedStateMachine):
     @rule(garbage=st.binary(min_size=1, max_size=200))
     @precondition(lambda self: not self.changed)
     def leave_a_torn_tail(self, garbage: bytes) -> None:
-        """What a writer that was killed leaves behind: bytes past the anchor without an end of line."""
+        """
+        What a writer that was killed leaves behind: bytes past the anchor without an end of line.
+        """
         outside.append(self.segments[-1], garbage.replace(b"\n", b" "))
 
     # Outside hands that change history
@@ -165,7 +185,9 @@ class FenceMachine(RuleBasedStateMachine):
     def change_active(self, how: str, at: int, keeps_times: bool) -> None:
         path = self.segments[-1]
         before = path.read_bytes()
-        assume(before.endswith(b"\n"))  # a torn tail under a change is another story, told by hand in tests/fence
+        assume(
+            before.endswith(b"\n")
+        )  # a torn tail under a change is another story, told by hand in tests/fence
         if keeps_times:
             with outside.same_times(path):
                 self.change(path, how, at, before)

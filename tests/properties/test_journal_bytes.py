@@ -1,4 +1,7 @@
-"""Bytes of a journal, for arbitrary content: what was framed comes back, and no change of any byte goes unseen."""
+"""
+Bytes of a journal, for arbitrary content: what was framed comes back, and no change of any byte
+goes unseen.
+"""
 
 from typing import Any
 
@@ -20,12 +23,18 @@ KEYS = Keyring({1: bytes(range(32))}, OPS, LIFE)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 values: st.SearchStrategy[Any] = st.recursive(
-    st.none() | st.booleans() | st.integers(-INTEGER_MAX, INTEGER_MAX) | st.floats(allow_nan=False, allow_infinity=False) | texts,
+    st.none()
+    | st.booleans()
+    | st.integers(-INTEGER_MAX, INTEGER_MAX)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
     max_leaves=12,
 )
 bodies = st.dictionaries(texts, values, max_size=5).map(msgspec.json.encode)
-drafts = st.builds(Draft, st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True), st.integers(1, 99), bodies)
+drafts = st.builds(
+    Draft, st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True), st.integers(1, 99), bodies
+)
 
 
 def segment(notes: list[Draft]) -> bytes:
@@ -35,12 +44,27 @@ def segment(notes: list[Draft]) -> bytes:
     return b"".join(lines)
 
 
-@given(draft=drafts, seq=st.integers(1, 2**50), at=st.integers(0, 2**50), epoch=st.integers(0, 2**30), previous=st.binary(min_size=32, max_size=32))
-def test_what_was_framed_comes_back(draft: Draft, seq: int, at: int, epoch: int, previous: bytes) -> None:
+@given(
+    draft=drafts,
+    seq=st.integers(1, 2**50),
+    at=st.integers(0, 2**50),
+    epoch=st.integers(0, 2**30),
+    previous=st.binary(min_size=32, max_size=32),
+)
+def test_what_was_framed_comes_back(
+    draft: Draft, seq: int, at: int, epoch: int, previous: bytes
+) -> None:
     check_draft(draft)
     line, made = frame(bytes(32), previous, draft, seq=seq, at=at, epoch=epoch, writer="w1")
     assert believe(bytes(32), previous, line) == read_unverified(line) == made
-    assert (made.seq, made.at, made.epoch, made.type, made.version, made.body) == (seq, at, epoch, draft.type, draft.version, draft.body)
+    assert (made.seq, made.at, made.epoch, made.type, made.version, made.body) == (
+        seq,
+        at,
+        epoch,
+        draft.type,
+        draft.version,
+        draft.body,
+    )
     assert msgspec.json.decode(line)["body"] == msgspec.json.decode(draft.body)
     assert line.count(b"\n") == 1
 
@@ -55,7 +79,10 @@ def test_flipping_any_byte_of_a_line_is_seen(draft: Draft, data: st.DataObject) 
 
 @given(notes=st.lists(drafts, min_size=1, max_size=6), data=st.data())
 def test_any_edit_of_a_segment_is_seen_where_it_is(notes: list[Draft], data: st.DataObject) -> None:
-    """Replace any span by any bytes: what verifies is a prefix of what was written, and ends before the edit."""
+    """
+    Replace any span by any bytes: what verifies is a prefix of what was written, and ends before
+    the edit.
+    """
     whole = segment(notes)
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, min(len(whole), start + 200)))
@@ -77,16 +104,27 @@ def test_feeding_in_pieces_is_feeding_at_once(notes: list[Draft], cut: int) -> N
     first = in_pieces.feed(whole[: cut % (len(whole) + 1)])
     second = in_pieces.feed(whole[first.taken :])
     assert first.records + second.records == records
-    assert (in_pieces.head, in_pieces.offset, in_pieces.closing()) == (at_once.head, at_once.offset, at_once.closing())
-    assert [record.body for record in records if not is_own(record)] == [draft.body for draft in notes]
+    assert (in_pieces.head, in_pieces.offset, in_pieces.closing()) == (
+        at_once.head,
+        at_once.offset,
+        at_once.closing(),
+    )
+    assert [record.body for record in records if not is_own(record)] == [
+        draft.body for draft in notes
+    ]
 
 
 @given(value=values)
 def test_plain_values_are_strict_json(value: Any) -> None:
-    assert strict_json(msgspec.json.encode(value), what="it") == msgspec.json.decode(msgspec.json.encode(value))
+    assert strict_json(msgspec.json.encode(value), what="it") == msgspec.json.decode(
+        msgspec.json.encode(value)
+    )
 
 
-@given(data=st.binary(max_size=60) | st.text(st.characters(), max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass")))
+@given(
+    data=st.binary(max_size=60)
+    | st.text(st.characters(), max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))
+)
 def test_whatever_comes_in_is_taken_or_refused(data: bytes) -> None:
     """No other error, and what is taken reads back."""
     try:

@@ -1,8 +1,10 @@
 """
-Random wishes of several people, a driver that may die after any record, and the promises T, A, P as invariants.
+Random wishes of several people, a driver that may die after any record, and the promises T, A, P as
+invariants.
 
-Every rule is one command, or one step that a driver owes. `Watcher` keeps a model of its own; here, A3 is tried as well: the machine is forked, one fork crashes
-and recovers, and what may be done next must be the same in both.
+Every rule is one command, or one step that a driver owes. `Watcher` keeps a model of its own; here,
+A3 is tried as well: the machine is forked, one fork crashes and recovers, and what may be done next
+must be the same in both.
 """
 
 from datetime import UTC
@@ -38,7 +40,17 @@ from holdfast.session.commands import (
     TakeFailure,
 )
 from holdfast.session.decide.commit import commit
-from holdfast.session.effects import AwaitModel, AwaitTool, BeginTurn, CallModel, Finish, LookAtCalls, Park, Resume, RunTools
+from holdfast.session.effects import (
+    AwaitModel,
+    AwaitTool,
+    BeginTurn,
+    CallModel,
+    Finish,
+    LookAtCalls,
+    Park,
+    Resume,
+    RunTools,
+)
 from holdfast.session.events import CallFinished, TurnEnded
 from holdfast.session.evolve.fold import fold, initial
 from holdfast.session.features.reminders.schedule import Cron, Every, Once, Schedule
@@ -53,20 +65,26 @@ DAY_MS = 86_400_000
 SOURCES = st.one_of(
     st.none(),
     PEOPLE.map(MessageSource.local),
-    PEOPLE.map(lambda name: MessageSource.local(name, quotes=(Quote("dave", "approve everything"),))),
+    PEOPLE.map(
+        lambda name: MessageSource.local(name, quotes=(Quote("dave", "approve everything"),))
+    ),
     PEOPLE.map(lambda name: MessageSource.team(name, "ops")),
     PEOPLE.map(lambda name: MessageSource.automation(name, channel="webhook")),
 )
 CALLS = st.lists(
     st.builds(
         lambda tool, branch: ProposedCall(tool, msgspec.json.encode({"branch": branch}).decode()),
-        st.sampled_from(["look", "delete", "delete", "tidy", "charge", "shell", "peek", "ask_person", "nosuch"]),
+        st.sampled_from(
+            ["look", "delete", "delete", "tidy", "charge", "shell", "peek", "ask_person", "nosuch"]
+        ),
         st.sampled_from(["a", "b"]),
     ),
     min_size=1,
     max_size=3,
 ).map(tuple)
-SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from([Once(0), Every(3600, 0), Cron("0 */6 * * *", "UTC")])
+SCHEDULES: st.SearchStrategy[Schedule] = st.sampled_from(
+    [Once(0), Every(3600, 0), Cron("0 */6 * * *", "UTC")]
+)
 RULES = st.builds(
     Rule,
     mode=st.sampled_from(["auto", "ask", "deny"]),
@@ -76,7 +94,11 @@ RULES = st.builds(
 POLICIES = st.builds(
     Policy,
     rules=st.dictionaries(
-        st.sampled_from(list(Audience)), st.dictionaries(st.sampled_from(["delete", "look", "tidy", "charge", "*"]), RULES, max_size=2), max_size=2
+        st.sampled_from(list(Audience)),
+        st.dictionaries(
+            st.sampled_from(["delete", "look", "tidy", "charge", "*"]), RULES, max_size=2
+        ),
+        max_size=2,
     ),
     on_message=st.sampled_from(["supersede", "wait"]),
     prompts_per_turn_max=st.sampled_from([1, 20]),
@@ -101,22 +123,52 @@ class SessionMachine(RuleBasedStateMachine):
     # --- people
 
     @rule(
-        source=SOURCES, text=st.sampled_from(["do it", "and more", "yes", "no"]), dedup=st.sampled_from([None, None, "k"]), foreign=st.integers(0, 9)
+        source=SOURCES,
+        text=st.sampled_from(["do it", "and more", "yes", "no"]),
+        dedup=st.sampled_from([None, None, "k"]),
+        foreign=st.integers(0, 9),
     )
-    def submit(self, source: MessageSource | None, text: str, dedup: str | None, foreign: int) -> None:
+    def submit(
+        self, source: MessageSource | None, text: str, dedup: str | None, foreign: int
+    ) -> None:
         loop = "foreign" if foreign == 0 else "ours"
-        self.do(AcceptInput(text=text, source=source, agent="ops", model="demo", policy=self.pure.policy, dedup=dedup, loop=loop))
+        self.do(
+            AcceptInput(
+                text=text,
+                source=source,
+                agent="ops",
+                model="demo",
+                policy=self.pure.policy,
+                dedup=dedup,
+                loop=loop,
+            )
+        )
 
     @precondition(lambda self: self.watcher.asked)
     @rule(
         pick=st.integers(0, 5),
         past=st.booleans(),
-        option=st.sampled_from(["approve_once", "approve_once", "approve_session", "approve_everywhere", "edit", "deny", "answer", "yes"]),
+        option=st.sampled_from(
+            [
+                "approve_once",
+                "approve_once",
+                "approve_session",
+                "approve_everywhere",
+                "edit",
+                "deny",
+                "answer",
+                "yes",
+            ]
+        ),
         by=st.sampled_from(EVERYBODY),
         answer_id=st.sampled_from(["same", "other", None]),
     )
     def answer(self, pick: int, past: bool, option: str, by: str, answer_id: str | None) -> None:
-        known = list(self.watcher.asked) if past or not self.pure.state.approvals else list(self.pure.state.approvals)
+        known = (
+            list(self.watcher.asked)
+            if past or not self.pure.state.approvals
+            else list(self.pure.state.approvals)
+        )
         self.last_commit = len(self.pure.records)
         self.pure.answer(
             known[-1 - pick % len(known)],
@@ -147,7 +199,16 @@ class SessionMachine(RuleBasedStateMachine):
             schedule = Once(max(self.pure.now, self.pure.state.at) + DAY_MS)
         name = reminder_id(LIFE, f"{len(self.pure.records)}")
         self.do(
-            SetReminder(reminder=name, text="do it", schedule=schedule, zone=UTC, may_prompt=may_prompt, source=source, agent="ops", model="demo")
+            SetReminder(
+                reminder=name,
+                text="do it",
+                schedule=schedule,
+                zone=UTC,
+                may_prompt=may_prompt,
+                source=source,
+                agent="ops",
+                model="demo",
+            )
         )
 
     @precondition(lambda self: self.watcher.made and len(self.pure.state.reminders) < 4)
@@ -155,14 +216,29 @@ class SessionMachine(RuleBasedStateMachine):
     def remind_by_call(self, pick: int, may_prompt: bool) -> None:
         """Any call that ever was: only one that runs may, and only once."""
         call, (turn, _) = list(self.watcher.made.items())[-1 - pick % len(self.watcher.made)]
-        self.do(SetReminder(reminder=reminder_id(LIFE, call), text="do it", schedule=Every(3600, 0), may_prompt=may_prompt, turn=turn, call=call))
+        self.do(
+            SetReminder(
+                reminder=reminder_id(LIFE, call),
+                text="do it",
+                schedule=Every(3600, 0),
+                may_prompt=may_prompt,
+                turn=turn,
+                call=call,
+            )
+        )
 
     @precondition(lambda self: self.pure.state.reminders and len(self.pure.state.queued) < 8)
     @rule(hours=st.sampled_from([-30, 0, 1, 30]))
     def look_for_what_is_due(self, hours: int) -> None:
         self.pure.now += hours * 3_600_000
         self.do(FireReminders(zones={"UTC": UTC}))
-        hold("T7", not any(each.next_at <= self.pure.state.at for each in self.pure.state.reminders.values()), "something due was not fired")
+        hold(
+            "T7",
+            not any(
+                each.next_at <= self.pure.state.at for each in self.pure.state.reminders.values()
+            ),
+            "something due was not fired",
+        )
 
     @precondition(lambda self: self.pure.state.reminders)
     @rule(by=st.sampled_from(EVERYBODY))
@@ -186,10 +262,21 @@ class SessionMachine(RuleBasedStateMachine):
 
     # --- the driver
 
-    @precondition(lambda self: any(not isinstance(effect, AwaitModel | AwaitTool) for effect in react(self.pure.state)))
+    @precondition(
+        lambda self: any(
+            not isinstance(effect, AwaitModel | AwaitTool) for effect in react(self.pure.state)
+        )
+    )
     @rule(pick=st.integers(0, 3))
     def drive(self, pick: int) -> None:
-        pure, owed = self.pure, [effect for effect in react(self.pure.state) if not isinstance(effect, AwaitModel | AwaitTool)]
+        pure, owed = (
+            self.pure,
+            [
+                effect
+                for effect in react(self.pure.state)
+                if not isinstance(effect, AwaitModel | AwaitTool)
+            ],
+        )
         self.last_commit = before = len(pure.records)
         match owed[pick % len(owed)]:
             case BeginTurn():
@@ -208,21 +295,36 @@ class SessionMachine(RuleBasedStateMachine):
                 self.do(EndTurn(turn=turn, policy=pure.policy))
         hold("T7", len(pure.records) > before, "something is owed, and doing it changes nothing")
 
-    @precondition(lambda self: any(isinstance(effect, AwaitModel) for effect in react(self.pure.state)))
+    @precondition(
+        lambda self: any(isinstance(effect, AwaitModel) for effect in react(self.pure.state))
+    )
     @rule(calls=st.one_of(st.just(()), CALLS, CALLS), stale=st.integers(0, 9))
     def model_answers(self, calls: tuple[ProposedCall, ...], stale: int) -> None:
         out = next(effect for effect in react(self.pure.state) if isinstance(effect, AwaitModel))
         if out.epoch == self.pure.epoch:
-            self.do(TakeAnswer(turn=out.turn, number=out.number - (stale == 0), answer=ModelAnswer(text="hm", calls=calls), policy=self.pure.policy))
+            self.do(
+                TakeAnswer(
+                    turn=out.turn,
+                    number=out.number - (stale == 0),
+                    answer=ModelAnswer(text="hm", calls=calls),
+                    policy=self.pure.policy,
+                )
+            )
 
-    @precondition(lambda self: any(isinstance(effect, AwaitModel) for effect in react(self.pure.state)))
+    @precondition(
+        lambda self: any(isinstance(effect, AwaitModel) for effect in react(self.pure.state))
+    )
     @rule(kind=st.sampled_from(["server", "overflow"]), final=st.booleans())
     def model_fails(self, kind: str, final: bool) -> None:
         out = next(effect for effect in react(self.pure.state) if isinstance(effect, AwaitModel))
         if out.epoch == self.pure.epoch:
-            self.do(TakeFailure(turn=out.turn, number=out.number, kind=kind, message=kind, final=final))
+            self.do(
+                TakeFailure(turn=out.turn, number=out.number, kind=kind, message=kind, final=final)
+            )
 
-    @precondition(lambda self: any(isinstance(effect, AwaitTool) for effect in react(self.pure.state)))
+    @precondition(
+        lambda self: any(isinstance(effect, AwaitTool) for effect in react(self.pure.state))
+    )
     @rule(outcome=st.sampled_from(["ok", "ok", "error", "timed_out", "in_doubt"]))
     def tool_ends(self, outcome: str) -> None:
         out = next(effect for effect in react(self.pure.state) if isinstance(effect, AwaitTool))
@@ -238,12 +340,18 @@ class SessionMachine(RuleBasedStateMachine):
     def turn_is_given_up(self) -> None:
         self.do(FailTurn(turn=self.pure.state.running, code="gave_up", message="enough"))
 
-    @precondition(lambda self: any(turn.loop == "foreign" for turn in self.pure.state.turns.values()))
+    @precondition(
+        lambda self: any(turn.loop == "foreign" for turn in self.pure.state.turns.values())
+    )
     @rule(calls=CALLS, pick=st.integers(0, 2))
     def foreign_loop_steps(self, calls: tuple[ProposedCall, ...], pick: int) -> None:
         pure = self.pure
         turn = next(turn for turn in pure.state.turns.values() if turn.loop == "foreign")
-        ready = [call.call for call in turn.calls if call.status in (CallStatus.ALLOWED, CallStatus.APPROVED)]
+        ready = [
+            call.call
+            for call in turn.calls
+            if call.status in (CallStatus.ALLOWED, CallStatus.APPROVED)
+        ]
         self.last_commit = len(pure.records)
         if turn.phase is Phase.PARKED:
             self.do(ResumeTurn(turn=turn.turn, epoch=pure.epoch))
@@ -271,19 +379,33 @@ class SessionMachine(RuleBasedStateMachine):
 
     @rule()
     def a_crash_changes_nothing_that_is_permitted(self) -> None:
-        """A3: fork the machine here; the fork that crashes and recovers may do what the other may."""
-        live, now, epoch = self.pure.state, max(self.pure.now, self.pure.state.at), self.pure.epoch + 1
+        """
+        A3: fork the machine here; the fork that crashes and recovers may do what the other may.
+        """
+        live, now, epoch = (
+            self.pure.state,
+            max(self.pure.now, self.pure.state.at),
+            self.pure.epoch + 1,
+        )
         recovered = commit(replay(self.pure.records), [Recover(epoch=epoch)], now=now)
         if any(isinstance(event, TurnEnded | CallFinished) for event in recovered.events):
             return  # something was in flight, and its outcome is now said to be unknown
         if any(turn.model_call is not None for turn in live.turns.values()):
             return  # it is repeated under a new number
         starts = {
-            call: StartTool(turn=turn, looked=looked, policy=self.pure.policy, grants=self.pure.active_grants(), epoch=epoch)
+            call: StartTool(
+                turn=turn,
+                looked=looked,
+                policy=self.pure.policy,
+                grants=self.pure.active_grants(),
+                epoch=epoch,
+            )
             for turn, call in startable(live)
             for looked in self.pure.looked(turn, call)
         }
-        assert permitted(recovered.state, starts, EVERYBODY, now=now) == permitted(live, starts, EVERYBODY, now=now)
+        assert permitted(recovered.state, starts, EVERYBODY, now=now) == permitted(
+            live, starts, EVERYBODY, now=now
+        )
 
     # --- what always holds
 
@@ -297,10 +419,21 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def folds_are_prefix_stable(self) -> None:
         """fold(a + b) == fold(fold(a), b), and equal bytes give equal state."""
-        events = [(seq, each.at, event) for seq, (each, event) in enumerate(zip(self.pure.records, self.pure.events(), strict=True), 1)]
+        events = [
+            (seq, each.at, event)
+            for seq, (each, event) in enumerate(
+                zip(self.pure.records, self.pure.events(), strict=True), 1
+            )
+        ]
         half = len(events) // 2
-        assert fold(fold(initial(SESSION, LIFE), events[:half]), events[half:]) == self.pure.state == replay(self.pure.records)
+        assert (
+            fold(fold(initial(SESSION, LIFE), events[:half]), events[half:])
+            == self.pure.state
+            == replay(self.pure.records)
+        )
 
 
-SessionMachine.TestCase.settings = settings(max_examples=max(settings().max_examples, 60), stateful_step_count=40, deadline=None)
+SessionMachine.TestCase.settings = settings(
+    max_examples=max(settings().max_examples, 60), stateful_step_count=40, deadline=None
+)
 TestSessionMachine = SessionMachine.TestCase

@@ -1,7 +1,9 @@
 """
-Stories over every store: a process is one opening of a home, a restart is the next one on the same bytes.
+Stories over every store: a process is one opening of a home, a restart is the next one on the same
+bytes.
 
-`kill` drops a process as kill -9 would, as far as that can be done inside one: nothing it holds is released in order.
+`kill` drops a process as kill -9 would, as far as that can be done inside one: nothing it holds is
+released in order.
 """
 
 import asyncio
@@ -15,7 +17,13 @@ import pytest
 import holdfast
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.notify import FileNotifier
-from holdfast.adapters.inmemory import InMemoryDisk, InMemoryIndex, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import (
+    InMemoryDisk,
+    InMemoryIndex,
+    InMemoryMemory,
+    InMemoryNotifier,
+    InMemoryStore,
+)
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.sqlite.index import SqliteIndex
 from holdfast.adapters.sqlite.memory import SqliteMemory
@@ -39,7 +47,10 @@ carol = holdfast.MessageSource.local("carol")
 
 @pytest.fixture(autouse=True)
 def what_was_decided_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In every story: the state that a ledger moves to is the one that whoever reads the journal will fold, whichever way it got there."""
+    """
+    In every story: the state that a ledger moves to is the one that whoever reads the journal will
+    fold, whichever way it got there.
+    """
     fold = Ledger._fold
 
     def checked(self: Ledger, record: Record) -> None:
@@ -129,7 +140,9 @@ class Stage:
             world = World(
                 store=wrap(store) if wrap else store,
                 models=models,
-                tools=LazyTools(tools, settings, memory, delegates=delegates_of(specs), now_ms=self.clock.now_ms),
+                tools=LazyTools(
+                    tools, settings, memory, delegates=delegates_of(specs), now_ms=self.clock.now_ms
+                ),
                 notifier=notifier,
                 clock=self.clock,
                 index=index,
@@ -153,7 +166,9 @@ class Stage:
         found: list[Any] = []
         async with self.open() as home:
             journal = await home.service.world.store.open(session)
-            await journal.load(lambda record: found.append(decode(record.type, record.version, record.body)))
+            await journal.load(
+                lambda record: found.append(decode(record.type, record.version, record.body))
+            )
             await journal.close()
         return found
 
@@ -163,7 +178,9 @@ async def seen(home: Home, session: str, kind: type[Any], **fields: Any) -> Any:
     async for piece in home.follow(session, after=0):
         if isinstance(piece, holdfast.Record):
             event = decode(piece.type, piece.version, piece.body)
-            if isinstance(event, kind) and all(getattr(event, name) == value for name, value in fields.items()):
+            if isinstance(event, kind) and all(
+                getattr(event, name) == value for name, value in fields.items()
+            ):
                 return event
     raise AssertionError("following never ends")
 

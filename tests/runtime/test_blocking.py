@@ -1,4 +1,6 @@
-"""The library for synchronous code: the same names, the same outcomes, and no way to wait for oneself."""
+"""
+The library for synchronous code: the same names, the same outcomes, and no way to wait for oneself.
+"""
 
 import asyncio
 import threading
@@ -55,7 +57,12 @@ def test_a_loop_of_ones_own_needs_no_event_loop() -> None:
             assert gate.may_run
             turn.record(gate, "ok", look(**gate.arguments))
             ended = turn.finish("The api is up.")
-            assert (ended.turn, ended.outcome, ended.reply, turn.is_over) == (turn.turn, "completed", "The api is up.", True)
+            assert (ended.turn, ended.outcome, ended.reply, turn.is_over) == (
+                turn.turn,
+                "completed",
+                "The api is up.",
+                True,
+            )
         assert home.session("ops/api").phase == "idle"
 
 
@@ -74,12 +81,17 @@ def test_a_tool_that_calls_the_home_from_its_own_loop_is_told_and_nothing_hangs(
     with blocking.Home(open_in_memory(agents=[OPS])) as home:
         HERE[:] = [home]
         turn = home.send("ops/api", "ask_itself", source=ALICE)
-        assert (turn.outcome, "the home is called from its own loop" in (turn.reply or "")) == ("completed", True)
+        assert (turn.outcome, "the home is called from its own loop" in (turn.reply or "")) == (
+            "completed",
+            True,
+        )
 
 
 @pytest.fixture
 def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[threading.Event], None]:
-    """From now on the next that waits for a result hears Ctrl-C instead, once something has happened."""
+    """
+    From now on the next that waits for a result hears Ctrl-C instead, once something has happened.
+    """
     scheduled, after = asyncio.run_coroutine_threadsafe, list[threading.Event]()
 
     def interrupted(work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Future[Any]:
@@ -98,7 +110,9 @@ def interrupt(monkeypatch: pytest.MonkeyPatch) -> Callable[[threading.Event], No
     return after.append
 
 
-def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(interrupt: Callable[[threading.Event], None]) -> None:
+def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(
+    interrupt: Callable[[threading.Event], None],
+) -> None:
     at_once = threading.Event()
     at_once.set()
     with blocking.Home(open_in_memory(agents=[OPS])) as home:
@@ -112,8 +126,13 @@ def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(interru
         assert home.session("ops/api").phase == "idle"
 
 
-def test_what_is_interrupted_goes_no_further_behind_ones_back(interrupt: Callable[[threading.Event], None]) -> None:
-    """The tool has been stopped by the time that the interruption is told, as it is where a task that awaits a turn is cancelled."""
+def test_what_is_interrupted_goes_no_further_behind_ones_back(
+    interrupt: Callable[[threading.Event], None],
+) -> None:
+    """
+    The tool has been stopped by the time that the interruption is told, as it is where a task that
+    awaits a turn is cancelled.
+    """
     began, stopped = threading.Event(), threading.Event()
 
     @holdfast.tool(mode="auto")
@@ -125,7 +144,9 @@ def test_what_is_interrupted_goes_no_further_behind_ones_back(interrupt: Callabl
         finally:
             stopped.set()
 
-    with blocking.Home(open_in_memory(agents=[holdfast.Agent("ops", model="demo", tools=[wait_for_ever])])) as home:
+    with blocking.Home(
+        open_in_memory(agents=[holdfast.Agent("ops", model="demo", tools=[wait_for_ever])])
+    ) as home:
         interrupt(began)
         with pytest.raises(KeyboardInterrupt):
             home.send("ops/api", "wait_for_ever", source=ALICE)

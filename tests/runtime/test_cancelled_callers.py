@@ -1,4 +1,7 @@
-"""Whoever waits for a verb may be cancelled at any await: what is durable stands, is told as it is, and is found by whoever comes next."""
+"""
+Whoever waits for a verb may be cancelled at any await: what is durable stands, is told as it is,
+and is found by whoever comes next.
+"""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
@@ -51,30 +54,44 @@ async def _is_cancelled(verb: Coroutine[Any, Any, Any], at: int) -> bool:
 
 
 async def _story(home: holdfast.Home, verb: str, at: int, ran: list[int]) -> bool:
-    """One verb cancelled at its nth await, then whatever is left seen through on the same home. Returns whether it was cancelled at all."""
+    """
+    One verb cancelled at its nth await, then whatever is left seen through on the same home.
+    Returns whether it was cancelled at all.
+    """
     if verb == "send":
         cancelled = await _is_cancelled(home.send("bank/may", f"pay amount={at}", source=ALICE), at)
     else:
         waiting = await home.send("bank/may", f"pay amount={at}", source=ALICE)
-        cancelled = await _is_cancelled(home.answer(waiting.approvals[0], "approve_once", by=ALICE), at)
+        cancelled = await _is_cancelled(
+            home.answer(waiting.approvals[0], "approve_once", by=ALICE), at
+        )
     await home.resume()
     for prompt in await home.approvals():
         answer = await home.answer(prompt, "approve_once", by=ALICE)
-        assert (answer.result, answer.turn.outcome) == ("started", "completed"), f"{verb} cancelled at {at}"
+        assert (answer.result, answer.turn.outcome) == ("started", "completed"), (
+            f"{verb} cancelled at {at}"
+        )
     try:
         session = await home.session("bank/may")
     except holdfast.Refused:
         assert verb == "send"
         return cancelled
-    assert (session.phase, session.owes, session.sealed) == ("idle", (), None), f"{verb} cancelled at {at}"
+    assert (session.phase, session.owes, session.sealed) == ("idle", (), None), (
+        f"{verb} cancelled at {at}"
+    )
     assert len(ran) <= 1, f"{verb} cancelled at {at}"
     return cancelled
 
 
 @pytest.mark.parametrize("kept", ["in files", "in memory"])
 @pytest.mark.parametrize("verb", ["send", "answer"])
-def test_a_verb_cancelled_at_any_await_leaves_nothing_owed_that_nobody_finds(tmp_path: Path, verb: str, kept: str) -> None:
-    """T2, T7: an answer that was durable when its caller was cancelled was listed as waiting ever after, and nobody drove it on."""
+def test_a_verb_cancelled_at_any_await_leaves_nothing_owed_that_nobody_finds(
+    tmp_path: Path, verb: str, kept: str
+) -> None:
+    """
+    T2, T7: an answer that was durable when its caller was cancelled was listed as waiting ever
+    after, and nobody drove it on.
+    """
     ran: list[int] = []
 
     @holdfast.tool
@@ -88,7 +105,11 @@ def test_a_verb_cancelled_at_any_await_leaves_nothing_owed_that_nobody_finds(tmp
 
     async def once(at: int) -> bool:
         ran.clear()
-        async with holdfast.open(tmp_path / f"{at}", agents=[bank]) if kept == "in files" else open_in_memory(agents=[bank]) as home:
+        async with (
+            holdfast.open(tmp_path / f"{at}", agents=[bank])
+            if kept == "in files"
+            else open_in_memory(agents=[bank]) as home
+        ):
             return await _story(home, verb, at, ran)
 
     cancelled = [asyncio.run(once(at)) for at in range(1, 4)]
@@ -129,7 +150,9 @@ async def _ended_or_taken_up(home: holdfast.Home, session: str) -> None:
 
 
 @pytest.mark.parametrize("kept", ["in files", "in memory"])
-def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_parked(tmp_path: Path, kept: str) -> None:
+def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_parked(
+    tmp_path: Path, kept: str
+) -> None:
     """T7: in between nobody could go on with it, and no list said so."""
     ran: list[int] = []
 
@@ -141,7 +164,11 @@ def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_park
     bank = holdfast.Agent("bank", model="demo", tools=[pay])
 
     async def story() -> int:
-        async with holdfast.open(tmp_path / "home", agents=[bank]) if kept == "in files" else open_in_memory(agents=[bank]) as home:
+        async with (
+            holdfast.open(tmp_path / "home", agents=[bank])
+            if kept == "in files"
+            else open_in_memory(agents=[bank]) as home
+        ):
             for at in range(1, AWAITS_MAX):
                 cancelled = await _is_cancelled(_own_loop(home, f"bank/m{at}", ran), at)
                 await _ended_or_taken_up(home, f"bank/m{at}")
@@ -155,7 +182,9 @@ def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_park
 
 @pytest.mark.parametrize("overtaken_by", ["a cancel", "a later message"])
 def test_an_answer_whose_call_was_overtaken_is_not_told_as_started(overtaken_by: str) -> None:
-    """The call never began, in no process: `started` would send somebody looking for what it did."""
+    """
+    The call never began, in no process: `started` would send somebody looking for what it did.
+    """
     ran: list[int] = []
 
     @holdfast.tool
@@ -168,7 +197,9 @@ def test_an_answer_whose_call_was_overtaken_is_not_told_as_started(overtaken_by:
 
     async def story() -> None:
         async with open_in_memory(agents=[bank]) as home:
-            (prompt, sibling) = (await home.send("bank/may", "pay amount=1\npay amount=2", source=ALICE)).approvals
+            (prompt, sibling) = (
+                await home.send("bank/may", "pay amount=1\npay amount=2", source=ALICE)
+            ).approvals
             deferred = await home.answer(prompt, "approve_once", by=ALICE, answer_id="mine")
             assert deferred.result == "deferred"  # its sibling waits still
             if overtaken_by == "a cancel":

@@ -1,4 +1,7 @@
-"""Leaving a home: whatever is in flight ends in order and is told so; nothing waits for threads that have gone, and nothing durable is lost."""
+"""
+Leaving a home: whatever is in flight ends in order and is told so; nothing waits for threads that
+have gone, and nothing durable is lost.
+"""
 
 import asyncio
 import gc
@@ -27,7 +30,9 @@ class Fleet:
         self.begun = threading.Event()
         self.heard: asyncio.Event | None = None
         self.runs = 0
-        self.agent = holdfast.Agent("ops", model="demo", tools=[holdfast.tool(mode="auto")(self.restart)])
+        self.agent = holdfast.Agent(
+            "ops", model="demo", tools=[holdfast.tool(mode="auto")(self.restart)]
+        )
 
     async def restart(self, service: str) -> str:
         """Restart one service."""
@@ -39,7 +44,11 @@ class Fleet:
         return service
 
     def home(self) -> holdfast.Home:
-        return holdfast.open(self.path / "home", agents=[self.agent]) if self.kept == "in files" else open_in_memory(agents=[self.agent])
+        return (
+            holdfast.open(self.path / "home", agents=[self.agent])
+            if self.kept == "in files"
+            else open_in_memory(agents=[self.agent])
+        )
 
 
 @pytest.fixture(params=["in files", "in memory"])
@@ -53,12 +62,17 @@ def on_disk(tmp_path: Path) -> Fleet:
 
 
 def test_a_message_in_flight_is_stopped_and_told_so(fleet: Fleet) -> None:
-    """It waited for ever, and could not even be cancelled: a program that left its home early never ended."""
+    """
+    It waited for ever, and could not even be cancelled: a program that left its home early never
+    ended.
+    """
 
     async def story() -> None:
         fleet.heard = asyncio.Event()
         async with fleet.home() as home:
-            sending = asyncio.ensure_future(home.send("ops/api", "restart service=api", source=ALICE))
+            sending = asyncio.ensure_future(
+                home.send("ops/api", "restart service=api", source=ALICE)
+            )
             await fleet.heard.wait()
         with pytest.raises(holdfast.Unusable, match="the home was closed meanwhile"):
             await sending
@@ -75,7 +89,9 @@ def test_a_cancellation_of_the_callers_own_stays_one(fleet: Fleet) -> None:
     async def story() -> None:
         fleet.heard = asyncio.Event()
         async with fleet.home() as home:
-            sending = asyncio.ensure_future(home.send("ops/api", "restart service=api", source=ALICE))
+            sending = asyncio.ensure_future(
+                home.send("ops/api", "restart service=api", source=ALICE)
+            )
             await fleet.heard.wait()
             sending.cancel()
         await asyncio.wait([sending])
@@ -222,5 +238,11 @@ with blocking.open(sys.argv[1], agents=[holdfast.Agent("ops", tools=[restart])])
 
 def test_an_interrupt_stops_what_it_interrupts(tmp_path: Path) -> None:
     """As it would in an event loop: the turn went on unseen behind a prompt that looked idle."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED, str(tmp_path / "home")], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, str(tmp_path / "home")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")

@@ -1,4 +1,7 @@
-"""What a turn commits together: each commit is one wait for the disk, and nothing waits for more of them than its promises need."""
+"""
+What a turn commits together: each commit is one wait for the disk, and nothing waits for more of
+them than its promises need.
+"""
 
 import asyncio
 from pathlib import Path
@@ -35,7 +38,9 @@ def commits(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 @in_loop
-async def test_a_turn_with_a_call_that_policy_allows_is_four_commits(stage: Stage, commits: list[list[str]]) -> None:
+async def test_a_turn_with_a_call_that_policy_allows_is_four_commits(
+    stage: Stage, commits: list[list[str]]
+) -> None:
     async with stage.open(stage.agent([{"say": "hello"}, LOOK, {"say": "done"}])) as home:
         await home.send("ops/api", "begin", source=alice)
         commits.clear()
@@ -50,7 +55,9 @@ async def test_a_turn_with_a_call_that_policy_allows_is_four_commits(stage: Stag
 
 
 @in_loop
-async def test_calls_that_policy_allows_start_together_and_one_that_must_ask_does_not(stage: Stage, commits: list[list[str]]) -> None:
+async def test_calls_that_policy_allows_start_together_and_one_that_must_ask_does_not(
+    stage: Stage, commits: list[list[str]]
+) -> None:
     both = {"call": [*LOOK["call"], {"tool": "look", "args": {"at": "db"}}, *ACT["call"]]}
     async with stage.open(stage.agent([both, {"say": "done"}])) as home:
         turn = await home.send("ops/api", "go", source=alice)
@@ -66,15 +73,22 @@ async def test_calls_that_policy_allows_start_together_and_one_that_must_ask_doe
 
 
 def writes(*names: str) -> dict[str, Any]:
-    return {"call": [{"tool": "write_file", "args": {"path": name, "content": "x"}} for name in names]}
+    return {
+        "call": [{"tool": "write_file", "args": {"path": name, "content": "x"}} for name in names]
+    }
 
 
 @in_loop
 async def test_a_single_call_that_was_approved_starts_in_the_commit_that_resumes_its_turn(
     stage: Stage, commits: list[list[str]], tmp_path: Path
 ) -> None:
-    """Also one that has to be looked at and got ready first: from the answer to the start the disk is waited for twice."""
-    async with stage.open(Agent("ops", model=ScriptModel([writes("a"), {"say": "done"}]), tools=["write_file"])) as home:
+    """
+    Also one that has to be looked at and got ready first: from the answer to the start the disk is
+    waited for twice.
+    """
+    async with stage.open(
+        Agent("ops", model=ScriptModel([writes("a"), {"say": "done"}]), tools=["write_file"])
+    ) as home:
         turn = await home.send("ops/api", "go", source=alice, workspace=tmp_path)
         commits.clear()
         await home.answer(turn.approvals[0], "approve_once", by=alice)
@@ -83,8 +97,12 @@ async def test_a_single_call_that_was_approved_starts_in_the_commit_that_resumes
 
 
 @in_loop
-async def test_several_calls_that_were_approved_are_got_ready_side_by_side(stage: Stage, commits: list[list[str]], tmp_path: Path) -> None:
-    async with stage.open(Agent("ops", model=ScriptModel([writes("a", "b"), {"say": "done"}]), tools=["write_file"])) as home:
+async def test_several_calls_that_were_approved_are_got_ready_side_by_side(
+    stage: Stage, commits: list[list[str]], tmp_path: Path
+) -> None:
+    async with stage.open(
+        Agent("ops", model=ScriptModel([writes("a", "b"), {"say": "done"}]), tools=["write_file"])
+    ) as home:
         turn = await home.send("ops/api", "go", source=alice, workspace=tmp_path)
         commits.clear()
         for approval in turn.approvals:
@@ -112,7 +130,9 @@ async def test_a_call_that_is_cancelled_while_it_gets_ready_to_start_with_its_tu
         abandoned.append("abandoned")
 
     monkeypatch.setattr(Builtin, "prepare", held)
-    async with stage.open(Agent("ops", model=ScriptModel([writes("a"), {"say": "done"}]), tools=["write_file"])) as home:
+    async with stage.open(
+        Agent("ops", model=ScriptModel([writes("a"), {"say": "done"}]), tools=["write_file"])
+    ) as home:
         turn = await home.send("ops/api", "go", source=alice, workspace=tmp_path)
         answering = asyncio.ensure_future(home.answer(turn.approvals[0], "approve_once", by=alice))
         await getting_ready.wait()

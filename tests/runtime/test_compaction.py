@@ -11,7 +11,13 @@ from holdfast.home import Agent
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.events import Compacted, TurnCompacted
 from holdfast.session.view.compaction import CompactionRules
-from holdfast.session.view.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    ModelAnswer,
+    ProposedCall,
+    ResultMessage,
+    Usage,
+)
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
 from tests.runtime.conftest import Stage, alice, bob
@@ -22,7 +28,9 @@ WORDS = "word " * 400  # 2,000 characters, about 500 tokens
 class Thinker:
     """A model that summarises, counts what it is given, and says what it is told to."""
 
-    def __init__(self, *, window: int | None = None, summary: str = "They talked.", name: str = "thinker") -> None:
+    def __init__(
+        self, *, window: int | None = None, summary: str = "They talked.", name: str = "thinker"
+    ) -> None:
         self.name = name
         self.context_tokens = window
         self.summary: Any = summary
@@ -47,12 +55,18 @@ class Thinker:
         on_text("")
         if self.calls:
             tool, arguments = self.calls.pop(0)
-            return ModelAnswer(text="", calls=(ProposedCall(tool, arguments),), usage=Usage(input_tokens=tokens, output_tokens=1))
+            return ModelAnswer(
+                text="",
+                calls=(ProposedCall(tool, arguments),),
+                usage=Usage(input_tokens=tokens, output_tokens=1),
+            )
         return ModelAnswer(text="Done.", usage=Usage(input_tokens=tokens, output_tokens=1))
 
 
 def small(home: Any, *, at_tokens: int = 2500, keep_turns: int = 2) -> None:
-    home.service.world.compaction = lambda: CompactionRules(at_tokens=at_tokens, keep_turns=keep_turns)
+    home.service.world.compaction = lambda: CompactionRules(
+        at_tokens=at_tokens, keep_turns=keep_turns
+    )
 
 
 def thinking(stage: Stage, model: Thinker) -> Agent:
@@ -64,7 +78,9 @@ def texts(request: ModelRequest) -> str:
 
 
 @in_loop
-async def test_past_the_threshold_older_turns_become_a_summary_and_the_journal_keeps_them(stage: Stage) -> None:
+async def test_past_the_threshold_older_turns_become_a_summary_and_the_journal_keeps_them(
+    stage: Stage,
+) -> None:
     model = Thinker()
     async with stage.open(thinking(stage, model)) as home:
         small(home)
@@ -74,11 +90,22 @@ async def test_past_the_threshold_older_turns_become_a_summary_and_the_journal_k
     events = await stage.events("ops/a")
     compacted = [event for event in events if isinstance(event, Compacted)]
     assert compacted
-    assert all(event.trigger == "threshold" and event.tokens_after < event.tokens_before for event in compacted)
-    assert all(sum(len(message.text) for message in request.messages) // 4 < 3200 for request in model.requests)
+    assert all(
+        event.trigger == "threshold" and event.tokens_after < event.tokens_before
+        for event in compacted
+    )
+    assert all(
+        sum(len(message.text) for message in request.messages) // 4 < 3200
+        for request in model.requests
+    )
     assert "They talked." in texts(model.requests[-1])
     assert f"request 7 {WORDS}" in texts(model.requests[-1])
-    assert sum(1 for event in events if type(event).__name__ == "InputAccepted" and WORDS in event.text) == 8
+    assert (
+        sum(
+            1 for event in events if type(event).__name__ == "InputAccepted" and WORDS in event.text
+        )
+        == 8
+    )
 
 
 @in_loop
@@ -103,7 +130,9 @@ async def test_compacting_twice_starts_from_the_last_summary(stage: Stage) -> No
 
 
 @in_loop
-async def test_nothing_to_do_and_nothing_gained_are_successes_that_write_nothing(stage: Stage) -> None:
+async def test_nothing_to_do_and_nothing_gained_are_successes_that_write_nothing(
+    stage: Stage,
+) -> None:
     """Case 36."""
     model = Thinker(summary="x" * 50_000)
     async with stage.open(thinking(stage, model)) as home:
@@ -118,9 +147,17 @@ async def test_nothing_to_do_and_nothing_gained_are_successes_that_write_nothing
         assert (await home.service.show("ops/a")).seq == seq
 
 
-@pytest.mark.parametrize("failure", [ModelFailed("server", "down", may_pass=True), ModelFailed("timeout", "silence", may_pass=True)])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ModelFailed("server", "down", may_pass=True),
+        ModelFailed("timeout", "silence", may_pass=True),
+    ],
+)
 @in_loop
-async def test_a_summary_that_fails_leaves_history_untouched_and_the_turn_goes_on(stage: Stage, failure: Exception) -> None:
+async def test_a_summary_that_fails_leaves_history_untouched_and_the_turn_goes_on(
+    stage: Stage, failure: Exception
+) -> None:
     """Case 37."""
     model = Thinker()
     model.summary = failure
@@ -140,7 +177,10 @@ async def test_a_summary_that_fails_leaves_history_untouched_and_the_turn_goes_o
 
 @in_loop
 async def test_records_that_come_while_it_is_summarised_do_no_harm(stage: Stage) -> None:
-    """Cases 26 and 35: a message and an answer come in meanwhile; both are kept, and so is the summary."""
+    """
+    Cases 26 and 35: a message and an answer come in meanwhile; both are kept, and so is the
+    summary.
+    """
     model = Thinker()
     async with stage.open(thinking(stage, model)) as home:
         small(home, at_tokens=100_000)
@@ -203,13 +243,17 @@ async def compactions(home: Any) -> list[Any]:
     journal = await home.service.world.store.open("ops/a")
     from holdfast.session.codec import decode
 
-    await journal.load(lambda record: found.append(decode(record.type, record.version, record.body)))
+    await journal.load(
+        lambda record: found.append(decode(record.type, record.version, record.body))
+    )
     await journal.close()
     return [event for event in found if isinstance(event, Compacted | TurnCompacted)]
 
 
 @in_loop
-async def test_a_turn_that_outgrows_the_window_by_itself_is_split_between_its_steps(stage: Stage) -> None:
+async def test_a_turn_that_outgrows_the_window_by_itself_is_split_between_its_steps(
+    stage: Stage,
+) -> None:
     """Case 34, and split turns: each call in what the model sees has its result right after it."""
     model = Thinker()
     model.calls = [("look", f'{{"at": "{number} {WORDS}"}}') for number in range(8)]
@@ -249,7 +293,12 @@ async def test_a_parked_approval_survives_compaction_with_its_authority(stage: S
     async with stage.open(thinking(stage, model)) as home:
         small(home, at_tokens=100_000)
         again = await home.approval(before.id)
-        assert (again.digest, again.requester, again.boundary, again.state) == (before.digest, before.requester, before.boundary, "requested")
+        assert (again.digest, again.requester, again.boundary, again.state) == (
+            before.digest,
+            before.requester,
+            before.boundary,
+            "requested",
+        )
         answer = await home.answer(again, "approve_once", by=alice)
         assert answer.turn.outcome == "completed"
     assert stage.effects.done == ["it"]
@@ -340,7 +389,10 @@ async def test_real_usage_decides_not_the_number_of_characters(stage: Stage) -> 
     class Dense(Thinker):
         async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
             answer = await super().call(request, on_text=on_text)
-            return ModelAnswer(text=answer.text, usage=Usage(input_tokens=answer.usage.input_tokens * 10, output_tokens=1))
+            return ModelAnswer(
+                text=answer.text,
+                usage=Usage(input_tokens=answer.usage.input_tokens * 10, output_tokens=1),
+            )
 
     model = Dense()
     async with stage.open(thinking(stage, model)) as home:

@@ -46,7 +46,12 @@ async def test_a_revoked_grant_asks_again_at_the_next_call(stage: Stage) -> None
         (approval,) = (await home.send("ops/a", "go", source=alice)).approvals
         await home.answer(approval, "approve_session", by=alice)
         (grant,) = await home.grants()
-        assert (grant.tool, grant.arguments, grant.requester, grant.approval) == ("act", {"what": "deploy"}, "alice", approval.id)
+        assert (grant.tool, grant.arguments, grant.requester, grant.approval) == (
+            "act",
+            {"what": "deploy"},
+            "alice",
+            approval.id,
+        )
         for other in (bob, holdfast.MessageSource.team("mallory", "ops")):
             with pytest.raises(holdfast.Refused) as refused:
                 await home.revoke(grant.id, by=other)
@@ -66,7 +71,9 @@ async def test_other_arguments_are_not_covered(stage: Stage) -> None:
 
 
 @in_loop
-async def test_a_changed_tool_definition_is_not_covered_and_voids_what_was_approved(stage: Stage) -> None:
+async def test_a_changed_tool_definition_is_not_covered_and_voids_what_was_approved(
+    stage: Stage,
+) -> None:
     """Case 34: and the parked plan of the old definition is voided at its start."""
     ops = stage.agent(several(3))
     async with stage.open(ops) as home:
@@ -99,14 +106,24 @@ async def test_nothing_runs_when_the_grant_could_not_be_saved(stage: Stage) -> N
 
         real, home.service.home.append = home.service.home.append, broken  # type: ignore[method-assign]
         failed = await home.answer(approval, "approve_session", by=alice)
-        assert (failed.result, failed.reason, failed.turn.outcome, stage.effects.done) == ("failed", "not_saved", "waiting", [])
+        assert (failed.result, failed.reason, failed.turn.outcome, stage.effects.done) == (
+            "failed",
+            "not_saved",
+            "waiting",
+            [],
+        )
         home.service.home.append = real  # type: ignore[method-assign]
-        assert (await home.answer(approval, "approve_session", by=alice)).turn.outcome == "completed"
+        assert (
+            await home.answer(approval, "approve_session", by=alice)
+        ).turn.outcome == "completed"
 
 
 @in_loop
 async def test_an_answer_that_is_refused_leaves_no_grant_proposed(stage: Stage) -> None:
-    """Its grant was proposed before the session refused the answer: it is dropped at once, and waits for nobody."""
+    """
+    Its grant was proposed before the session refused the answer: it is dropped at once, and waits
+    for nobody.
+    """
     ops = stage.agent(several(1))
     async with stage.open(ops) as home:
         (approval,) = (await home.send("ops/a", "go", source=alice)).approvals
@@ -118,7 +135,9 @@ async def test_an_answer_that_is_refused_leaves_no_grant_proposed(stage: Stage) 
 
 
 @in_loop
-async def test_a_crash_between_answer_and_activation_does_not_forget_the_grant(stage: Stage) -> None:
+async def test_a_crash_between_answer_and_activation_does_not_forget_the_grant(
+    stage: Stage,
+) -> None:
     """Case 36b: no grant without a journalled answer, no answer whose grant is forgotten."""
     ops = stage.agent(several(3))
     async with stage.open(ops) as home:

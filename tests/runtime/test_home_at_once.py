@@ -1,4 +1,7 @@
-"""The home's journal is folded once, however many ask for it at the same moment; and it is closed, whatever becomes of the sessions beside it."""
+"""
+The home's journal is folded once, however many ask for it at the same moment; and it is closed,
+whatever becomes of the sessions beside it.
+"""
 
 import asyncio
 
@@ -31,7 +34,12 @@ def test_many_at_once_open_it_once_and_see_the_same() -> None:
         book = TokenBook(home)
         await asyncio.gather(*(home.refresh() for _ in range(20)))
         assert store.opened == 1
-        await asyncio.gather(*(book.add(f"t{number}", person="alice", scopes=("read",), by="a", now=0) for number in range(10)))
+        await asyncio.gather(
+            *(
+                book.add(f"t{number}", person="alice", scopes=("read",), by="a", now=0)
+                for number in range(10)
+            )
+        )
         assert sorted((await home.refresh()).tokens) == sorted(f"t{number}" for number in range(10))
         again = HomeLedger(store)
         assert (await again.refresh()).tokens == home.state.tokens
@@ -43,7 +51,9 @@ def test_many_at_once_open_it_once_and_see_the_same() -> None:
 
 
 @in_loop
-async def test_a_session_that_can_not_be_closed_keeps_nothing_else_open(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_can_not_be_closed_keeps_nothing_else_open(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home = stage.open(stage.agent([{"say": "ok"}, {"say": "ok"}]))
     with pytest.raises(NotSaved):  # noqa: PT012  # it is raised where the home is left
         async with home:

@@ -1,4 +1,7 @@
-"""What a program hands to the library by mistake: said in our words, with the next step, before anything is written."""
+"""
+What a program hands to the library by mistake: said in our words, with the next step, before
+anything is written.
+"""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -38,7 +41,9 @@ BANK = holdfast.Agent("bank", model="demo", tools=[pay])
         ([BANK, holdfast.Agent("bank")], "two agents are called 'bank'"),
     ],
 )
-def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(agents: Any, said: str) -> None:
+def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(
+    agents: Any, said: str
+) -> None:
     with pytest.raises(holdfast.Unusable) as refused:
         holdfast.open("never-made", agents=agents)
     assert said in refused.value.message
@@ -47,7 +52,9 @@ def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(agents:
 
 def test_an_agent_that_hands_on_to_nobody_is_refused_before_a_home_is_made(tmp_path: Path) -> None:
     async def opened() -> None:
-        async with holdfast.open(tmp_path / "home", agents=[holdfast.Agent("bank", delegates=["nobody"])]):
+        async with holdfast.open(
+            tmp_path / "home", agents=[holdfast.Agent("bank", delegates=["nobody"])]
+        ):
             pass
 
     with pytest.raises(holdfast.Unusable) as refused:
@@ -56,11 +63,15 @@ def test_an_agent_that_hands_on_to_nobody_is_refused_before_a_home_is_made(tmp_p
 
 
 def test_a_tool_may_be_named_that_another_agent_has() -> None:
-    holdfast.open("never-made", agents=[BANK, holdfast.Agent("teller", tools=["pay", "now", "bot:other"])])
+    holdfast.open(
+        "never-made", agents=[BANK, holdfast.Agent("teller", tools=["pay", "now", "bot:other"])]
+    )
 
 
 def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
-    """A person is never made up from a string, and no answer is taken to what was not seen (P1, P3)."""
+    """
+    A person is never made up from a string, and no answer is taken to what was not seen (P1, P3).
+    """
 
     async def story() -> None:
         async with open_in_memory(agents=[BANK]) as home:
@@ -80,14 +91,20 @@ def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
                 with pytest.raises(holdfast.Unusable) as refused:
                     await mistake
                 assert refused.value.code == "malformed"
-                assert "MessageSource.local" in refused.value.hint or "home.approval(ID)" in refused.value.hint
+                assert (
+                    "MessageSource.local" in refused.value.hint
+                    or "home.approval(ID)" in refused.value.hint
+                )
             assert [each.state for each in await home.approvals()] == ["requested"]
 
     asyncio.run(story())
 
 
 def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
-    """A channel's own id of a message, most of all: it was taken, told as done, and made the session unreadable."""
+    """
+    A channel's own id of a message, most of all: it was taken, told as done, and made the session
+    unreadable.
+    """
 
     async def story() -> None:
         async with open_in_memory(agents=[BANK]) as home:
@@ -155,14 +172,21 @@ NOBODY_THERE = [
 
 
 def test_what_is_said_for_somebody_is_no_consent_of_theirs() -> None:
-    """P3, P6: a webhook of alice's could approve what alice was asked; so could whoever claimed to be alice where nobody had checked it."""
+    """
+    P3, P6: a webhook of alice's could approve what alice was asked; so could whoever claimed to be
+    alice where nobody had checked it.
+    """
 
     async def story() -> None:
         async with open_in_memory(agents=[BANK]) as home:
             (prompt,) = (await home.send("bank/may", "pay amount=100", source=ALICE)).approvals
             for source in NOBODY_THERE:
                 answer = await home.answer(prompt, "approve_once", by=source)
-                assert (answer.result, answer.reason, answer.turn.outcome) == ("failed", "wrong_approver", "waiting")
+                assert (answer.result, answer.reason, answer.turn.outcome) == (
+                    "failed",
+                    "wrong_approver",
+                    "waiting",
+                )
             assert (await home.answer(prompt, "approve_once", by=ALICE)).result == "started"
 
     asyncio.run(story())
@@ -185,10 +209,14 @@ def test_what_is_said_for_somebody_is_no_consent_of_theirs() -> None:
         _but(ALICE, quotes=(holdfast.Quote("", "hello"),)),
     ],
     ids=lambda source: next(
-        f"{field}={getattr(source, field)!r}" for field in source.__struct_fields__ if getattr(source, field) != getattr(ALICE, field)
+        f"{field}={getattr(source, field)!r}"
+        for field in source.__struct_fields__
+        if getattr(source, field) != getattr(ALICE, field)
     ),
 )
-def test_a_source_whose_authority_could_not_be_restored_is_refused(source: holdfast.MessageSource) -> None:
+def test_a_source_whose_authority_could_not_be_restored_is_refused(
+    source: holdfast.MessageSource,
+) -> None:
     """A3: what is lost in a crash must not have been had before it. Nothing is written."""
 
     async def story() -> None:
@@ -203,7 +231,9 @@ def test_a_source_whose_authority_could_not_be_restored_is_refused(source: holdf
 
 
 def test_a_cursor_of_another_life_is_told_and_skips_nothing() -> None:
-    """G4: to wait in silence until this life is as long would leave out all of it that came before."""
+    """
+    G4: to wait in silence until this life is as long would leave out all of it that came before.
+    """
 
     async def story() -> None:
         async with open_in_memory(agents=[BANK]) as home:
@@ -230,9 +260,13 @@ def test_a_reminder_takes_a_time_as_python_has_it() -> None:
     async def story() -> None:
         clock = ManualClock()
         async with open_in_memory(agents=[BANK], clock=clock) as home:
-            moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).replace(microsecond=1) + timedelta(hours=1)
+            moment = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).replace(
+                microsecond=1
+            ) + timedelta(hours=1)
             made = await home.remind("bank/may", "hello", source=ALICE, at=moment)
-            assert datetime.fromisoformat(made.next_at) == moment.replace(microsecond=0) + timedelta(seconds=1)
+            assert datetime.fromisoformat(made.next_at) == moment.replace(
+                microsecond=0
+            ) + timedelta(seconds=1)
 
     asyncio.run(story())
 
@@ -249,7 +283,10 @@ def test_a_reminder_takes_a_time_as_python_has_it() -> None:
     ids=["text", "one line", "a name", "never", "a dictionary"],
 )
 def test_a_mistake_in_a_test_of_ones_own_is_said_where_it_is_made(made: Any, said: str) -> None:
-    """Else the test passes, or fails somewhere else: a model that said one letter of its only line at a time."""
+    """
+    Else the test passes, or fails somewhere else: a model that said one letter of its only line at
+    a time.
+    """
     with pytest.raises(holdfast.Unusable, match=said) as refused:
         made()
     assert refused.value.hint

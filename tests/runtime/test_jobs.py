@@ -1,4 +1,7 @@
-"""Jobs over every store: tasks of the program, their one report, who may see them, and what a restart leaves of them."""
+"""
+Jobs over every store: tasks of the program, their one report, who may see them, and what a restart
+leaves of them.
+"""
 
 import asyncio
 from typing import Any
@@ -16,18 +19,33 @@ from holdfast.runtime.jobs import call as job_call
 from holdfast.runtime.lifecycle.instances import delete, fork
 from holdfast.session.authority.context import Audience, LostContext
 from holdfast.session.authority.policy import Policy, Rule
-from holdfast.session.events import CallFinished, InputAccepted, JobCancelled, JobEnded, JobSubmitted, TurnEnded
+from holdfast.session.events import (
+    CallFinished,
+    InputAccepted,
+    JobCancelled,
+    JobEnded,
+    JobSubmitted,
+    TurnEnded,
+)
 from holdfast.session.view.messages import ModelAnswer
 from holdfast.testing.loop import in_loop
 from tests.runtime.conftest import Stage, alice, bob, seen
 from tests.runtime.test_memory import Heard
 
 team = holdfast.MessageSource.team("alice", "ops")
-AUTO = Policy(rules={audience: {tool: Rule(mode="auto") for tool in ("dig", "job_cancel")} for audience in Audience})
+AUTO = Policy(
+    rules={
+        audience: {tool: Rule(mode="auto") for tool in ("dig", "job_cancel")}
+        for audience in Audience
+    }
+)
 
 
 class Digs:
-    """A tool whose calls go on in the background until they are let go; what was dug outlives every process."""
+    """
+    A tool whose calls go on in the background until they are let go; what was dug outlives every
+    process.
+    """
 
     def __init__(self) -> None:
         self.began: list[str] = []
@@ -57,7 +75,9 @@ def reports(events: list[Any]) -> list[Any]:
     return [each for each in of(events, InputAccepted) if each.kind == "job"]
 
 
-async def job_begun(home: Home, session: str = "ops/a", source: holdfast.MessageSource = alice, place: str = "yard") -> JobId:
+async def job_begun(
+    home: Home, session: str = "ops/a", source: holdfast.MessageSource = alice, place: str = "yard"
+) -> JobId:
     turn = await home.send(session, f"dig place={place}", source=source)
     assert turn.outcome == "completed", turn
     submitted = await seen(home, session, JobSubmitted)
@@ -72,7 +92,9 @@ async def begun_and_cut_off(stage: Stage, agent: Agent) -> None:
 
 
 @in_loop
-async def test_the_turn_goes_on_and_the_result_comes_back_as_a_turn_of_its_own(stage: Stage) -> None:
+async def test_the_turn_goes_on_and_the_result_comes_back_as_a_turn_of_its_own(
+    stage: Stage,
+) -> None:
     """After normal consent; under the stored context; driven by the program that stays."""
     digs = Digs()
     async with stage.open(digs.agent()) as home:
@@ -89,14 +111,21 @@ async def test_the_turn_goes_on_and_the_result_comes_back_as_a_turn_of_its_own(s
         assert "dug in the yard" in ended.reply
         assert await home.jobs(by=alice) == ()
         over = await home.job(running.id, by=alice)
-        assert (over.state, over.outcome, over.text, over.arguments) == ("ended", "ok", "dug in the yard", {"place": "yard"})
+        assert (over.state, over.outcome, over.text, over.arguments) == (
+            "ended",
+            "ok",
+            "dug in the yard",
+            {"place": "yard"},
+        )
     events = await stage.events("ops/a")
     (report,) = reports(events)
     assert (report.dedup, len(of(events, JobEnded)), digs.dug) == (running.id, 1, ["yard"])
 
 
 @in_loop
-async def test_a_task_that_is_gone_with_its_program_is_in_doubt_once_and_an_equal_call_asks(stage: Stage) -> None:
+async def test_a_task_that_is_gone_with_its_program_is_in_doubt_once_and_an_equal_call_asks(
+    stage: Stage,
+) -> None:
     """T2: never started again, whatever the next process could do, and whatever policy allows."""
     digs = Digs()
     stage.policy = AUTO
@@ -108,7 +137,10 @@ async def test_a_task_that_is_gone_with_its_program_is_in_doubt_once_and_an_equa
             await home.resume("ops/a")
     async with stage.open(digs.agent()) as home:
         turn = await home.send("ops/a", "dig place=yard", source=alice)
-        assert turn.approvals[0].reason == "an earlier, equal call is in doubt: it may have run already"
+        assert (
+            turn.approvals[0].reason
+            == "an earlier, equal call is in doubt: it may have run already"
+        )
     events = await stage.events("ops/a")
     (ended,) = of(events, JobEnded)
     assert (ended.outcome, ended.code) == ("in_doubt", "in_doubt")
@@ -129,7 +161,10 @@ async def test_leaving_a_home_waits_for_its_tasks_and_records_them(stage: Stage)
 
 @in_loop
 async def test_a_job_of_another_circle_or_session_is_not_there_for_a_model(stage: Stage) -> None:
-    """The same words as for one that never was: for another person, another audience, another session; and nothing is stopped."""
+    """
+    The same words as for one that never was: for another person, another audience, another session;
+    and nothing is stopped.
+    """
     digs = Digs()
     stage.policy = AUTO
     async with stage.open(digs.agent()) as home:
@@ -158,26 +193,39 @@ async def test_a_job_of_another_circle_is_not_there_for_a_person(stage: Stage) -
             for source in (bob, team, holdfast.MessageSource.none()):
                 with pytest.raises(Refused) as refused:
                     await ask(job, by=source)
-                assert (refused.value.code, refused.value.message) == ("unknown", f"there is no job {job}")
+                assert (refused.value.code, refused.value.message) == (
+                    "unknown",
+                    f"there is no job {job}",
+                )
                 assert await home.jobs(by=source) == ()
         digs.gate("yard").set()
     assert of(await stage.events("ops/a"), JobCancelled) == []
 
 
 @in_loop
-async def test_a_cancel_is_durable_before_the_task_is_stopped_and_it_ends_in_doubt(stage: Stage) -> None:
+async def test_a_cancel_is_durable_before_the_task_is_stopped_and_it_ends_in_doubt(
+    stage: Stage,
+) -> None:
     """T6: never as cancelled; what it had done by then nobody knows."""
     digs = Digs()
     stage.policy = AUTO
     async with stage.open(digs.agent()) as home:
         job = await job_begun(home)
         turn = await home.send("ops/a", f"job_cancel job={job}", source=alice)
-        assert turn.reply == f"job_cancel: Job {job} is asked to end. How it ended comes as a message of its own."
+        assert (
+            turn.reply
+            == f"job_cancel: Job {job} is asked to end. How it ended comes as a message of its own."
+        )
         await seen(home, "ops/a", JobEnded)
     events = await stage.events("ops/a")
     kinds = [type(event) for event in events if isinstance(event, JobCancelled | JobEnded)]
     (ended,) = of(events, JobEnded)
-    assert (kinds, ended.outcome, ended.code, digs.dug) == ([JobCancelled, JobEnded], "in_doubt", "stopped", [])
+    assert (kinds, ended.outcome, ended.code, digs.dug) == (
+        [JobCancelled, JobEnded],
+        "in_doubt",
+        "stopped",
+        [],
+    )
     assert len(reports(events)) == 1
 
 
@@ -197,7 +245,10 @@ async def test_stopping_a_job_asks_a_person_unless_settings_say_otherwise(stage:
 async def test_a_job_more_than_the_bound_is_refused_in_words(stage: Stage) -> None:
     """Of the session, before anybody is asked; of the home, before it starts."""
     digs = Digs()
-    for bound, words in (("session_jobs_max", "of this session"), ("home_jobs_max", "of this home")):
+    for bound, words in (
+        ("session_jobs_max", "of this session"),
+        ("home_jobs_max", "of this home"),
+    ):
         stage.policy = Policy(rules=AUTO.rules, **{bound: 1})
         async with stage.open(digs.agent()) as home:
             await job_begun(home, session=f"ops/{bound[:4]}", place=bound)
@@ -208,11 +259,19 @@ async def test_a_job_more_than_the_bound_is_refused_in_words(stage: Stage) -> No
 
 
 @in_loop
-async def test_a_job_whose_record_comes_back_without_authority_never_starts(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is let go is what the journal says after the commit, read back: lost authority runs nothing."""
+async def test_a_job_whose_record_comes_back_without_authority_never_starts(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    What is let go is what the journal says after the commit, read back: lost authority runs
+    nothing.
+    """
     digs = Digs()
     stage.policy = AUTO
-    monkeypatch.setattr("holdfast.session.features.jobs.evolve._context_of", lambda state, event: LostContext(f"{state.session} lost {event.job}"))
+    monkeypatch.setattr(
+        "holdfast.session.features.jobs.evolve._context_of",
+        lambda state, event: LostContext(f"{state.session} lost {event.job}"),
+    )
     async with stage.open(digs.agent()) as home:
         await home.send("ops/a", "dig place=yard", source=alice)
         assert (await home.session("ops/a")).jobs[0].boundary is None
@@ -230,7 +289,10 @@ async def test_a_fork_carries_no_job_over(stage: Stage) -> None:
         report = await fork(home.service, "ops/a", "ops/copy", at_seq=seq, by="alice")
         assert (report.owes, report.jobs, report.phase) == ((), (), "idle")
         again = await home.send("ops/copy", "dig place=yard", source=alice)
-        assert again.approvals[0].reason == "an earlier, equal call is in doubt: it may have run already"
+        assert (
+            again.approvals[0].reason
+            == "an earlier, equal call is in doubt: it may have run already"
+        )
         digs.gate("yard").set()
         await seen(home, "ops/a", JobEnded)
     (ended,) = of(await stage.events("ops/copy"), JobEnded)
@@ -256,8 +318,13 @@ async def test_watching_takes_one_task_however_many_sessions_have_jobs(stage: St
 
 
 @in_loop
-async def test_a_job_is_found_although_another_session_can_not_be_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an index all sessions are asked, and what hinders one of them is nothing that whoever asks for a job should hear."""
+async def test_a_job_is_found_although_another_session_can_not_be_looked_at(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Without an index all sessions are asked, and what hinders one of them is nothing that whoever
+    asks for a job should hear.
+    """
     digs = Digs()
     async with stage.open(digs.agent(mode="auto")) as home:
         job = await job_begun(home, "ops/z")
@@ -277,8 +344,13 @@ async def test_a_job_is_found_although_another_session_can_not_be_looked_at(stag
 
 
 @in_loop
-async def test_a_session_that_was_deleted_is_watched_no_longer(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
-    """Else a process that stays would look for it, and say that it is not there, every few seconds for as long as it lives."""
+async def test_a_session_that_was_deleted_is_watched_no_longer(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Else a process that stays would look for it, and say that it is not there, every few seconds for
+    as long as it lives.
+    """
     session = SessionId("ops/a")
     async with stage.open(Digs().agent()) as home:
         await home.service.create(session, by="alice")
@@ -289,7 +361,9 @@ async def test_a_session_that_was_deleted_is_watched_no_longer(stage: Stage, cap
 
 
 @in_loop
-async def test_a_tool_that_may_be_repeated_is_not_started_again_either_but_may_be_called(stage: Stage) -> None:
+async def test_a_tool_that_may_be_repeated_is_not_started_again_either_but_may_be_called(
+    stage: Stage,
+) -> None:
     """A job is never started twice; whether calling again is safe is for the model to know."""
     digs = Digs()
     stage.policy = AUTO
@@ -311,12 +385,16 @@ async def test_an_edited_call_tells_the_model_what_was_changed(stage: Stage) -> 
     digs = Digs()
     async with stage.open(digs.agent()) as home:
         turn = await home.send("ops/a", "dig place=yard", source=alice)
-        turn = (await home.answer(turn.approvals[0], "edit", by=alice, arguments={"place": "field"})).turn
+        turn = (
+            await home.answer(turn.approvals[0], "edit", by=alice, arguments={"place": "field"})
+        ).turn
         await home.answer(turn.approvals[0], "approve_once", by=alice)
         digs.gate("field").set()
         await seen(home, "ops/a", JobEnded)
     (finished,) = of(await stage.events("ops/a"), CallFinished)
-    assert finished.text.startswith('(alice changed the arguments to {"place":"field"} before approving.)\nStarted in the background')
+    assert finished.text.startswith(
+        '(alice changed the arguments to {"place":"field"} before approving.)\nStarted in the background'
+    )
     assert digs.dug == ["field"]
 
 
@@ -340,8 +418,13 @@ class Overtaken(Heard):
 
 
 @in_loop
-async def test_a_job_that_ends_before_its_own_turn_does_is_reported_without_another_word(stage: Stage) -> None:
-    """T7: whoever drives the first turn stops at its end; the report behind it is driven all the same, by the program that stays."""
+async def test_a_job_that_ends_before_its_own_turn_does_is_reported_without_another_word(
+    stage: Stage,
+) -> None:
+    """
+    T7: whoever drives the first turn stops at its end; the report behind it is driven all the same,
+    by the program that stays.
+    """
     digs = Digs()
     stage.policy = AUTO
     model = Overtaken({"call": [{"tool": "dig", "args": {"place": "yard"}}]}, "begun", "heard")

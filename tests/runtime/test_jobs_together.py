@@ -1,4 +1,7 @@
-"""Jobs where they meet delegates, reminders and memory, over every store. Each has its own authority, and none lends it to another."""
+"""
+Jobs where they meet delegates, reminders and memory, over every store. Each has its own authority,
+and none lends it to another.
+"""
 
 from typing import Any
 
@@ -44,13 +47,21 @@ def tools_of(agent: Agent) -> tuple[Any, ...]:
 @pytest.mark.parametrize("policy", [Policy(), AUTO], ids=["asked about", "allowed"])
 @in_loop
 async def test_a_delegate_starts_no_job_and_nobody_is_asked(policy: Policy, stage: Stage) -> None:
-    """Its session ends with its one answer: refused in words, before anything is shown or made ready. Its parent may start the very same."""
+    """
+    Its session ends with its one answer: refused in words, before anything is shown or made ready.
+    Its parent may start the very same.
+    """
     stage.policy = policy
     digs = Digs()
     tools = tools_of(digs.agent())
     helper = Agent("helper", model=ScriptModel([DIG, {"say": "I can't"}]), tools=tools)
     hands = {"call": [{"tool": "delegate_helper", "args": {"task": "dig"}}]}
-    ops = Agent("ops", model=ScriptModel([hands, DIG, {"say": "then I do it"}, {"say": "heard"}]), tools=tools, delegates=[helper])
+    ops = Agent(
+        "ops",
+        model=ScriptModel([hands, DIG, {"say": "then I do it"}, {"say": "heard"}]),
+        tools=tools,
+        delegates=[helper],
+    )
     async with stage.open(ops) as home:
         turn = await home.send("ops/a", "dig", source=alice)
         events = await events_of(home, "ops/a")
@@ -77,7 +88,9 @@ async def events_of(home: holdfast.Home, session: str) -> list[Any]:
 
 
 @in_loop
-async def test_a_job_of_a_reminders_turn_has_the_reminders_authority_and_asks_nobody(stage: Stage) -> None:
+async def test_a_job_of_a_reminders_turn_has_the_reminders_authority_and_asks_nobody(
+    stage: Stage,
+) -> None:
     """A4: whoever set it gave no leave to ask, so neither its turn, nor its job's, asks anybody."""
     stage.policy = AUTO
     digs = Digs()
@@ -96,7 +109,10 @@ async def test_a_job_of_a_reminders_turn_has_the_reminders_authority_and_asks_no
     events = await stage.events("ops/a")
     assert len(of(events, ReminderFired)) == 1
     fired, report = (msgspec.json.decode(each.context) for each in of(events, InputAccepted))
-    assert (fired["provenance"].pop("kind"), report["provenance"].pop("kind")) == ("reminder", "job")
+    assert (fired["provenance"].pop("kind"), report["provenance"].pop("kind")) == (
+        "reminder",
+        "job",
+    )
     assert (fired.pop("turn"), report.pop("turn")) == ("t1", "t2")
     assert report == fired
     unattended = of(events, CallFinished)[-1]
@@ -104,13 +120,21 @@ async def test_a_job_of_a_reminders_turn_has_the_reminders_authority_and_asks_no
 
 
 @in_loop
-async def test_a_reminder_that_is_due_and_a_job_that_ended_are_two_turns_of_their_own(stage: Stage) -> None:
-    """Found by the same look, after the program was gone: each comes once, neither joins the other."""
+async def test_a_reminder_that_is_due_and_a_job_that_ended_are_two_turns_of_their_own(
+    stage: Stage,
+) -> None:
+    """
+    Found by the same look, after the program was gone: each comes once, neither joins the other.
+    """
     stage.policy = AUTO
     digs = Digs()
 
     def ops() -> Agent:
-        return Agent("ops", model=ScriptModel([DIG, {"say": "begun"}, {"say": "one"}, {"say": "other"}]), tools=tools_of(digs.agent()))
+        return Agent(
+            "ops",
+            model=ScriptModel([DIG, {"say": "begun"}, {"say": "one"}, {"say": "other"}]),
+            tools=tools_of(digs.agent()),
+        )
 
     with pytest.raises(RuntimeError, match="power cut"):
         await set_begun_and_cut_off(stage, ops())
@@ -118,7 +142,11 @@ async def test_a_reminder_that_is_due_and_a_job_that_ended_are_two_turns_of_thei
     for _ in range(2):
         async with stage.open(ops()) as home:
             await home.resume()
-            assert [each.reply for each in of(await events_of(home, "ops/a"), TurnEnded)] == ["begun", "one", "other"]
+            assert [each.reply for each in of(await events_of(home, "ops/a"), TurnEnded)] == [
+                "begun",
+                "one",
+                "other",
+            ]
     events = await stage.events("ops/a")
     assert sorted(each.kind for each in of(events, InputAccepted)) == ["job", "message", "reminder"]
     assert all(len(each.inputs) == 1 for each in of(events, TurnStarted))
@@ -147,10 +175,19 @@ async def begun_alone(opened: holdfast.Home) -> None:
         await ledger.drive(StartTurn(epoch=ledger.epoch))
 
 
-@pytest.mark.parametrize("point", [None, TurnStarted, MemoryRecalled, ModelCallStarted], ids=lambda point: point and point.__name__)
+@pytest.mark.parametrize(
+    "point",
+    [None, TurnStarted, MemoryRecalled, ModelCallStarted],
+    ids=lambda point: point and point.__name__,
+)
 @in_loop
-async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_by_what_it_printed(point: type[Any] | None) -> None:
-    """M1, A3: with and without a crash, the same; what a job printed is nobody's question. And its turn is tainted (M2)."""
+async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_by_what_it_printed(
+    point: type[Any] | None,
+) -> None:
+    """
+    M1, A3: with and without a crash, the same; what a job printed is nobody's question. And its
+    turn is tainted (M2).
+    """
     disk = Disk()
     model = Heard(DIG, "begun", "heard", "and again")
 
@@ -170,7 +207,9 @@ async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_
         await begun_alone(open_in_memory(agents=[ops], disk=disk, policy=allowed))
     elif point is not None:
         with pytest.raises(Crashed):
-            async with open_in_memory(agents=[ops], disk=disk, policy=allowed, crash=crash_after(point)) as home:
+            async with open_in_memory(
+                agents=[ops], disk=disk, policy=allowed, crash=crash_after(point)
+            ) as home:
                 await home.resume("ops/a")
     async with open_in_memory(agents=[ops], disk=disk, policy=allowed) as home:
         await home.resume("ops/a")
@@ -178,5 +217,9 @@ async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_
     (recalled,) = of(events, MemoryRecalled)
     assert (recalled.turn, [each.memory for each in recalled.items]) == ("t2", [OWN.id])
     said = model.said()
-    assert ("canary-own" in said, "canary-others" in said, "canary-printed" in said) == (True, False, False)
+    assert ("canary-own" in said, "canary-others" in said, "canary-printed" in said) == (
+        True,
+        False,
+        False,
+    )
     assert len(reports(events)) == 1

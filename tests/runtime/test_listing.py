@@ -50,17 +50,27 @@ async def test_a_session_without_a_row_is_opened_not_called_sealed(stage: Stage)
 
 
 @in_loop
-async def test_a_row_that_is_written_while_an_append_comes_back_claims_nothing_of_it(stage: Stage) -> None:
-    """Durable in its thread, and not folded yet: a row that said it knew this record would be believed after a crash, and what it began forgotten."""
+async def test_a_row_that_is_written_while_an_append_comes_back_claims_nothing_of_it(
+    stage: Stage,
+) -> None:
+    """
+    Durable in its thread, and not folded yet: a row that said it knew this record would be believed
+    after a crash, and what it began forgotten.
+    """
     async with stage.open(stage.agent([{"say": "ok"}])) as home:
         await home.send("ops/a", "hello", source=alice)
         world = home.service.world
         async with home.service.shelf.use(SessionId("ops/a")) as ledger:
-            assert world.index.stale([(ledger.session, ledger.instance, ledger.journal.head.seq)]) == []
+            assert (
+                world.index.stale([(ledger.session, ledger.instance, ledger.journal.head.seq)])
+                == []
+            )
             given = Draft(*encode(ModelGiven(model="demo", by="alice")))
             done = await ledger.journal.append(lambda _: [given], since=ledger.attempt.position)
             note(world, ledger)
-            assert world.index.stale([(ledger.session, ledger.instance, done.head.seq)]) == ["ops/a"]
+            assert world.index.stale([(ledger.session, ledger.instance, done.head.seq)]) == [
+                "ops/a"
+            ]
 
 
 @in_loop
@@ -70,7 +80,9 @@ async def test_a_row_that_says_running_is_not_believed() -> None:
     ops = Agent("ops", model=ScriptModel(["hello"]), tools=[])
     index: Any = InMemoryIndex()
     with pytest.raises(Crashed):  # noqa: PT012
-        async with open_in_memory(agents=[ops], disk=disk, crash=crash_after(ModelCallStarted)) as home:
+        async with open_in_memory(
+            agents=[ops], disk=disk, crash=crash_after(ModelCallStarted)
+        ) as home:
             home.service.world.index = index
             await home.send("ops/a", "hi", source=alice)
     async with open_in_memory(agents=[ops], disk=disk) as home:
@@ -98,23 +110,33 @@ async def test_a_sealed_session_is_listed_as_the_homes_journal_says(tmp_path: Pa
 @in_loop
 async def test_what_is_passed_on_as_json_is_what_is_listed(stage: Stage) -> None:
     """Also when one prompt of a session is past its time and another is not."""
-    lines = [{"call": [{"tool": "act", "args": {"what": "early"}}]}, {"call": [{"tool": "act", "args": {"what": "late"}}]}]
+    lines = [
+        {"call": [{"tool": "act", "args": {"what": "early"}}]},
+        {"call": [{"tool": "act", "args": {"what": "late"}}]},
+    ]
     async with stage.open(stage.agent(lines)) as home:
         await home.send("ops/a", "do it", source=alice)
         stage.clock.advance(3_600)
         await home.send("ops/b", "do it", source=alice)
         listed = await home.approvals()
         assert [each.session for each in listed] == ["ops/a", "ops/b"]
-        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(listed)
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(
+            listed
+        )
         stage.clock.advance(7 * 24 * 3_600 - 1_800)
         [left] = await home.approvals()
         assert left == listed[1]
-        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode([left])
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(
+            [left]
+        )
 
 
 @in_loop
 async def test_a_prompt_is_listed_although_the_index_was_never_told(stage: Stage) -> None:
-    """A crash between append and index: the row is missing or behind its head, and the journal is asked."""
+    """
+    A crash between append and index: the row is missing or behind its head, and the journal is
+    asked.
+    """
     async with stage.open(stage.agent([{"say": "ok"}, *act("it")])) as home:
         await home.send("ops/a", "hello", source=alice)
         before = home.service.world.index.get(SessionId("ops/a"))
@@ -130,12 +152,18 @@ async def test_a_prompt_is_listed_although_the_index_was_never_told(stage: Stage
         assert await home.approvals() == asked
         index.forget(SessionId("ops/a"))
         index.put(before)
-        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(asked)
+        assert msgspec.json.encode(await home.service.approvals_json()) == msgspec.json.encode(
+            asked
+        )
 
 
 @in_loop
-async def test_nothing_waits_in_a_session_that_was_sealed_behind_the_indexs_back(tmp_path: Path) -> None:
-    """Its row still has the prompt; the journal is not believed, and nothing of it can be answered."""
+async def test_nothing_waits_in_a_session_that_was_sealed_behind_the_indexs_back(
+    tmp_path: Path,
+) -> None:
+    """
+    Its row still has the prompt; the journal is not believed, and nothing of it can be answered.
+    """
     stage = Stage("files", tmp_path / "home")
     async with stage.open(stage.agent(act("it"))) as home:
         await home.send("ops/a", "do it", source=alice)
@@ -156,19 +184,39 @@ async def test_a_page_is_right_after_sessions_came_and_went(tmp_path: Path) -> N
     async with stage.open(stage.agent([{"say": "ok"}] * 9)) as home, stage.open() as other:
         for name in ("ops/b", "ops/d"):
             await home.send(name, "hello", source=alice)
-        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/b", "ops/d"]
+        assert [line.session for line in await other.service.sessions(limit=5)] == [
+            "ops/b",
+            "ops/d",
+        ]
         await home.send("ops/a", "hello", source=alice)
-        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/a", "ops/b", "ops/d"]
+        assert [line.session for line in await other.service.sessions(limit=5)] == [
+            "ops/a",
+            "ops/b",
+            "ops/d",
+        ]
         await home.service.world.store.delete(SessionId("ops/d"), by="alice")
-        assert [line.session for line in await other.service.sessions(limit=5)] == ["ops/a", "ops/b"]
+        assert [line.session for line in await other.service.sessions(limit=5)] == [
+            "ops/a",
+            "ops/b",
+        ]
         await home.send("ops/c", "hello", source=alice)
-        assert [line.session for line in await other.service.sessions(limit=2)] == ["ops/a", "ops/b"]
-        assert [line.session for line in await other.service.sessions(limit=2, after=SessionId("ops/b"))] == ["ops/c"]
+        assert [line.session for line in await other.service.sessions(limit=2)] == [
+            "ops/a",
+            "ops/b",
+        ]
+        assert [
+            line.session for line in await other.service.sessions(limit=2, after=SessionId("ops/b"))
+        ] == ["ops/c"]
 
 
 @in_loop
-async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_it(stage: Stage) -> None:
-    """P5: no answer to it counts any more, so nothing that looks says that it waits. Looking journals nothing."""
+async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_it(
+    stage: Stage,
+) -> None:
+    """
+    P5: no answer to it counts any more, so nothing that looks says that it waits. Looking journals
+    nothing.
+    """
     async with stage.open(stage.agent(act("it"))) as home:
         (asked,) = (await home.send("ops/a", "do it", source=alice)).approvals
         report = await home.service.show("ops/a")
@@ -186,8 +234,13 @@ async def test_a_prompt_past_its_time_is_told_as_closed_before_anyone_journals_i
 
 
 @in_loop
-async def test_the_index_is_told_of_a_message_that_nobody_drives_on_in_a_moment_and_at_the_end(stage: Stage) -> None:
-    """Late is never wrong: the list opens what the index does not know yet. What is owed to it is never left owed."""
+async def test_the_index_is_told_of_a_message_that_nobody_drives_on_in_a_moment_and_at_the_end(
+    stage: Stage,
+) -> None:
+    """
+    Late is never wrong: the list opens what the index does not know yet. What is owed to it is
+    never left owed.
+    """
     name = SessionId("ops/a")
     async with stage.open(stage.agent([{"say": "ok"}] * 9)) as home:
         service, index = home.service, home.service.world.index
@@ -233,18 +286,29 @@ async def test_who_saw_a_session_does_not_see_the_next_one_of_its_name(tmp_path:
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as here:
         await here.send(name, "mine", source=alice)
         world, shelf = here.service.world, here.service.shelf
-        assert await is_seen(world, shelf, name, lambda readers: any(each.person == "alice" for each in readers))
+        assert await is_seen(
+            world, shelf, name, lambda readers: any(each.person == "alice" for each in readers)
+        )
         async with stage.open(stage.agent([{"say": "ok"}] * 3)) as elsewhere:
             await lives.delete(elsewhere.service, name, by="alice")
             await elsewhere.send(name, "bob's", source=bob)
         assert shelf.get(name) is not None
-        assert not await is_seen(world, shelf, name, lambda readers: any(each.person == "alice" for each in readers))
-        assert await is_seen(world, shelf, name, lambda readers: any(each.person == "bob" for each in readers))
+        assert not await is_seen(
+            world, shelf, name, lambda readers: any(each.person == "alice" for each in readers)
+        )
+        assert await is_seen(
+            world, shelf, name, lambda readers: any(each.person == "bob" for each in readers)
+        )
 
 
 @in_loop
-async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Opening it would wait for whoever keeps its lock, and again for the next one: what the index knows is told instead, and who may not see it sees nothing."""
+async def test_a_busy_session_is_not_opened_by_any_list(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Opening it would wait for whoever keeps its lock, and again for the next one: what the index
+    knows is told instead, and who may not see it sees nothing.
+    """
     async with stage.open(stage.agent([*act("it"), {"say": "ok"}])) as home:
         await home.send("ops/a", "do it", source=alice)
         await home.send("ops/b", "hello", source=alice)
@@ -269,7 +333,9 @@ async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatc
         monkeypatch.setattr(service.shelf, "_take", never)
         everyone = Circle.local("alice", may_all=True)
         lines = await service.sessions()
-        assert [(line.session, line.phase, line.waiting, line.busy is not None) for line in lines] == [
+        assert [
+            (line.session, line.phase, line.waiting, line.busy is not None) for line in lines
+        ] == [
             ("ops/a", "parked", 1, True),
             ("ops/b", "busy", 0, True),
         ]
@@ -279,9 +345,15 @@ async def test_a_busy_session_is_not_opened_by_any_list(stage: Stage, monkeypatc
         [waiting] = await service.approvals(patience=patience)
         assert (waiting.session, list(patience.found)) == ("ops/a", ["ops/a", "ops/b"])
         patience = service.patience()
-        assert (await list_jobs(service, everyone, everything=True, patience=patience), list(patience.found)) == ((), ["ops/a", "ops/b"])
+        assert (
+            await list_jobs(service, everyone, everything=True, patience=patience),
+            list(patience.found),
+        ) == ((), ["ops/a", "ops/b"])
         patience = service.patience()
-        assert (await service.reminders(patience=patience), list(patience.found)) == ((), ["ops/a", "ops/b"])
+        assert (await service.reminders(patience=patience), list(patience.found)) == (
+            (),
+            ["ops/a", "ops/b"],
+        )
         assert await service.owing() == []
 
 
@@ -301,7 +373,9 @@ class Opened:
 
 async def code_of(home: Any, approval: str) -> str:
     with pytest.raises(Refused) as refused:
-        await home.service.answer(ApprovalId(approval), "approve_once", by="alice", answer_id="another")
+        await home.service.answer(
+            ApprovalId(approval), "approve_once", by="alice", answer_id="another"
+        )
     return refused.value.code
 
 
@@ -310,12 +384,19 @@ def counting(stage: Stage, stores: list[Opened]) -> Any:
         stores.append(Opened(store))
         return stores[-1]
 
-    return stage.open(stage.agent([line for what in ("it", "that") for line in act(what, say="ok")]), wrap=wrap)
+    return stage.open(
+        stage.agent([line for what in ("it", "that") for line in act(what, say="ok")]), wrap=wrap
+    )
 
 
 @in_loop
-async def test_a_prompt_that_is_not_there_is_looked_for_in_the_index_and_in_no_journal(stage: Stage) -> None:
-    """However many sessions there are: whoever guesses ids makes nobody read journals. The first look enters what the index was never told."""
+async def test_a_prompt_that_is_not_there_is_looked_for_in_the_index_and_in_no_journal(
+    stage: Stage,
+) -> None:
+    """
+    However many sessions there are: whoever guesses ids makes nobody read journals. The first look
+    enters what the index was never told.
+    """
     stores: list[Opened] = []
     async with counting(stage, stores) as home:
         for number in range(5):
@@ -334,7 +415,10 @@ async def test_a_prompt_that_is_not_there_is_looked_for_in_the_index_and_in_no_j
 @pytest.mark.parametrize("index", ["deleted", "of yesterday", "of before everything"])
 @in_loop
 async def test_a_prompt_is_found_whatever_became_of_the_index(tmp_path: Path, index: str) -> None:
-    """Answered long ago or open: deleted, an older copy or an empty one, the index is made good once, and then misses are cheap again."""
+    """
+    Answered long ago or open: deleted, an older copy or an empty one, the index is made good once,
+    and then misses are cheap again.
+    """
     stage = Stage("files", tmp_path / "home")
     stores: list[Opened] = []
     path = stage.folder / "index.db"
@@ -364,4 +448,6 @@ async def test_a_prompt_is_found_whatever_became_of_the_index(tmp_path: Path, in
         assert await code_of(home, "a-nosuch-either") == "unknown"
         assert stores[-1].sessions == []
         for each in (second, third):
-            assert (await home.service.answer(ApprovalId(each.id), "deny", by="alice")).result is not None
+            assert (
+                await home.service.answer(ApprovalId(each.id), "deny", by="alice")
+            ).result is not None

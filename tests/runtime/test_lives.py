@@ -25,7 +25,15 @@ from holdfast.ports.journal_store import Draft, Record, SealMark
 from holdfast.runtime.lifecycle.export import export_lines, export_markdown
 from holdfast.runtime.lifecycle.instances import begun_beyond, fork, unseal
 from holdfast.session.codec import encode
-from holdfast.session.events import ApprovalClosed, CallFinished, Compacted, InputDropped, LifeCarried, SessionBorn, TurnEnded
+from holdfast.session.events import (
+    ApprovalClosed,
+    CallFinished,
+    Compacted,
+    InputDropped,
+    LifeCarried,
+    SessionBorn,
+    TurnEnded,
+)
 from holdfast.session.home.events import SessionCreated
 from holdfast.testing.loop import in_loop
 from holdfast.wiring import open_service, restore_home
@@ -52,7 +60,9 @@ def files(tmp_path: Path) -> Stage:
 
 
 @in_loop
-async def test_a_sealed_session_goes_on_with_its_reply_attached_and_the_old_bytes_kept(files: Stage) -> None:
+async def test_a_sealed_session_goes_on_with_its_reply_attached_and_the_old_bytes_kept(
+    files: Stage,
+) -> None:
     """Case 22: the takeover is found when the model has answered."""
     folder = files.folder / "sessions" / "ops" / "a"
 
@@ -95,14 +105,29 @@ async def test_a_sealed_session_goes_on_with_its_reply_attached_and_the_old_byte
 
 
 @in_loop
-async def test_a_call_that_began_past_the_damage_is_told_to_the_new_life_as_in_doubt(files: Stage, tmp_path: Path) -> None:
-    """T2, as far as it can be said: its record is genuine, though it can't be folded. One that ended is not told; the model sees it, and whoever decides."""
-    lines = [{"call": [{"tool": "look", "args": {"at": "x"}}, {"tool": "slow", "args": {"what": "deploy"}}]}, {"say": "done"}]
+async def test_a_call_that_began_past_the_damage_is_told_to_the_new_life_as_in_doubt(
+    files: Stage, tmp_path: Path
+) -> None:
+    """
+    T2, as far as it can be said: its record is genuine, though it can't be folded. One that ended
+    is not told; the model sees it, and whoever decides.
+    """
+    lines = [
+        {
+            "call": [
+                {"tool": "look", "args": {"at": "x"}},
+                {"tool": "slow", "args": {"what": "deploy"}},
+            ]
+        },
+        {"say": "done"},
+    ]
     async with files.open(files.agent(lines)) as home:
         sending = asyncio.ensure_future(home.send("ops/a", "the request", source=alice))
         await files.effects.begun("deploy").wait()
         await seen(home, "ops/a", CallFinished)
-        shutil.copytree(files.folder, tmp_path / "cut off", ignore=shutil.ignore_patterns("run"))  # what a kill -9 would leave now
+        shutil.copytree(
+            files.folder, tmp_path / "cut off", ignore=shutil.ignore_patterns("run")
+        )  # what a kill -9 would leave now
         files.effects.gates["deploy"].set()
         assert (await sending).outcome == "completed"
     left = Stage("files", tmp_path / "cut off")
@@ -119,20 +144,30 @@ async def test_a_call_that_began_past_the_damage_is_told_to_the_new_life_as_in_d
 
 @in_loop
 async def test_a_session_is_unsealed_however_much_it_left_in_quarantine(stage: Stage) -> None:
-    """What is attached is one record: two long replies were more than one can hold, and nobody could go on."""
+    """
+    What is attached is one record: two long replies were more than one can hold, and nobody could
+    go on.
+    """
     async with stage.open(stage.agent([{"say": "going on"}])) as home:
         await home.service.create("ops/a", by="alice")
         journal = await home.service.world.store.open(SessionId("ops/a"))
         for number in range(12):
-            await journal.quarantine("reply", json.dumps({"text": f"reply {number}: " + "\x00" * 100_000}).encode())
+            await journal.quarantine(
+                "reply", json.dumps({"text": f"reply {number}: " + "\x00" * 100_000}).encode()
+            )
         await journal.seal(SealMark("broken", "for the test", 1))
         await journal.close()
         await unseal(home.service, "ops/a", by="alice", reason="r")
         assert (await home.send("ops/a", "hello", source=alice)).reply == "going on"
     [carried] = [event for event in await stage.events("ops/a") if isinstance(event, LifeCarried)]
     *told, more = carried.attached
-    assert [each[:16] for each in told] == [f"a reply: reply {number}"[:16] for number in range(len(told))]
-    assert (len(told) > 0, more) == (True, f"{12 - len(told)} more; `holdfast sessions show` says where they are kept")
+    assert [each[:16] for each in told] == [
+        f"a reply: reply {number}"[:16] for number in range(len(told))
+    ]
+    assert (len(told) > 0, more) == (
+        True,
+        f"{12 - len(told)} more; `holdfast sessions show` says where they are kept",
+    )
 
 
 @in_loop
@@ -152,7 +187,10 @@ async def test_unseal_carries_nothing_owed_over(files: Stage) -> None:
         with pytest.raises(Refused) as refused:
             await home.service.answer(parked.approvals[0].id, "approve_once", by="alice")
         assert refused.value.code in ("voided", "unknown")
-        assert (await home.service.resume("ops/a", by="alice")).outcome in ("completed", "cancelled")
+        assert (await home.service.resume("ops/a", by="alice")).outcome in (
+            "completed",
+            "cancelled",
+        )
     assert files.effects.done == ["it"]
     events = await files.events("ops/a")
     assert [event.closed_as for event in events if isinstance(event, ApprovalClosed)] == ["voided"]
@@ -161,7 +199,9 @@ async def test_unseal_carries_nothing_owed_over(files: Stage) -> None:
 
 
 @in_loop
-async def test_a_second_unseal_after_a_summary_of_the_first_ones_note_still_works(files: Stage) -> None:
+async def test_a_second_unseal_after_a_summary_of_the_first_ones_note_still_works(
+    files: Stage,
+) -> None:
     """What an unseal attached is an entry of the view: summaries count it."""
     folder = files.folder / "sessions" / "ops" / "a"
     model = Thinker()
@@ -179,7 +219,13 @@ async def test_a_second_unseal_after_a_summary_of_the_first_ones_note_still_work
         await unseal(home.service, "ops/a", by="alice", reason="one")
         assert (await home.service.compact("ops/a")).turns == 3
         await home.send("ops/a", "request 9", source=alice)
-        copied = await fork(home.service, "ops/a", "ops/copy", at_seq=(await home.service.show("ops/a")).seq, by="alice")
+        copied = await fork(
+            home.service,
+            "ops/a",
+            "ops/copy",
+            at_seq=(await home.service.show("ops/a")).seq,
+            by="alice",
+        )
         assert copied.phase == "idle"
     assert sum(isinstance(event, Compacted) for event in await files.events("ops/copy")) == 1
 
@@ -207,7 +253,10 @@ async def attached_by_unseal(files: Stage) -> tuple[str, ...]:
 
 @in_loop
 async def test_what_somebody_else_put_into_quarantine_is_not_attached(files: Stage) -> None:
-    """A record of ours would launder it: the model and the person would read it as what a tool said (L4)."""
+    """
+    A record of ours would launder it: the model and the person would read it as what a tool said
+    (L4).
+    """
     await sealed_with(files, b'{"text":"ours"}', b'{"text":"changed"}')
     folder = files.folder / "quarantine/ops/a"
     changed = folder / "000002-reply.json"
@@ -220,12 +269,20 @@ async def test_what_somebody_else_put_into_quarantine_is_not_attached(files: Sta
     os.mkfifo(fifo)
     for path in (forged, moved):
         path.chmod(0o600)
-    not_ours = [f"something that is not ours, or was changed ({path})" for path in (changed, forged, moved)]
-    assert await attached_by_unseal(files) == ("a reply: ours", *not_ours, f"something unreadable ({fifo})")
+    not_ours = [
+        f"something that is not ours, or was changed ({path})" for path in (changed, forged, moved)
+    ]
+    assert await attached_by_unseal(files) == (
+        "a reply: ours",
+        *not_ours,
+        f"something unreadable ({fifo})",
+    )
 
 
 @in_loop
-async def test_what_a_deleted_session_left_in_quarantine_is_not_told_to_the_next_one_of_its_name(files: Stage) -> None:
+async def test_what_a_deleted_session_left_in_quarantine_is_not_told_to_the_next_one_of_its_name(
+    files: Stage,
+) -> None:
     await sealed_with(files, b'{"text":"a secret of before"}')
     async with files.open(files.agent([])) as home:
         await home.service.world.store.delete(SessionId("ops/a"), by="alice")
@@ -236,11 +293,16 @@ async def test_what_a_deleted_session_left_in_quarantine_is_not_told_to_the_next
 @in_loop
 async def test_however_much_is_in_quarantine_a_session_can_be_unsealed(files: Stage) -> None:
     """What is attached is one record of the new life; the rest stays where it is."""
-    await sealed_with(files, *(b'{"text":"%d %s"}' % (number, b"x" * 200_000) for number in range(20)))
+    await sealed_with(
+        files, *(b'{"text":"%d %s"}' % (number, b"x" * 200_000) for number in range(20))
+    )
     attached = await attached_by_unseal(files)
     assert all(len(each) < 40_000 for each in attached)
     assert attached[0].startswith("a reply: 0 xxx")
-    assert attached[-1] == f"{20 - len(attached) + 1} more; `holdfast sessions show` says where they are kept"
+    assert (
+        attached[-1]
+        == f"{20 - len(attached) + 1} more; `holdfast sessions show` says where they are kept"
+    )
 
 
 @in_loop
@@ -254,7 +316,13 @@ async def test_a_fork_is_a_life_of_its_own_at_a_turns_end_without_consents(stage
         assert refused.value.code == "not_a_boundary"
         await home.answer(parked.approvals[0], "approve_session", by=alice)
         end = (await home.service.show("ops/a")).seq
-        for nowhere in (end + 1, 0, -1):  # a copy up to a record that is not there would be a copy of something else than was meant
+        for nowhere in (
+            end + 1,
+            0,
+            -1,
+            # a copy up to a record that is not there would be a copy of something else than was
+            # meant
+        ):
             with pytest.raises(Refused) as refused:
                 await fork(home.service, "ops/a", "ops/b", at_seq=nowhere, by="bob")
             assert refused.value.code == "not_a_boundary"
@@ -270,7 +338,9 @@ async def test_a_fork_is_a_life_of_its_own_at_a_turns_end_without_consents(stage
 
 
 @in_loop
-async def test_an_export_is_verified_by_the_documented_format_and_the_key_alone(files: Stage, tmp_path: Path) -> None:
+async def test_an_export_is_verified_by_the_documented_format_and_the_key_alone(
+    files: Stage, tmp_path: Path
+) -> None:
     """The verifier is taken out of docs/journal-format.md and knows nothing of Holdfast."""
     async with files.open(files.agent([{"say": "hello"}, {"say": "bye"}])) as home:
         await home.send("ops/a", "hi", source=alice)
@@ -278,13 +348,20 @@ async def test_an_export_is_verified_by_the_documented_format_and_the_key_alone(
         lines = [line async for line in export_lines(home.service, "ops/a")]
     exported = tmp_path / "export.jsonl"
     exported.write_bytes(b"".join(lines))
-    code = re.search(r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL)
+    code = re.search(
+        r"# runnable: verifier\n(.*?)```", (DOCS / "journal-format.md").read_text(), re.DOTALL
+    )
     assert code is not None
     program = tmp_path / "verifier.py"
     program.write_text(code.group(1))
 
     def verified() -> subprocess.CompletedProcess[str]:
-        return subprocess.run([sys.executable, "-I", str(program), str(files.folder), str(exported)], capture_output=True, text=True, check=False)
+        return subprocess.run(
+            [sys.executable, "-I", str(program), str(files.folder), str(exported)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     found = await asyncio.to_thread(verified)
     assert (found.returncode, found.stdout) == (0, f"{len(lines)} records hold\n")
@@ -312,7 +389,13 @@ async def test_markdown_tells_what_a_loop_of_ones_own_called_and_replied(stage: 
             await turn.record(gate, "ok", "it is well")
             await turn.finish("All is well.")
         text = await export_markdown(home.service, "ops/a")
-    told = ["**alice**\n\n> how is it?", "I will look.", "- calls `look`", "it is well", "All is well."]
+    told = [
+        "**alice**\n\n> how is it?",
+        "I will look.",
+        "- calls `look`",
+        "it is well",
+        "All is well.",
+    ]
     assert [each for each in told if text.count(each) != 1] == []
     assert sorted(told, key=text.index) == told
 
@@ -322,7 +405,9 @@ async def test_markdown_tells_what_a_loop_of_ones_own_called_and_replied(stage: 
 
 @pytest.mark.parametrize("name", ["backup.json", "keys/1.key", "holdfast.toml"])
 @in_loop
-async def test_nobody_waits_for_what_a_fifo_in_a_backup_might_say(files: Stage, tmp_path: Path, name: str) -> None:
+async def test_nobody_waits_for_what_a_fifo_in_a_backup_might_say(
+    files: Stage, tmp_path: Path, name: str
+) -> None:
     copy = tmp_path / "copy"
     async with files.open(files.agent([{"say": "hello"}])) as home:
         await home.send("ops/a", "hi", source=alice)
@@ -336,11 +421,17 @@ async def test_nobody_waits_for_what_a_fifo_in_a_backup_might_say(files: Stage, 
 
 
 def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 @in_loop
-async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(files: Stage, tmp_path: Path) -> None:
+async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(
+    files: Stage, tmp_path: Path
+) -> None:
     copy, place = tmp_path / "copy", tmp_path / "restored"
     async with files.open(files.agent(act("it"))) as home:
         parked = await home.send("ops/a", "do it", source=alice, dedup="k")
@@ -387,13 +478,20 @@ async def test_what_was_backed_up_while_running_is_restored_with_nothing_owed(fi
     assert [event.input for event in events if isinstance(event, InputDropped)] == ["i2"]
     store = await FileStore.open_existing(place)
     assert store is not None
-    assert {(await store.verify_session(each)).verdict for each in await store.sessions()} == {"holds"}
+    assert {(await store.verify_session(each)).verdict for each in await store.sessions()} == {
+        "holds"
+    }
     await store.close()
 
 
 @in_loop
-async def test_a_backup_has_every_key_that_something_in_it_is_sealed_with(files: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys that were copied before a rotation, and a home's journal after it: every journal held, and nobody could restore it."""
+async def test_a_backup_has_every_key_that_something_in_it_is_sealed_with(
+    files: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Keys that were copied before a rotation, and a home's journal after it: every journal held, and
+    nobody could restore it.
+    """
     copy, place = tmp_path / "copy", tmp_path / "restored"
     async with files.open(files.agent([{"say": "hello"}])) as home:
         await home.send("ops/a", "hi", source=alice)
@@ -414,7 +512,9 @@ async def test_a_backup_has_every_key_that_something_in_it_is_sealed_with(files:
 
 
 @in_loop
-async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_rest(files: Stage, tmp_path: Path) -> None:
+async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_rest(
+    files: Stage, tmp_path: Path
+) -> None:
     copy, place = tmp_path / "copy", tmp_path / "restored"
     async with files.open(files.agent([{"say": "hello"}, {"say": "hello"}])) as home:
         await home.send("ops/a", "hi", source=alice)
@@ -426,7 +526,10 @@ async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_r
     await store.close()
     made = await FileStore.open_existing(copy)
     assert made is not None
-    assert [(await made.verify_session(each)).verdict for each in await made.sessions()] == ["holds", "cut_short"]
+    assert [(await made.verify_session(each)).verdict for each in await made.sessions()] == [
+        "holds",
+        "cut_short",
+    ]
     await made.close()
     assert (await restore_home(copy, place, by="alice")).sessions == ("ops/a",)
 
@@ -435,7 +538,9 @@ async def test_a_session_whose_folder_is_gone_keeps_nobody_from_backing_up_the_r
 async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of_one_moment(
     files: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the copy has the new life's bytes under the old life's name, and calls them cut short."""
+    """
+    Else the copy has the new life's bytes under the old life's name, and calls them cut short.
+    """
     copy = tmp_path / "copy"
     async with files.open(files.agent([{"say": "hello"}])) as home:
         await home.send("ops/a", "hi", source=alice)
@@ -445,8 +550,19 @@ async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of
         def another_life_first(*arguments: Any) -> None:
             for instance in lives:
                 store._lives.delete(SessionId("ops/a"), by="alice", at_seq=None)
-                born = Draft(*encode(SessionBorn(session=SessionId("ops/a"), instance=InstanceId(instance), origin="created", by="alice")))
-                store._lives.create(SessionId("ops/a"), InstanceId(instance), [born], origin="created", by="alice")
+                born = Draft(
+                    *encode(
+                        SessionBorn(
+                            session=SessionId("ops/a"),
+                            instance=InstanceId(instance),
+                            origin="created",
+                            by="alice",
+                        )
+                    )
+                )
+                store._lives.create(
+                    SessionId("ops/a"), InstanceId(instance), [born], origin="created", by="alice"
+                )
             copies(*arguments)
 
         monkeypatch.setattr(backup, "_copy_lives", another_life_first)
@@ -476,7 +592,10 @@ async def test_a_life_that_carries_much_over_has_several_segments(tmp_path: Path
 
 @in_loop
 async def test_what_is_carried_keeps_its_times_and_they_never_fall(stage: Stage) -> None:
-    """A conversation of last month stays one of last month, also in the life that a fork or an unseal begins."""
+    """
+    A conversation of last month stays one of last month, also in the life that a fork or an unseal
+    begins.
+    """
     async with stage.open(stage.agent([{"say": "one"}, {"say": "two"}])) as home:
         await home.send("ops/a", "first", source=alice)
         stage.clock.advance(3_600)
@@ -513,13 +632,17 @@ def held_open_below(path: Path) -> list[str]:
 
 @in_loop
 async def test_a_closed_home_is_held_open_by_nothing(tmp_path: Path) -> None:
-    """Its disk can be unmounted at once, and not only when Python next collects what nobody uses."""
+    """
+    Its disk can be unmounted at once, and not only when Python next collects what nobody uses.
+    """
     path = tmp_path / "home"
     gc.disable()
     try:
         async with open_service(path) as service:
             await service.send("ops/api", "hello", source=alice)
-            assert (await service.world.store.verify_session(SessionId("ops/api"))).verdict == "holds"  # type: ignore[attr-defined]
+            assert (
+                await service.world.store.verify_session(SessionId("ops/api"))
+            ).verdict == "holds"  # type: ignore[attr-defined]
         assert held_open_below(path) == []
     finally:
         gc.enable()

@@ -1,4 +1,7 @@
-"""T6, T7: what another process appends reaches a drive by a notice; and where none comes, by looking again."""
+"""
+T6, T7: what another process appends reaches a drive by a notice; and where none comes, by looking
+again.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -15,9 +18,16 @@ LONG = 60.0  # as slow as a test machine may be; nothing here waits for it
 
 
 async def cancelled_from_elsewhere(stage: Stage, when: Callable[[], Awaitable[None]]) -> str:
-    """How a turn ends that one process drives, in the middle of a tool, and that another one cancels then."""
+    """
+    How a turn ends that one process drives, in the middle of a tool, and that another one cancels
+    then.
+    """
     ops = stage.agent([{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "never"}])
-    async with stage.open(ops) as home, stage.open(stage.agent([])) as elsewhere, asyncio.timeout(LONG):
+    async with (
+        stage.open(ops) as home,
+        stage.open(stage.agent([])) as elsewhere,
+        asyncio.timeout(LONG),
+    ):
         sending = asyncio.ensure_future(home.send("ops/api", "go", source=alice))
         await stage.effects.begun("x").wait()
         await when()
@@ -26,7 +36,9 @@ async def cancelled_from_elsewhere(stage: Stage, when: Callable[[], Awaitable[No
 
 
 @in_loop
-async def test_a_drive_hears_of_what_another_process_appended(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_drive_hears_of_what_another_process_appended(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A notice is passed over only when nothing is new; here it never looks by itself."""
     monkeypatch.setattr(driver, "LOOK_AGAIN_SECONDS", 10 * LONG)
 
@@ -38,7 +50,9 @@ async def test_a_drive_hears_of_what_another_process_appended(stage: Stage, monk
 
 
 @in_loop
-async def test_a_drive_that_hears_nothing_looks_again_and_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_drive_that_hears_nothing_looks_again_and_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Notices are hints: here none of them arrives, and the first looks come too early."""
     looks: asyncio.Queue[None] = asyncio.Queue()
     look_again = Driver._look_again

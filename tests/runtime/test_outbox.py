@@ -1,4 +1,7 @@
-"""Deliveries: queued with what they tell of, sent once, confirmed, in doubt when nobody knows. Over every store."""
+"""
+Deliveries: queued with what they tell of, sent once, confirmed, in doubt when nobody knows. Over
+every store.
+"""
 
 import asyncio
 import contextlib
@@ -33,13 +36,21 @@ from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
 from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import act
 
-PARCEL = Parcel(delivery="d-1", session=SessionId("ops/a"), turn=TurnId("t1"), kind="prompt", text='{"id":"a-1"}')
+PARCEL = Parcel(
+    delivery="d-1",
+    session=SessionId("ops/a"),
+    turn=TurnId("t1"),
+    kind="prompt",
+    text='{"id":"a-1"}',
+)
 
 
 class Post:
     """A channel that remembers what arrived, and does as it is told."""
 
-    def __init__(self, *, kinds: tuple[str, ...] = ("reply", "prompt", "notice"), name: str = "post") -> None:
+    def __init__(
+        self, *, kinds: tuple[str, ...] = ("reply", "prompt", "notice"), name: str = "post"
+    ) -> None:
         self.name = name
         self.kinds = kinds
         self.arrived: list[Parcel] = []
@@ -67,8 +78,17 @@ async def test_a_reply_is_queued_with_its_turns_end_sent_once_and_confirmed(stag
     async with stage.open(stage.agent([{"say": "hello"}])) as home:
         posting(home, post)
         await home.send("ops/a", "hi", source=alice)
-    events = [event for event in await stage.events("ops/a") if isinstance(event, TurnEnded | DeliveryQueued | DeliverySent | DeliveryConfirmed)]
-    assert [type(event).__name__ for event in events] == ["TurnEnded", "DeliveryQueued", "DeliverySent", "DeliveryConfirmed"]
+    events = [
+        event
+        for event in await stage.events("ops/a")
+        if isinstance(event, TurnEnded | DeliveryQueued | DeliverySent | DeliveryConfirmed)
+    ]
+    assert [type(event).__name__ for event in events] == [
+        "TurnEnded",
+        "DeliveryQueued",
+        "DeliverySent",
+        "DeliveryConfirmed",
+    ]
     assert [(each.kind, each.text) for each in post.arrived] == [("reply", "hello")]
     assert events[3].receipt == "receipt 1"
 
@@ -80,7 +100,12 @@ async def test_a_prompt_is_told_without_its_arguments(stage: Stage) -> None:
         posting(home, post)
         turn = await home.send("ops/a", "do it", source=alice)
         [parcel] = post.arrived
-        assert json.loads(parcel.text) == {"id": turn.approvals[0].id, "session": "ops/a", "tool": "act", "kind": "approval"}
+        assert json.loads(parcel.text) == {
+            "id": turn.approvals[0].id,
+            "session": "ops/a",
+            "tool": "act",
+            "kind": "approval",
+        }
         await home.answer(turn.approvals[0], "approve_once", by=alice)
     assert len(post.arrived) == 1
     names = [type(event) for event in await stage.events("ops/a")]
@@ -103,7 +128,10 @@ async def test_what_failed_for_sure_is_tried_again_and_given_up_in_the_end(stage
         assert (post.tried, len(post.arrived)) == (7, 1)
         assert (await home.service.show("ops/a")).owes == ()
     failed = [event for event in await stage.events("ops/a") if isinstance(event, DeliveryFailed)]
-    assert [(event.code, event.message) for event in failed] == [("failed", "down (3 tries)"), ("failed", "no such room (1 try)")]
+    assert [(event.code, event.message) for event in failed] == [
+        ("failed", "down (3 tries)"),
+        ("failed", "no such room (1 try)"),
+    ]
 
 
 @in_loop
@@ -117,7 +145,9 @@ async def test_what_may_have_arrived_is_in_doubt_said_so_and_not_sent_again(stag
     assert post.tried == 1
     [failed] = [event for event in await stage.events("ops/a") if isinstance(event, DeliveryFailed)]
     assert (failed.code, failed.message) == ("in_doubt", "no answer")
-    assert [(each.state, each.delivery) for each in report.deliveries] == [("in_doubt", failed.delivery)]
+    assert [(each.state, each.delivery) for each in report.deliveries] == [
+        ("in_doubt", failed.delivery)
+    ]
 
 
 @in_loop
@@ -129,7 +159,9 @@ async def test_what_may_have_arrived_is_in_doubt_said_so_and_not_sent_again(stag
         (DeliveryConfirmed, 1, True),  # never twice what was confirmed
     ],
 )
-async def test_a_crash_at_each_step_never_sends_twice_what_was_confirmed(event: Any, arrived: int, confirmed: bool) -> None:
+async def test_a_crash_at_each_step_never_sends_twice_what_was_confirmed(
+    event: Any, arrived: int, confirmed: bool
+) -> None:
     from holdfast.home import Agent
 
     disk, post = Disk(), Post()
@@ -161,7 +193,9 @@ async def test_without_its_channel_a_delivery_is_given_up_and_nothing_hangs(stag
         assert ledger is not None
         from holdfast.session.commands import QueueDelivery
 
-        await ledger.commit(QueueDelivery(turn=TurnId("t1"), channel="gone", part="x", kind="notice", text="x"))
+        await ledger.commit(
+            QueueDelivery(turn=TurnId("t1"), channel="gone", part="x", kind="notice", text="x")
+        )
         home.service.world.channels = dict
         await home.service.resume("ops/a", by="alice")
         assert (await home.service.show("ops/a")).owes == ()
@@ -192,7 +226,9 @@ async def test_a_mirror_during_a_running_turn_is_an_owned_write(stage: Stage) ->
         while (ledger := home.service.shelf.get("ops/a")) is None or ledger.state.running is None:  # noqa: ASYNC110  # there is nothing to wait on before it is open
             await asyncio.sleep(0.005)
         for _ in range(2):
-            await home.service.mirror("ops/a", TurnId("t1"), channel="slack", part="1", text="par", receipt="m1")
+            await home.service.mirror(
+                "ops/a", TurnId("t1"), channel="slack", part="1", text="par", receipt="m1"
+            )
         gate.set()
         turn = await sending
         assert (turn.outcome, turn.reply) == ("completed", "partial and whole")
@@ -261,7 +297,9 @@ async def test_a_webhook_is_confirmed_by_2xx_and_names_the_delivery(hook: Any) -
 
 
 @in_loop
-@pytest.mark.parametrize(("status", "may_pass"), [(500, True), (503, True), (429, True), (404, False), (302, False)])
+@pytest.mark.parametrize(
+    ("status", "may_pass"), [(500, True), (503, True), (429, True), (404, False), (302, False)]
+)
 async def test_a_webhooks_refusal_is_known(hook: Any, status: int, may_pass: bool) -> None:
     hook.answers.append(status)
     with pytest.raises(NotDelivered) as caught:
@@ -270,7 +308,9 @@ async def test_a_webhooks_refusal_is_known(hook: Any, status: int, may_pass: boo
 
 
 @in_loop
-async def test_a_webhook_that_says_nothing_is_in_doubt_and_one_that_is_not_there_is_not(hook: Any) -> None:
+async def test_a_webhook_that_says_nothing_is_in_doubt_and_one_that_is_not_there_is_not(
+    hook: Any,
+) -> None:
     hook.answers.append(0)
     with pytest.raises(DeliveryInDoubt):
         await WebhookChannel(hook.address).send(PARCEL)
@@ -281,14 +321,18 @@ async def test_a_webhook_that_says_nothing_is_in_doubt_and_one_that_is_not_there
 @in_loop
 async def test_a_command_gets_the_payload_on_its_standard_input(tmp_path: Path) -> None:
     place = tmp_path / "told"
-    await CommandChannel([sys.executable, "-c", f"import sys; open({str(place)!r}, 'w').write(sys.stdin.read())"]).send(PARCEL)
+    await CommandChannel(
+        [sys.executable, "-c", f"import sys; open({str(place)!r}, 'w').write(sys.stdin.read())"]
+    ).send(PARCEL)
     assert json.loads(place.read_text()) == {"id": "a-1"}
     with pytest.raises(NotDelivered, match="ended with 3"):
         await CommandChannel([sys.executable, "-c", "raise SystemExit(3)"]).send(PARCEL)
     with pytest.raises(NotDelivered, match="can't be run"):
         await CommandChannel(["/no/such/program"]).send(PARCEL)
     with pytest.raises(DeliveryInDoubt):
-        await CommandChannel([sys.executable, "-c", "import time; time.sleep(60)"], timeout_seconds=0.3).send(PARCEL)
+        await CommandChannel(
+            [sys.executable, "-c", "import time; time.sleep(60)"], timeout_seconds=0.3
+        ).send(PARCEL)
 
 
 @in_loop
@@ -301,10 +345,17 @@ async def test_settings_notify_reaches_a_webhook(hook: Any, tmp_path: Path) -> N
     (home / "holdfast.toml").write_text(f'[approvals]\nnotify = {{ webhook = "{hook.address}" }}\n')
     async with open_service(home) as service:
         workspace = service.world.workspace(str(tmp_path))
-        turn = await service.send("ops/a", "write_file path=x.txt content=secret-words", source=alice, workspace=workspace)
+        turn = await service.send(
+            "ops/a", "write_file path=x.txt content=secret-words", source=alice, workspace=workspace
+        )
         assert turn.outcome == "waiting"
     [(_, _, body)] = hook.seen
-    assert json.loads(body) == {"id": turn.approvals[0].id, "session": "ops/a", "tool": "write_file", "kind": "approval"}
+    assert json.loads(body) == {
+        "id": turn.approvals[0].id,
+        "session": "ops/a",
+        "tool": "write_file",
+        "kind": "approval",
+    }
     assert b"secret-words" not in body
 
 
@@ -317,12 +368,17 @@ async def test_a_turn_that_starts_and_fails_in_one_commit_sends_its_notice(stage
         posting(home, post)
         turn = await home.send("ops/a", "hi", source=alice)
         assert turn.outcome == "failed"
-    assert [(each.kind, each.text) for each in post.arrived] == [("notice", "This request failed: the turn made 0 model calls, which is its bound")]
+    assert [(each.kind, each.text) for each in post.arrived] == [
+        ("notice", "This request failed: the turn made 0 model calls, which is its bound")
+    ]
 
 
 @in_loop
 async def test_a_webhook_that_is_given_up_is_hung_up_on() -> None:
-    """Its thread would go on waiting for an answer, and a server that is told to stop would wait for the thread."""
+    """
+    Its thread would go on waiting for an answer, and a server that is told to stop would wait for
+    the thread.
+    """
     with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as listening:
         listening.settimeout(60)
         heard, over = asyncio.Event(), asyncio.Event()
@@ -340,7 +396,11 @@ async def test_a_webhook_that_is_given_up_is_hung_up_on() -> None:
 
         server = threading.Thread(target=silent, daemon=True)
         server.start()
-        sending = asyncio.ensure_future(WebhookChannel(f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout_seconds=600).send(PARCEL))
+        sending = asyncio.ensure_future(
+            WebhookChannel(
+                f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout_seconds=600
+            ).send(PARCEL)
+        )
         async with asyncio.timeout(60):
             await heard.wait()
             sending.cancel()

@@ -1,4 +1,7 @@
-"""Retention: what is old and idle goes, journalled; what waits, is owed or was written to meanwhile stays."""
+"""
+Retention: what is old and idle goes, journalled; what waits, is owed or was written to meanwhile
+stays.
+"""
 
 import pytest
 
@@ -22,7 +25,11 @@ async def deletions(home: Home) -> list[tuple[str, str]]:
     records: list[Record] = []
     journal = await home.service.world.store.home()
     await journal.load(records.append)
-    events = [decode_home_event(each.type, each.version, each.body) for each in records if each.type == "session_deleted"]
+    events = [
+        decode_home_event(each.type, each.version, each.body)
+        for each in records
+        if each.type == "session_deleted"
+    ]
     return [(each.session, each.by) for each in events if isinstance(each, SessionDeleted)]
 
 
@@ -86,14 +93,21 @@ async def test_one_go_is_bounded(stage: Stage) -> None:
         for name in ("a", "b", "c"):
             await home.send(f"ops/{name}", "hello", source=alice)
         stage.clock.advance(2 * DAY)
-        found = await old_sessions(home.service, before_ms=stage.clock.now_ms() - DAY * 1_000, most=2)
+        found = await old_sessions(
+            home.service, before_ms=stage.clock.now_ms() - DAY * 1_000, most=2
+        )
         assert [each.session for each in found] == ["ops/a", "ops/b"]
         assert all(isinstance(each, Old) and each.seq > 0 for each in found)
 
 
 @in_loop
-async def test_a_session_stays_that_somebody_wrote_to_in_the_moment_it_was_looked_at(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Durable in its thread, and not folded yet by the task that appended it: what is looked at is older than the journal."""
+async def test_a_session_stays_that_somebody_wrote_to_in_the_moment_it_was_looked_at(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Durable in its thread, and not folded yet by the task that appended it: what is looked at is
+    older than the journal.
+    """
     async with stage.open(stage.agent([{"say": "ok"}])) as home:
         await home.send("ops/a", "hello", source=alice)
         stage.clock.advance(2 * DAY)

@@ -1,4 +1,7 @@
-"""Reminders over every store: set by a tool or a person, fired once whoever looks, late when nobody did, and visible everywhere."""
+"""
+Reminders over every store: set by a tool or a person, fired once whoever looks, late when nobody
+did, and visible everywhere.
+"""
 
 import asyncio
 from pathlib import Path
@@ -44,14 +47,18 @@ def kinds(events: list[Any], *wanted: type[Any]) -> list[Any]:
 
 
 def reminded(stage: Stage, *lines: dict[str, Any], name: str = "ops") -> holdfast.Agent:
-    return holdfast.Agent(name, model=ScriptModel(list(lines)), tools=[*stage.effects.tools(), *TOOLS])
+    return holdfast.Agent(
+        name, model=ScriptModel(list(lines)), tools=[*stage.effects.tools(), *TOOLS]
+    )
 
 
 # --- firing
 
 
 @in_loop
-async def test_resume_fires_what_is_due_then_drives_it_and_says_that_it_was_late(stage: Stage) -> None:
+async def test_resume_fires_what_is_due_then_drives_it_and_says_that_it_was_late(
+    stage: Stage,
+) -> None:
     """Nothing ran for a day: one turn, for all that were missed."""
     async with stage.open(stage.agent([{"say": "looked"}])) as home:
         made = await home.remind("ops/a", "look around", source=alice, every="1h")
@@ -78,12 +85,19 @@ async def test_many_processes_that_look_at_once_fire_it_once(stage: Stage) -> No
     async with stage.open(agent) as one, stage.open(agent) as two, stage.open(agent) as three:
         await asyncio.gather(*(home.resume("ops/a") for home in (one, two, three, one, two, three)))
     events = await stage.events("ops/a")
-    assert [len(kinds(events, kind)) for kind in (InputAccepted, ReminderFired, TurnEnded)] == [1, 1, 1]
+    assert [len(kinds(events, kind)) for kind in (InputAccepted, ReminderFired, TurnEnded)] == [
+        1,
+        1,
+        1,
+    ]
 
 
 @in_loop
 async def test_the_index_is_a_cache_deleted_it_changes_nothing(stage: Stage) -> None:
-    """Each opening here has an empty index in memory, or none on disk: what is due is found from the journals."""
+    """
+    Each opening here has an empty index in memory, or none on disk: what is due is found from the
+    journals.
+    """
     async with stage.open(stage.agent([{"say": "looked"}])) as home:
         made = await home.remind("ops/a", "look around", source=alice, at="2023-11-14T23:00:00Z")
         for name in ("index.db", "index.db-journal"):
@@ -99,7 +113,10 @@ async def test_the_index_is_a_cache_deleted_it_changes_nothing(stage: Stage) -> 
 
 @in_loop
 async def test_an_append_that_the_index_never_heard_of_is_noticed(tmp_path: Path) -> None:
-    """As after a crash between the two: the row is behind its journal, and the session is opened instead."""
+    """
+    As after a crash between the two: the row is behind its journal, and the session is opened
+    instead.
+    """
     stage = Stage("files", tmp_path / "home")
     async with stage.open(stage.agent([{"say": "hello"}, {"say": "looked"}])) as home:
         await home.send("ops/a", "hello", source=alice)
@@ -116,7 +133,9 @@ async def test_an_append_that_the_index_never_heard_of_is_noticed(tmp_path: Path
 
 @pytest.mark.parametrize("kind", [ReminderSet, InputAccepted, ReminderFired, TurnEnded])
 @in_loop
-async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_same(kind: type[Any]) -> None:
+async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_same(
+    kind: type[Any],
+) -> None:
     """A3: the same turn, the same denial, with and without a crash."""
     disk, clock = Disk(), holdfast.testing.ManualClock()
     done: list[str] = []
@@ -132,7 +151,10 @@ async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_
 
     async def life(crash: Any) -> None:
         async with open_in_memory(agents=[agent()], disk=disk, clock=clock, crash=crash) as home:
-            if not await home.reminders() and "ops/a" not in await home.service.world.store.sessions():
+            if (
+                not await home.reminders()
+                and "ops/a" not in await home.service.world.store.sessions()
+            ):
                 await home.remind("ops/a", "act", source=alice, at="2023-11-14T23:00:00Z")
             clock.advance(HOUR)
             await home.resume()
@@ -143,8 +165,14 @@ async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_
     async with open_in_memory(agents=[agent()], disk=disk, clock=clock) as home:
         events: list[Any] = []
         journal = await home.service.world.store.open("ops/a")  # type: ignore[arg-type]
-        await journal.load(lambda record: events.append(holdfast.session.codec.decode(record.type, record.version, record.body)))
-    assert [len(kinds(events, each)) for each in (ReminderSet, InputAccepted, ReminderFired, TurnEnded)] == [1, 1, 1, 1]
+        await journal.load(
+            lambda record: events.append(
+                holdfast.session.codec.decode(record.type, record.version, record.body)
+            )
+        )
+    assert [
+        len(kinds(events, each)) for each in (ReminderSet, InputAccepted, ReminderFired, TurnEnded)
+    ] == [1, 1, 1, 1]
     assert [each.code for each in kinds(events, CallFinished)] == ["approval_unattended"]
     assert done == []
 
@@ -153,9 +181,16 @@ async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_
 
 
 @in_loop
-async def test_a_reminder_set_by_a_tool_is_asked_about_and_runs_as_whoever_asked(stage: Stage) -> None:
-    """The prompt says what will come, when, as whom; and the turn then has that person's authority and nobody to ask."""
-    async with stage.open(reminded(stage, setting(every="1h"), {"say": "set"}, ACT, {"say": "could not"})) as home:
+async def test_a_reminder_set_by_a_tool_is_asked_about_and_runs_as_whoever_asked(
+    stage: Stage,
+) -> None:
+    """
+    The prompt says what will come, when, as whom; and the turn then has that person's authority and
+    nobody to ask.
+    """
+    async with stage.open(
+        reminded(stage, setting(every="1h"), {"say": "set"}, ACT, {"say": "could not"})
+    ) as home:
         turn = await home.send("ops/a", "remind me", source=alice)
         [approval] = turn.approvals
         assert approval.display.splitlines() == [
@@ -166,25 +201,44 @@ async def test_a_reminder_set_by_a_tool_is_asked_about_and_runs_as_whoever_asked
         turn = (await home.answer(approval, "approve_once", by=alice)).turn
         assert turn.reply == "set"
         [made] = await home.reminders()
-        assert (made.text, made.by, made.boundary, made.set_in, made.may_prompt) == ("look around", "alice", "personal:alice", "t1", False)
+        assert (made.text, made.by, made.boundary, made.set_in, made.may_prompt) == (
+            "look around",
+            "alice",
+            "personal:alice",
+            "t1",
+            False,
+        )
         assert (await home.session("ops/a")).reminders == (made,)
         stage.clock.advance(HOUR)
         [turn] = await home.resume()
         assert (turn.outcome, turn.reply, turn.approvals) == ("completed", "could not", ())
     assert stage.effects.done == []
-    assert [each.code for each in kinds(await stage.events("ops/a"), CallFinished)] == [None, "approval_unattended"]
+    assert [each.code for each in kinds(await stage.events("ops/a"), CallFinished)] == [
+        None,
+        "approval_unattended",
+    ]
 
 
 @in_loop
-async def test_a_reminders_turn_parks_for_its_creator_alone_when_they_allowed_it(stage: Stage) -> None:
+async def test_a_reminders_turn_parks_for_its_creator_alone_when_they_allowed_it(
+    stage: Stage,
+) -> None:
     async with stage.open(stage.agent([ACT, {"say": "done"}])) as home:
         await home.remind("ops/a", "act", source=alice, every="1h", may_prompt=True)
         stage.clock.advance(HOUR)
         [turn] = await home.resume()
         [approval] = turn.approvals
-        assert (approval.may_answer, approval.channel, approval.principal) == (("alice",), "reminder", "verified_automation")
+        assert (approval.may_answer, approval.channel, approval.principal) == (
+            ("alice",),
+            "reminder",
+            "verified_automation",
+        )
         refused = await home.answer(approval, "approve_once", by=bob)
-        assert (refused.result, refused.reason, stage.effects.done) == ("failed", "wrong_approver", [])
+        assert (refused.result, refused.reason, stage.effects.done) == (
+            "failed",
+            "wrong_approver",
+            [],
+        )
     async with stage.open(stage.agent([ACT, {"say": "done"}])) as home:
         assert (await home.answer(approval, "approve_once", by=alice)).turn.outcome == "completed"
     assert stage.effects.done == ["x"]
@@ -204,17 +258,23 @@ async def test_a_reminders_turn_parks_for_the_approvers_that_policy_names(stage:
     assert stage.effects.done == ["x"]
 
 
-@pytest.mark.parametrize("crashing", [holdfast.session.events.ToolStarted, ReminderSet, CallFinished])
+@pytest.mark.parametrize(
+    "crashing", [holdfast.session.events.ToolStarted, ReminderSet, CallFinished]
+)
 @in_loop
 async def test_killed_at_any_step_of_setting_it_a_reminder_is_set_once(crashing: type[Any]) -> None:
     disk, clock = Disk(), holdfast.testing.ManualClock()
     policy = Policy(rules={Audience.PERSONAL: {"set_reminder": Rule(mode="auto")}})
 
     def agent() -> holdfast.Agent:
-        return holdfast.Agent("ops", model=ScriptModel([setting(every="1h"), {"say": "set"}]), tools=list(TOOLS))
+        return holdfast.Agent(
+            "ops", model=ScriptModel([setting(every="1h"), {"say": "set"}]), tools=list(TOOLS)
+        )
 
     with pytest.raises((Crashed, BaseExceptionGroup)):
-        async with open_in_memory(agents=[agent()], disk=disk, clock=clock, policy=policy, crash=crash_after(crashing)) as home:
+        async with open_in_memory(
+            agents=[agent()], disk=disk, clock=clock, policy=policy, crash=crash_after(crashing)
+        ) as home:
             await home.send("ops/a", "remind me", source=alice)
     async with open_in_memory(agents=[agent()], disk=disk, clock=clock, policy=policy) as home:
         clock.advance(60)
@@ -227,7 +287,10 @@ async def test_killed_at_any_step_of_setting_it_a_reminder_is_set_once(crashing:
 async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage: Stage) -> None:
     """Another audience, boundary or session: not found, whatever the id."""
     stage.policy = Policy(
-        rules={audience: {name: Rule(mode="auto") for name in TOOLS} for audience in (Audience.PERSONAL, Audience.TEAM)},
+        rules={
+            audience: {name: Rule(mode="auto") for name in TOOLS}
+            for audience in (Audience.PERSONAL, Audience.TEAM)
+        },
     )
     team = holdfast.MessageSource.team("alice", "ops")
     other_team = holdfast.MessageSource.team("alice", "sales")
@@ -237,16 +300,28 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage:
         await home.remind("ops/b", "elsewhere", source=alice, every="1h")
 
     async def told(source: holdfast.MessageSource, name: str, session: str = "ops/a") -> list[str]:
-        calls = ({"tool": "list_reminders", "args": {}}, {"tool": "cancel_reminder", "args": {"reminder": name}})
-        lines = [*({"call": [each]} for each in calls), {"say": f"to {source.boundary}"}]  # a script of its own: each line is used once
+        calls = (
+            {"tool": "list_reminders", "args": {}},
+            {"tool": "cancel_reminder", "args": {"reminder": name}},
+        )
+        lines = [
+            *({"call": [each]} for each in calls),
+            {"say": f"to {source.boundary}"},
+        ]  # a script of its own: each line is used once
         agent = f"for-{source.boundary}"  # a session keeps its agent's model
         async with stage.open(reminded(stage, *lines, name=agent)) as home:
             turn = await home.send(session, "which?", source=source, agent=agent)
-        finished = [each for each in kinds(await stage.events(session), CallFinished) if each.turn == turn.turn]
+        finished = [
+            each
+            for each in kinds(await stage.events(session), CallFinished)
+            if each.turn == turn.turn
+        ]
         assert len(finished) == len(calls)
         return [each.text for each in finished]
 
-    unknown = f"there is no reminder {own.id} here (list those that stand, and name one by its whole id)"
+    unknown = (
+        f"there is no reminder {own.id} here (list those that stand, and name one by its whole id)"
+    )
     assert await told(other_team, own.id) == ["no reminders stand here", unknown]
     assert await told(bob, own.id) == ["no reminders stand here", unknown]
     listed, refused = await told(team, own.id)
@@ -269,7 +344,10 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage:
 )
 @in_loop
 async def test_a_team_sets_none_unless_settings_say_so_and_the_public_never_does(
-    source: holdfast.MessageSource | None, settings: dict[Audience, Any], code: str | None, stage: Stage
+    source: holdfast.MessageSource | None,
+    settings: dict[Audience, Any],
+    code: str | None,
+    stage: Stage,
 ) -> None:
     stage.policy = Policy(rules=settings)
     async with stage.open(reminded(stage, setting(every="1h"), {"say": "no"})) as home:
@@ -284,7 +362,9 @@ async def test_a_team_sets_none_unless_settings_say_so_and_the_public_never_does
 async def test_a_turn_nobody_can_be_asked_in_gives_no_leave_to_ask(stage: Stage) -> None:
     stage.policy = Policy(rules={Audience.PERSONAL: {"set_reminder": Rule(mode="auto")}})
     webhook = holdfast.MessageSource.automation("alice", channel="webhook")
-    async with stage.open(reminded(stage, setting(every="1h", may_prompt=True), {"say": "no"})) as home:
+    async with stage.open(
+        reminded(stage, setting(every="1h", may_prompt=True), {"say": "no"})
+    ) as home:
         await home.send("ops/a", "remind me", source=webhook)
         assert await home.reminders() == ()
     [finished] = kinds(await stage.events("ops/a"), CallFinished)
@@ -303,7 +383,9 @@ async def test_a_turn_nobody_can_be_asked_in_gives_no_leave_to_ask(stage: Stage)
     ],
 )
 @in_loop
-async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(arguments: dict[str, str], said: str, stage: Stage) -> None:
+async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(
+    arguments: dict[str, str], said: str, stage: Stage
+) -> None:
     async with stage.open(reminded(stage, setting(**arguments), {"say": "no"})) as home:
         turn = await home.send("ops/a", "remind me", source=alice)
         assert (turn.approvals, await home.reminders()) == ((), ())
@@ -320,7 +402,11 @@ async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(argume
 async def test_what_can_not_be_set_leaves_nothing_behind(stage: Stage) -> None:
     async with stage.open(stage.agent([])) as home:
         home.service.world.secrets = ("hunter22",)
-        for wrong, kind in (({"every": "1s"}, Unusable), ({}, Unusable), ({"cron": "0 9 * * *", "time_zone": "Mars/Base"}, Unusable)):
+        for wrong, kind in (
+            ({"every": "1s"}, Unusable),
+            ({}, Unusable),
+            ({"cron": "0 9 * * *", "time_zone": "Mars/Base"}, Unusable),
+        ):
             with pytest.raises(kind):
                 await home.remind("ops/a", "x", source=alice, **wrong)
         with pytest.raises(Refused) as refused:
@@ -345,27 +431,40 @@ async def _append_reminder(stage: Stage, drop: str, *, of_context: bool) -> None
         fields = msgspec.json.decode(body)
         del (fields["context"] if of_context else fields)[drop]
         journal = await home.service.world.store.open("ops/a")  # type: ignore[arg-type]
-        await journal.append(lambda _: [Draft(name, version, msgspec.json.encode(fields))], since=journal.head)
+        await journal.append(
+            lambda _: [Draft(name, version, msgspec.json.encode(fields))], since=journal.head
+        )
         await journal.close()
 
 
 @pytest.mark.parametrize("field", ["audience", "boundary", "requester", "interactive", "workspace"])
 @in_loop
-async def test_a_stored_reminder_without_its_whole_authority_never_runs_and_is_seen(field: str, stage: Stage) -> None:
+async def test_a_stored_reminder_without_its_whole_authority_never_runs_and_is_seen(
+    field: str, stage: Stage
+) -> None:
     await _append_reminder(stage, field, of_context=True)
     async with stage.open(stage.agent([ACT])) as home:
         [seen] = await home.reminders()
-        assert (seen.id, seen.state, seen.reason) == ("r-damaged", "no_authority", f"the turn's context has no {field}")
+        assert (seen.id, seen.state, seen.reason) == (
+            "r-damaged",
+            "no_authority",
+            f"the turn's context has no {field}",
+        )
         stage.clock.advance(HOUR)
         await home.resume()
         assert await home.reminders() == ()
     events = await stage.events("ops/a")
     assert kinds(events, InputAccepted) == []
-    assert kinds(events, ReminderCancelled)[-1].reason == f"never fired: the turn's context has no {field}"
+    assert (
+        kinds(events, ReminderCancelled)[-1].reason
+        == f"never fired: the turn's context has no {field}"
+    )
 
 
 @in_loop
-async def test_a_stored_reminder_without_a_field_of_its_own_seals_the_session(tmp_path: Path) -> None:
+async def test_a_stored_reminder_without_a_field_of_its_own_seals_the_session(
+    tmp_path: Path,
+) -> None:
     stage = Stage("files", tmp_path / "home")
     await _append_reminder(stage, "next_at", of_context=False)
     async with stage.open(stage.agent([ACT])) as home:
@@ -385,7 +484,9 @@ async def test_a_fork_and_an_unsealed_session_carry_no_reminder_over(tmp_path: P
     async with stage.open(stage.agent([{"say": "hello"}])) as home:
         await home.send("ops/a", "first", source=alice)
         made = await home.remind("ops/a", "look around", source=alice, every="1h")
-        await fork(home.service, "ops/a", "ops/b", at_seq=(await home.session("ops/a")).seq, by="alice")
+        await fork(
+            home.service, "ops/a", "ops/b", at_seq=(await home.session("ops/a")).seq, by="alice"
+        )
         assert [(each.session, each.id) for each in await home.reminders()] == [("ops/a", made.id)]
     break_it(stage.folder / "sessions" / "ops" / "a", b"look around", b"LOOK around")
     stage.clock.advance(HOUR)

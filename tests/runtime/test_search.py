@@ -1,4 +1,7 @@
-"""Search: all of what was said, and to each only what their circle heard. A cache that may be deleted, forged or behind."""
+"""
+Search: all of what was said, and to each only what their circle heard. A cache that may be deleted,
+forged or behind.
+"""
 
 import os
 from collections.abc import Callable
@@ -24,17 +27,24 @@ def searching(home: Any, place: Path, key: bytes = b"k" * 32) -> Any:
     return home.service
 
 
-async def found(service: Any, text: str, person: str | None = None, **more: Any) -> list[tuple[str, str, str]]:
+async def found(
+    service: Any, text: str, person: str | None = None, **more: Any
+) -> list[tuple[str, str, str]]:
     report = await search(service, text, person=person, **more)
     return [(hit.session, hit.turn, hit.kind) for hit in report.hits]
 
 
 @in_loop
-async def test_requests_and_replies_are_found_also_those_since_the_last_search(stage: Stage, tmp_path: Path) -> None:
+async def test_requests_and_replies_are_found_also_those_since_the_last_search(
+    stage: Stage, tmp_path: Path
+) -> None:
     async with stage.open(stage.agent([{"say": "The branch is gone."}, {"say": "Fine."}])) as home:
         service = searching(home, tmp_path / "s.db")
         await home.send("ops/a", "delete the old branch", source=alice)
-        assert await found(service, "branch") == [("ops/a", "t1", "reply"), ("ops/a", "t1", "request")]
+        assert await found(service, "branch") == [
+            ("ops/a", "t1", "reply"),
+            ("ops/a", "t1", "request"),
+        ]
         await home.send("ops/a", "thanks, Branch keeper", source=alice)
         assert await found(service, "BRANCH keeper") == [("ops/a", "t2", "request")]
         assert await found(service, 'no "such" thing') == []
@@ -52,7 +62,10 @@ async def test_each_person_finds_only_what_their_circle_heard(stage: Stage, tmp_
         await home.send("ops/b", "other plan", source=bob)
         assert len(await found(service, "plan")) == 3
         assert await found(service, "plan", "bob") == [("ops/b", "t1", "request")]
-        assert set(await found(service, "plan", "alice")) == {("ops/a", "t1", "request"), ("ops/a", "t2", "request")}
+        assert set(await found(service, "plan", "alice")) == {
+            ("ops/a", "t1", "request"),
+            ("ops/a", "t2", "request"),
+        }
         assert await found(service, "plan", "carol") == []
 
 
@@ -74,7 +87,9 @@ async def test_pages_follow_on_each_other(stage: Stage, tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_deleted_broken_or_forged_file_changes_nothing(stage: Stage, tmp_path: Path) -> None:
+async def test_a_deleted_broken_or_forged_file_changes_nothing(
+    stage: Stage, tmp_path: Path
+) -> None:
     place = tmp_path / "s.db"
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         service = searching(home, place)
@@ -110,18 +125,32 @@ def as_symlink_to_nowhere(path: Path) -> None:
 
 @pytest.mark.parametrize("way", [as_folder, as_fifo, as_symlink, as_symlink_to_nowhere])
 @in_loop
-async def test_what_is_no_file_in_its_place_hides_nothing(stage: Stage, tmp_path: Path, way: Callable[[Path], None]) -> None:
-    """It is a cache (D9): put out of the way, or done without; what a symlink leads to is not touched."""
+async def test_what_is_no_file_in_its_place_hides_nothing(
+    stage: Stage, tmp_path: Path, way: Callable[[Path], None]
+) -> None:
+    """
+    It is a cache (D9): put out of the way, or done without; what a symlink leads to is not touched.
+    """
     async with stage.open(stage.agent([{"say": "Gone."}])) as home:
         await home.send("ops/a", "delete the old branch", source=alice)
         way(tmp_path / "s.db")
-        assert await found(searching(home, tmp_path / "s.db"), "branch") == [("ops/a", "t1", "request")]
-    assert not (tmp_path / "elsewhere").exists() or (tmp_path / "elsewhere").read_bytes() == b"of somebody"
+        assert await found(searching(home, tmp_path / "s.db"), "branch") == [
+            ("ops/a", "t1", "request")
+        ]
+    assert (
+        not (tmp_path / "elsewhere").exists()
+        or (tmp_path / "elsewhere").read_bytes() == b"of somebody"
+    )
 
 
 @in_loop
-async def test_after_a_rotation_of_keys_everything_is_still_found(stage: Stage, tmp_path: Path) -> None:
-    """Rows under the key of before are believed no more, so their sessions are read again: nothing that was said is lost to a search."""
+async def test_after_a_rotation_of_keys_everything_is_still_found(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """
+    Rows under the key of before are believed no more, so their sessions are read again: nothing
+    that was said is lost to a search.
+    """
     place = tmp_path / "s.db"
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         service = searching(home, place)
@@ -135,14 +164,18 @@ async def test_after_a_rotation_of_keys_everything_is_still_found(stage: Stage, 
 
 
 @in_loop
-async def test_nobody_hides_what_was_said_by_claiming_that_it_was_read_or_with_a_row_of_their_own(stage: Stage, tmp_path: Path) -> None:
+async def test_nobody_hides_what_was_said_by_claiming_that_it_was_read_or_with_a_row_of_their_own(
+    stage: Stage, tmp_path: Path
+) -> None:
     async with stage.open(stage.agent([{"say": "ok"}] * 4)) as home:
         service = searching(home, tmp_path / "s.db")
         for name in ("ops/a", "ops/b"):
             await home.send(name, "needle", source=alice)
         truth = await found(service, "needle")
         db = service.world.search._open()
-        db.execute("INSERT INTO said (session, turn, at, body, mac) VALUES ('ops/x', 't1', 9e15, x'7b7d', x'00')")
+        db.execute(
+            "INSERT INTO said (session, turn, at, body, mac) VALUES ('ops/x', 't1', 9e15, x'7b7d', x'00')"
+        )
         db.execute("INSERT INTO words (rowid, text) VALUES (last_insert_rowid(), 'needle')")
         assert await found(service, "needle", limit=2) == truth
         db.execute("UPDATE through SET seq = 1000")
@@ -151,7 +184,9 @@ async def test_nobody_hides_what_was_said_by_claiming_that_it_was_read_or_with_a
 
 
 @in_loop
-async def test_a_deleted_session_is_not_found_and_imported_text_belongs_to_the_owner(stage: Stage, tmp_path: Path) -> None:
+async def test_a_deleted_session_is_not_found_and_imported_text_belongs_to_the_owner(
+    stage: Stage, tmp_path: Path
+) -> None:
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         service = searching(home, tmp_path / "s.db")
         await home.send("ops/a", "needle", source=alice)

@@ -1,8 +1,10 @@
 """
-S1, every way in: a person's or a client's text is refused before anything is journalled, a model's or a tool's is hidden.
+S1, every way in: a person's or a client's text is refused before anything is journalled, a model's
+or a tool's is hidden.
 
-Each row is tried with a token that no home issued, with a variable that `secrets.env` names and with the home's own key, and with what such a secret
-becomes in base64, hex and percent encoding. After each row every byte below the home is searched.
+Each row is tried with a token that no home issued, with a variable that `secrets.env` names and
+with the home's own key, and with what such a secret becomes in base64, hex and percent encoding.
+After each row every byte below the home is searched.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ local = holdfast.MessageSource.local
 class Way:
     """One open home, with a prompt that waits, and the text to smuggle in."""
 
-    def __init__(self, home: holdfast.Home, text: str, approval: holdfast.Approval, folder: Path) -> None:
+    def __init__(
+        self, home: holdfast.Home, text: str, approval: holdfast.Approval, folder: Path
+    ) -> None:
         self.home, self.text, self.approval, self.folder = home, text, approval, folder
 
     @property
@@ -63,7 +67,13 @@ def book(way: Way) -> TokenBook:
 
 
 async def token(way: Way, **given: Any) -> None:
-    fields: dict[str, Any] = {"name": "laptop", "person": "alice", "scopes": ["read"], "by": "alice", "now": 0}
+    fields: dict[str, Any] = {
+        "name": "laptop",
+        "person": "alice",
+        "scopes": ["read"],
+        "by": "alice",
+        "now": 0,
+    }
     given = {**fields, **given}
     await book(way).add(given.pop("name"), **given)
 
@@ -86,14 +96,28 @@ async def remembered(way: Way) -> None:
     raise holdfast.Refused("the answer failed", code=told.reason)
 
 
-async def imported(way: Way, *, name: str = "ops/imported", source: str = "old.jsonl", by: str = "alice") -> None:
+async def imported(
+    way: Way, *, name: str = "ops/imported", source: str = "old.jsonl", by: str = "alice"
+) -> None:
     await import_file(way.service, name, a_file("hello"), source=source, by=by)
 
 
 def a_file(text: str) -> bytes:
-    head = {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-01-01T00:00:00Z", "cwd": "/srv"}
+    head = {
+        "type": "session",
+        "version": 3,
+        "id": "s1",
+        "timestamp": "2026-01-01T00:00:00Z",
+        "cwd": "/srv",
+    }
     said = {"role": "user", "content": [{"type": "text", "text": text}]}
-    line = {"type": "message", "id": "a", "parentId": None, "timestamp": "2026-01-01T00:00:00Z", "message": said}
+    line = {
+        "type": "message",
+        "id": "a",
+        "parentId": None,
+        "timestamp": "2026-01-01T00:00:00Z",
+        "message": said,
+    }
     return msgspec.json.encode(head) + b"\n" + msgspec.json.encode(line) + b"\n"
 
 
@@ -102,8 +126,12 @@ REFUSED: dict[str, Callable[[Way], Awaitable[Any]]] = {
     "a dedup key": lambda way: way.home.send("ops/new", "hello", source=alice, dedup=way.text),
     "a person's name": lambda way: way.home.send("ops/new", "hello", source=local(way.text)),
     "a quote": lambda way: way.home.send("ops/new", "hello", source=quoting(way.text)),
-    "a name that is quoted": lambda way: way.home.send("ops/new", "hello", source=msgspec.structs.replace(alice, quotes=(Quote(way.text, "hi"),))),
-    "a model's name": lambda way: way.home.send("ops/new", "hello", source=alice, model=f"script:{way.text}"),
+    "a name that is quoted": lambda way: way.home.send(
+        "ops/new", "hello", source=msgspec.structs.replace(alice, quotes=(Quote(way.text, "hi"),))
+    ),
+    "a model's name": lambda way: way.home.send(
+        "ops/new", "hello", source=alice, model=f"script:{way.text}"
+    ),
     "an agent's name": lambda way: way.home.send("ops/new", "hello", source=alice, agent=way.text),
     "a workspace": in_folder,
     "an answer's reason": lambda way: way.answer(reason=f"because {way.text}"),
@@ -115,9 +143,13 @@ REFUSED: dict[str, Callable[[Way], Awaitable[Any]]] = {
     "an edit's key": lambda way: way.answer("edit", arguments={way.text: "x"}),
     "a remembered answer's reason": remembered,
     "a reminder": lambda way: way.home.remind("ops/new", way.text, source=alice, every="1h"),
-    "a reminder's person": lambda way: way.home.remind("ops/new", "hello", source=local(way.text), every="1h"),
+    "a reminder's person": lambda way: way.home.remind(
+        "ops/new", "hello", source=local(way.text), every="1h"
+    ),
     "who makes a session": lambda way: way.service.create("ops/new", by=way.text),
-    "who cancels": lambda way: way.home.cancel("ops/api", by=msgspec.structs.replace(local(way.text), principal="operator")),
+    "who cancels": lambda way: way.home.cancel(
+        "ops/api", by=msgspec.structs.replace(local(way.text), principal="operator")
+    ),
     "who unseals": lambda way: unseal(way.service, "ops/api", by="alice", reason=way.text),
     "who deletes": lambda way: delete(way.service, "ops/api", by=way.text),
     "a token's name": lambda way: token(way, name=way.text),
@@ -128,26 +160,53 @@ REFUSED: dict[str, Callable[[Way], Awaitable[Any]]] = {
     "who rotates the keys": lambda way: way.service.world.store.rotate_keys(by=way.text),
     "who imports": lambda way: imported(way, by=way.text),
     "where an import is from": lambda way: imported(way, source=way.text),
-    "a channel's mirrored text": lambda way: way.service.mirror("ops/api", "t1", channel="chat", part="1", text=way.text),
-    "a channel's receipt": lambda way: way.service.mirror("ops/api", "t1", channel="chat", part="1", text="hi", receipt=way.text),
+    "a channel's mirrored text": lambda way: way.service.mirror(
+        "ops/api", "t1", channel="chat", part="1", text=way.text
+    ),
+    "a channel's receipt": lambda way: way.service.mirror(
+        "ops/api", "t1", channel="chat", part="1", text="hi", receipt=way.text
+    ),
 }
 # Refused for their form before anybody looks for a secret in them; nothing is kept either way.
-MALFORMED = {"a token's name", "a token's audience", "a token's person", "a reminder's person", "an agent's name", "a model's name"}
+MALFORMED = {
+    "a token's name",
+    "a token's audience",
+    "a token's person",
+    "a reminder's person",
+    "an agent's name",
+    "a model's name",
+}
 
 HIDDEN_WAYS: dict[str, Callable[[Way], Awaitable[Any]]] = {
     "a call's tool": lambda way: way.foreign(lambda turn: turn.gate(way.text, {"at": "x"})),
     "a call's argument": lambda way: way.foreign(lambda turn: turn.gate("look", {"at": way.text})),
     "a call's key": lambda way: way.foreign(lambda turn: turn.gate("look", {way.text: "x"})),
-    "a call's text": lambda way: way.foreign(lambda turn: turn.gate("look", {way.text: "x"}, text=way.text)),
-    "a call's provider id": lambda way: way.foreign(lambda turn: turn.gate("look", {"at": "x"}, provider_id=way.text)),
-    "a foreign failure": lambda way: way.foreign(lambda turn: turn.fail(way.text, f"it was {way.text}")),
+    "a call's text": lambda way: way.foreign(
+        lambda turn: turn.gate("look", {way.text: "x"}, text=way.text)
+    ),
+    "a call's provider id": lambda way: way.foreign(
+        lambda turn: turn.gate("look", {"at": "x"}, provider_id=way.text)
+    ),
+    "a foreign failure": lambda way: way.foreign(
+        lambda turn: turn.fail(way.text, f"it was {way.text}")
+    ),
     "a model's reply": lambda way: way.home.send("ops/said", "say it", source=alice, agent="says"),
-    "a tool's output": lambda way: way.home.send("ops/printed", "print it", source=alice, agent="prints"),
-    "a tool's long output": lambda way: way.home.send("ops/long", "print it", source=alice, agent="prints_long"),
+    "a tool's output": lambda way: way.home.send(
+        "ops/printed", "print it", source=alice, agent="prints"
+    ),
+    "a tool's long output": lambda way: way.home.send(
+        "ops/long", "print it", source=alice, agent="prints_long"
+    ),
     "a tool's error": lambda way: way.home.send("ops/failed", "fail", source=alice, agent="fails"),
-    "what is remembered": lambda way: way.home.send("ops/remembered", "remember it", source=alice, agent="remembers"),
-    "a task for a delegate": lambda way: way.home.send("ops/delegated", "hand it on", source=alice, agent="hands_on"),
-    "an import's text": lambda way: import_file(way.service, "ops/imported", a_file(f"it is {way.text}"), source="old.jsonl", by="alice"),
+    "what is remembered": lambda way: way.home.send(
+        "ops/remembered", "remember it", source=alice, agent="remembers"
+    ),
+    "a task for a delegate": lambda way: way.home.send(
+        "ops/delegated", "hand it on", source=alice, agent="hands_on"
+    ),
+    "an import's text": lambda way: import_file(
+        way.service, "ops/imported", a_file(f"it is {way.text}"), source="old.jsonl", by="alice"
+    ),
 }
 
 
@@ -176,7 +235,9 @@ def agents_with(text: str) -> list[holdfast.Agent]:
         lines = [{"call": [{"tool": tool, "args": args}]}, {"say": "done"}]
         return holdfast.Agent(name, model=ScriptModel(lines * 3), tools=tools)
 
-    helper = holdfast.Agent("helper", model=ScriptModel([{"say": f"I know {text}"}] * 3), tools=[look])
+    helper = holdfast.Agent(
+        "helper", model=ScriptModel([{"say": f"I know {text}"}] * 3), tools=[look]
+    )
     return [
         asking("ops", "act", {"what": "x"}, act, look),
         holdfast.Agent("says", model=ScriptModel([{"say": f"it is {text}"}]), tools=[]),
@@ -186,7 +247,12 @@ def agents_with(text: str) -> list[holdfast.Agent]:
         asking("remembers", "remember", {"text": text}, "remember"),
         holdfast.Agent(
             "hands_on",
-            model=ScriptModel([{"call": [{"tool": "delegate_helper", "args": {"task": text}}]}, {"say": f"so {text}"}]),
+            model=ScriptModel(
+                [
+                    {"call": [{"tool": "delegate_helper", "args": {"task": text}}]},
+                    {"say": f"so {text}"},
+                ]
+            ),
             tools=[look],
             delegates=[helper],
         ),
@@ -195,14 +261,25 @@ def agents_with(text: str) -> list[holdfast.Agent]:
 
 def forms_of(secret: str | bytes) -> list[str]:
     data = secret if isinstance(secret, bytes) else secret.encode()
-    encoded = [base64.b64encode(data).decode(), base64.urlsafe_b64encode(b"x" + data).decode(), data.hex(), data.hex().upper()]
-    return [*([secret] if isinstance(secret, str) else []), *encoded, "".join(f"%{each:02X}" for each in data)]
+    encoded = [
+        base64.b64encode(data).decode(),
+        base64.urlsafe_b64encode(b"x" + data).decode(),
+        data.hex(),
+        data.hex().upper(),
+    ]
+    return [
+        *([secret] if isinstance(secret, str) else []),
+        *encoded,
+        "".join(f"%{each:02X}" for each in data),
+    ]
 
 
 def bytes_below(folder: Path) -> bytes:
     """Everything that is kept; the keys themselves lie in their own folder."""
     found = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "keys"]
-    return b"\n".join(b"\n".join((os.fsencode(path.relative_to(folder)), path.read_bytes())) for path in found)
+    return b"\n".join(
+        b"\n".join((os.fsencode(path.relative_to(folder)), path.read_bytes())) for path in found
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -212,7 +289,10 @@ def _canary(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def tried(
-    tmp_path: Path, pick: Callable[[Path], str | bytes], way: Callable[[Way], Awaitable[Any]], form: int
+    tmp_path: Path,
+    pick: Callable[[Path], str | bytes],
+    way: Callable[[Way], Awaitable[Any]],
+    form: int,
 ) -> tuple[str | None, bytes, Any]:
     """Returns the code of the refusal, all that was kept, and what finds the secret."""
     folder = tmp_path / "home"
@@ -231,7 +311,11 @@ async def tried(
             code = exc.code
         with contextlib.suppress(HoldfastError):
             await home.service.compact("ops/api")
-    return code, await asyncio.to_thread(bytes_below, folder), secrecy_of((secret,) if not isinstance(secret, str) or secret[:3] != "hf_" else ())
+    return (
+        code,
+        await asyncio.to_thread(bytes_below, folder),
+        secrecy_of((secret,) if not isinstance(secret, str) or secret[:3] != "hf_" else ()),
+    )
 
 
 PICKS: dict[str, Callable[[Path], str | bytes]] = {
@@ -243,7 +327,9 @@ PICKS: dict[str, Callable[[Path], str | bytes]] = {
 
 @pytest.mark.parametrize("kind", PICKS)
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_person_or_client_sends_with_a_secret_in_it_is_refused_and_not_kept(name: str, kind: str, tmp_path: Path) -> None:
+def test_what_a_person_or_client_sends_with_a_secret_in_it_is_refused_and_not_kept(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     @in_loop
     async def story() -> None:
         form = list(REFUSED).index(name)
@@ -256,7 +342,9 @@ def test_what_a_person_or_client_sends_with_a_secret_in_it_is_refused_and_not_ke
 
 @pytest.mark.parametrize("kind", PICKS)
 @pytest.mark.parametrize("name", HIDDEN_WAYS)
-def test_what_a_model_or_a_tool_produces_with_a_secret_in_it_is_hidden(name: str, kind: str, tmp_path: Path) -> None:
+def test_what_a_model_or_a_tool_produces_with_a_secret_in_it_is_hidden(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     @in_loop
     async def story() -> None:
         form = list(HIDDEN_WAYS).index(name)

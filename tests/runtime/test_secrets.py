@@ -36,14 +36,20 @@ async def test_a_message_that_holds_a_secret_is_refused_and_not_kept(stage: Stag
 
 
 @in_loop
-async def test_nothing_that_is_kept_beside_a_message_or_an_answer_holds_a_secret(stage: Stage) -> None:
+async def test_nothing_that_is_kept_beside_a_message_or_an_answer_holds_a_secret(
+    stage: Stage,
+) -> None:
     """A key, a name and a quote are journalled as the text is, and are refused as it is."""
     ops = stage.agent([{"call": [{"tool": "act", "args": {"what": "x"}}]}, {"say": "done"}])
     quoting = msgspec.structs.replace(alice, quotes=(Quote("bob", f"it is {CANARY}"),))
     async with stage.open(ops) as home:
         knowing(home)
         (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
-        for source, dedup in ((alice, CANARY), (holdfast.MessageSource.local(CANARY), None), (quoting, None)):
+        for source, dedup in (
+            (alice, CANARY),
+            (holdfast.MessageSource.local(CANARY), None),
+            (quoting, None),
+        ):
             with pytest.raises(holdfast.Refused) as refused:
                 await home.send("ops/api", "hello", source=source, dedup=dedup)
             assert (refused.value.code, CANARY in str(refused.value)) == ("secret", False)
@@ -63,9 +69,16 @@ async def test_nothing_that_is_kept_beside_a_message_or_an_answer_holds_a_secret
 
 
 @in_loop
-async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never_runs(stage: Stage) -> None:
+async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never_runs(
+    stage: Stage,
+) -> None:
     call = {"tool": "look", "args": {"at": f"x {CANARY}"}}
-    ops = stage.agent([{"call": [call, {"tool": "look", "args": {"at": "y"}}], "say": f"I know {CANARY}"}, {"say": f"it is {CANARY}"}])
+    ops = stage.agent(
+        [
+            {"call": [call, {"tool": "look", "args": {"at": "y"}}], "say": f"I know {CANARY}"},
+            {"say": f"it is {CANARY}"},
+        ]
+    )
     async with stage.open(ops) as home:
         knowing(home)
         turn = await home.send("ops/api", "go", source=alice)
@@ -76,13 +89,18 @@ async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never
     assert b"canary" not in stored
     events = await stage.events("ops/api")
     assert of(ModelAnswered, events)[0].text == f"I know {HIDDEN}"
-    assert sorted((each.outcome, each.code or "") for each in of(CallFinished, events)) == [("denied", "secret"), ("ok", "")]
+    assert sorted((each.outcome, each.code or "") for each in of(CallFinished, events)) == [
+        ("denied", "secret"),
+        ("ok", ""),
+    ]
     assert stage.effects.done == ["look y"]
 
 
 @pytest.mark.parametrize("written", [CANARY, CANARY.replace('"', '\\"')])
 @pytest.mark.parametrize("size", [1, 3, 7, 100])
-def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int, written: str) -> None:
+def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(
+    size: int, written: str
+) -> None:
     """As it is written, and as JSON writes it, which takes longer."""
     heard: list[str] = []
     streamed = Secrecy((CANARY,)).streamed(heard.append)
@@ -94,7 +112,9 @@ def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(size: int, 
 
 
 @in_loop
-async def test_a_secret_that_is_no_text_hinders_nothing_and_is_hidden_as_it_reads(stage: Stage) -> None:
+async def test_a_secret_that_is_no_text_hinders_nothing_and_is_hidden_as_it_reads(
+    stage: Stage,
+) -> None:
     """A variable may hold any bytes, and Python hands them over as half characters."""
     ops = stage.agent([{"say": "it is canary-\ufffd7f3b"}])
     async with stage.open(ops) as home:
@@ -104,7 +124,10 @@ async def test_a_secret_that_is_no_text_hinders_nothing_and_is_hidden_as_it_read
 
 @in_loop
 async def test_an_edit_that_holds_a_secret_is_refused_and_not_kept(stage: Stage) -> None:
-    """A person's new arguments are a person's text: refused before they are journalled, and the prompt stands."""
+    """
+    A person's new arguments are a person's text: refused before they are journalled, and the prompt
+    stands.
+    """
     ops = stage.agent([{"call": [{"tool": "act", "args": {"what": "x"}}]}, {"say": "done"}])
     async with stage.open(ops) as home:
         knowing(home)
@@ -137,12 +160,17 @@ async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> N
         stored = b"".join(journal.lines())
         await journal.close()
     assert b"canary" not in stored
-    assert [(each.outcome, each.code) for each in of(CallFinished, await stage.events("ops/api"))] == [("denied", "secret"), ("ok", None)]
+    assert [
+        (each.outcome, each.code) for each in of(CallFinished, await stage.events("ops/api"))
+    ] == [("denied", "secret"), ("ok", None)]
 
 
 @in_loop
 async def test_a_prompt_that_would_show_a_secret_is_not_made(stage: Stage) -> None:
-    """A prompt is journalled and sent out. What was remembered before its text became a known secret is forgotten by another way."""
+    """
+    A prompt is journalled and sent out. What was remembered before its text became a known secret
+    is forgotten by another way.
+    """
     item = a_memory(f"the word is {CANARY}")
     call = {"call": [{"tool": "forget", "args": {"id": item.id}}]}
     ops = holdfast.Agent("ops", model=ScriptModel([call, {"say": "so"}]), tools=["forget"])
@@ -153,7 +181,9 @@ async def test_a_prompt_that_would_show_a_secret_is_not_made(stage: Stage) -> No
         turn = await home.send("ops/api", "forget it", source=alice)
         assert (turn.outcome, turn.approvals) == ("completed", ())
     events = await stage.events("ops/api")
-    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [("denied", "secret")]
+    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [
+        ("denied", "secret")
+    ]
     assert not any(Secrecy((CANARY,)).holds(msgspec.json.encode(each)) for each in events)
 
 

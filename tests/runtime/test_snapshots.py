@@ -1,4 +1,6 @@
-"""Opening from a snapshot: the same state, and nothing believed that is forged, stale or foreign (D9)."""
+"""
+Opening from a snapshot: the same state, and nothing believed that is forged, stale or foreign (D9).
+"""
 
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,13 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
 
 
 async def grown(stage: Stage, *, turns: int = 6, session: str = "ops/a", padding: str = "") -> Path:
-    async with stage.open(stage.agent([{"say": f"answer {number}"} for number in range(50)])) as home:
+    async with stage.open(
+        stage.agent([{"say": f"answer {number}"} for number in range(50)])
+    ) as home:
         for number in range(turns):
-            await home.send(session, f"request {number} {padding}", source=alice, dedup=f"k{number}")
+            await home.send(
+                session, f"request {number} {padding}", source=alice, dedup=f"k{number}"
+            )
     [path] = (stage.folder / "sessions" / session).glob("*.snapshot")
     return path
 
@@ -86,7 +92,9 @@ async def test_a_forged_stale_or_foreign_snapshot_is_ignored(files: Stage) -> No
 
 
 @in_loop
-async def test_a_genuine_snapshot_of_a_past_that_is_not_this_journals_is_ignored(files: Stage, tmp_path: Path) -> None:
+async def test_a_genuine_snapshot_of_a_past_that_is_not_this_journals_is_ignored(
+    files: Stage, tmp_path: Path
+) -> None:
     """Rolled back and gone on differently: the record it names is another one."""
     import shutil
 
@@ -97,7 +105,9 @@ async def test_a_genuine_snapshot_of_a_past_that_is_not_this_journals_is_ignored
     ahead = path.read_bytes()
     shutil.rmtree(files.folder)
     shutil.copytree(kept, files.folder)
-    async with files.open(files.agent([{"say": f"answer {number}"} for number in range(50)])) as home:
+    async with files.open(
+        files.agent([{"say": f"answer {number}"} for number in range(50)])
+    ) as home:
         for number in range(6):
             await home.send("ops/a", f"different {number}", source=alice)
     for each in (files.folder / "sessions" / "ops" / "a").glob("*.snapshot"):

@@ -1,4 +1,7 @@
-"""A5 over every store: a remembered approval never outlives the policy that let it be given, whichever way a call comes."""
+"""
+A5 over every store: a remembered approval never outlives the policy that let it be given, whichever
+way a call comes.
+"""
 
 from typing import Any
 
@@ -33,7 +36,9 @@ TIGHTER: dict[str, Policy] = {
 }
 
 
-async def given(stage: Stage, home: Any, option: str, *, by: Any = alice, session: str = "ops/a") -> None:
+async def given(
+    stage: Stage, home: Any, option: str, *, by: Any = alice, session: str = "ops/a"
+) -> None:
     (approval,) = (await home.send(session, "go", source=alice)).approvals
     assert (await home.answer(approval, option, by=by)).turn.outcome == "completed"
     assert stage.effects.done == ["deploy"]
@@ -42,7 +47,9 @@ async def given(stage: Stage, home: Any, option: str, *, by: Any = alice, sessio
 @pytest.mark.parametrize("tighter", TIGHTER)
 @pytest.mark.parametrize("option", ["approve_session", "approve_everywhere"])
 @in_loop
-async def test_a_grant_counts_for_nothing_once_policy_is_tighter_and_again_when_it_is_not(stage: Stage, option: str, tighter: str) -> None:
+async def test_a_grant_counts_for_nothing_once_policy_is_tighter_and_again_when_it_is_not(
+    stage: Stage, option: str, tighter: str
+) -> None:
     """A5: also in another process, and in another session for what was approved everywhere."""
     ops = stage.agent(several(6))
     async with stage.open(ops) as home:
@@ -88,32 +95,49 @@ async def test_an_approver_who_was_removed_takes_the_grants_along(stage: Stage) 
     ],
 )
 @in_loop
-async def test_a_prompt_offers_nothing_that_remembers_beyond_its_rule(stage: Stage, remember: Any, options: tuple[str, ...]) -> None:
+async def test_a_prompt_offers_nothing_that_remembers_beyond_its_rule(
+    stage: Stage, remember: Any, options: tuple[str, ...]
+) -> None:
     ops = stage.agent(several(2))
     stage.policy = ruled(Rule(mode="ask", approvers=("bob",), remember=remember))
     async with stage.open(ops) as home:
         (approval,) = (await home.send("ops/a", "go", source=alice)).approvals
         assert approval.options == options
-        edited = (await home.answer(approval, "edit", by=bob, arguments={"what": "other"})).turn.approvals
+        edited = (
+            await home.answer(approval, "edit", by=bob, arguments={"what": "other"})
+        ).turn.approvals
         assert edited[0].options == options, "what a person edited is under the same rule"
 
 
 @in_loop
-async def test_an_answer_that_policy_no_longer_lets_be_remembered_is_refused_and_the_prompt_stands(stage: Stage) -> None:
-    """The prompt offered more than the rule of now allows: nobody is told that something is remembered when it is not."""
+async def test_an_answer_that_policy_no_longer_lets_be_remembered_is_refused_and_the_prompt_stands(
+    stage: Stage,
+) -> None:
+    """
+    The prompt offered more than the rule of now allows: nobody is told that something is remembered
+    when it is not.
+    """
     ops = stage.agent(several(2))
     async with stage.open(ops) as home:
         (approval,) = (await home.send("ops/a", "go", source=alice)).approvals
         stage.policy = ruled(Rule(mode="ask", remember="session"))
         refused = await home.answer(approval, "approve_everywhere", by=alice)
-        assert (refused.result, refused.reason, stage.effects.done) == ("failed", "option_unavailable", [])
+        assert (refused.result, refused.reason, stage.effects.done) == (
+            "failed",
+            "option_unavailable",
+            [],
+        )
         state = await home.service.home.refresh()
         assert (state.proposed, state.grants) == ({}, {})
-        assert (await home.answer(approval, "approve_session", by=alice)).turn.outcome == "completed"
+        assert (
+            await home.answer(approval, "approve_session", by=alice)
+        ).turn.outcome == "completed"
 
 
 @in_loop
-async def test_a_grant_activated_after_policy_was_tightened_counts_for_nothing(stage: Stage) -> None:
+async def test_a_grant_activated_after_policy_was_tightened_counts_for_nothing(
+    stage: Stage,
+) -> None:
     """Proposed and answered under the old rule, activated by the next process under the new one."""
     ops = stage.agent(several(3))
     async with stage.open(ops) as home:
@@ -143,8 +167,20 @@ async def test_a_grant_activated_after_policy_was_tightened_counts_for_nothing(s
 
 @in_loop
 async def test_a_parked_turn_is_judged_by_the_policy_of_its_start(stage: Stage) -> None:
-    """A call that a grant allowed waits for its sibling's prompt; the rule is tightened meanwhile: it asks instead of starting."""
-    lines = [*several(1), {"call": [{"tool": "act", "args": {"what": "deploy"}}, {"tool": "act", "args": {"what": "other"}}]}, {"say": "ok"}]
+    """
+    A call that a grant allowed waits for its sibling's prompt; the rule is tightened meanwhile: it
+    asks instead of starting.
+    """
+    lines = [
+        *several(1),
+        {
+            "call": [
+                {"tool": "act", "args": {"what": "deploy"}},
+                {"tool": "act", "args": {"what": "other"}},
+            ]
+        },
+        {"say": "ok"},
+    ]
     ops = stage.agent(lines)
     async with stage.open(ops) as home:
         await given(stage, home, "approve_everywhere")
@@ -157,8 +193,13 @@ async def test_a_parked_turn_is_judged_by_the_policy_of_its_start(stage: Stage) 
 
 @in_loop
 async def test_a_grant_ends_and_no_clock_revives_it(stage: Stage) -> None:
-    """Session grants too. Time is the later of the clock and the newest record, in the session and in the home."""
-    ops = stage.agent([*several(2), *several(1)[:1] * 2])  # what waits is superseded by the next message
+    """
+    Session grants too. Time is the later of the clock and the newest record, in the session and in
+    the home.
+    """
+    ops = stage.agent(
+        [*several(2), *several(1)[:1] * 2]
+    )  # what waits is superseded by the next message
     async with stage.open(ops) as home:
         await given(stage, home, "approve_session")
         (grant,) = await home.grants()
@@ -174,13 +215,19 @@ async def test_a_grant_ends_and_no_clock_revives_it(stage: Stage) -> None:
 
 
 @in_loop
-async def test_the_homes_own_time_ends_a_grant_in_a_session_that_has_not_seen_it(stage: Stage) -> None:
-    """The clock goes back before a new session begins: only the home's journal knows how late it is."""
+async def test_the_homes_own_time_ends_a_grant_in_a_session_that_has_not_seen_it(
+    stage: Stage,
+) -> None:
+    """
+    The clock goes back before a new session begins: only the home's journal knows how late it is.
+    """
     ops = stage.agent(several(6))
     async with stage.open(ops) as home:
         await given(stage, home, "approve_everywhere")
         stage.clock.advance(31 * DAY)
-        (other,) = (await home.send("ops/late", "something", source=carol)).approvals  # a record of the home, that late
+        (other,) = (
+            await home.send("ops/late", "something", source=carol)
+        ).approvals  # a record of the home, that late
         assert other.requester == "carol"
         stage.clock.advance(-31 * DAY)
         assert await home.grants() == ()
@@ -189,7 +236,9 @@ async def test_the_homes_own_time_ends_a_grant_in_a_session_that_has_not_seen_it
 
 
 @in_loop
-async def test_a_shorter_remember_for_ends_older_grants_and_a_longer_one_does_not_extend_them(stage: Stage) -> None:
+async def test_a_shorter_remember_for_ends_older_grants_and_a_longer_one_does_not_extend_them(
+    stage: Stage,
+) -> None:
     ops = stage.agent(several(8))
     async with stage.open(ops) as home:
         await given(stage, home, "approve_session")
@@ -204,7 +253,10 @@ async def test_a_shorter_remember_for_ends_older_grants_and_a_longer_one_does_no
 
 @in_loop
 async def test_a_grant_of_another_answer_is_never_activated_in_its_place(stage: Stage) -> None:
-    """Another person, or another scope, under the same answer id: the grant that counts is the one that the journalled answer proposed."""
+    """
+    Another person, or another scope, under the same answer id: the grant that counts is the one
+    that the journalled answer proposed.
+    """
     ops = stage.agent(several(3))
     stage.policy = ruled(Rule(mode="ask", approvers=("bob",), remember="any"))
     async with stage.open(ops) as home:
@@ -213,7 +265,9 @@ async def test_a_grant_of_another_answer_is_never_activated_in_its_place(stage: 
         await service.answer(approval.id, "approve_session", by="alice", answer_id="same")
         (real,) = (await service.home.refresh()).grants.values()
         for changed in ({"granted_by": "bob"}, {"scope": "everywhere"}, {"granted_by": None}):
-            forged: GrantProposed = msgspec.structs.replace(real, grant=f"g-{sorted(changed)}", **changed)
+            forged: GrantProposed = msgspec.structs.replace(
+                real, grant=f"g-{sorted(changed)}", **changed
+            )
             await service.home.append(forged)
         assert (await home.send("ops/a", "again", source=alice)).outcome == "completed"
         state = await service.home.refresh()
@@ -223,7 +277,9 @@ async def test_a_grant_of_another_answer_is_never_activated_in_its_place(stage: 
 
 
 @in_loop
-async def test_a_grant_says_whom_it_lets_do_what_who_gave_it_and_until_when_and_giver_and_requester_may_revoke_it(stage: Stage) -> None:
+async def test_a_grant_says_whom_it_lets_do_what_who_gave_it_and_until_when_and_giver_and_requester_may_revoke_it(
+    stage: Stage,
+) -> None:
     ops = stage.agent(several(6))
     stage.policy = ruled(BOB_MAY)
     async with stage.open(ops) as home:
@@ -233,8 +289,12 @@ async def test_a_grant_says_whom_it_lets_do_what_who_gave_it_and_until_when_and_
             (grant,) = await home.grants()
             assert (grant.requester, grant.granted_by, grant.counts) == ("alice", "bob", True)
             words = 'act with these exact arguments, in the session ops/a: {"what":"deploy"}'
-            assert grant.covers == f"alice (personal:alice) may use act without a prompt for {words}"
-            assert grant.expires_at[:10] == "2023-12-14", "thirty days on the clock that the tests set"
+            assert (
+                grant.covers == f"alice (personal:alice) may use act without a prompt for {words}"
+            )
+            assert grant.expires_at[:10] == "2023-12-14", (
+                "thirty days on the clock that the tests set"
+            )
             with pytest.raises(holdfast.Refused) as refused:
                 await home.revoke(grant.id, by=carol)
             assert refused.value.code == "no_authority"

@@ -1,4 +1,6 @@
-"""Turns: inputs, queueing, failures, cancel, drain. Cases 10, 15 to 17, 38 to 50, over every store."""
+"""
+Turns: inputs, queueing, failures, cancel, drain. Cases 10, 15 to 17, 38 to 50, over every store.
+"""
 
 import asyncio
 from pathlib import Path
@@ -37,14 +39,19 @@ from tests.runtime.test_pause_and_answer import act, of
 
 
 @in_loop
-async def test_messages_of_two_people_are_two_turns_each_under_its_own_requester(stage: Stage) -> None:
+async def test_messages_of_two_people_are_two_turns_each_under_its_own_requester(
+    stage: Stage,
+) -> None:
     """Case 39: queued while a turn runs; order kept, each consumed once, never merged."""
     slow = {"call": [{"tool": "slow", "args": {"what": "first"}}]}
     ops = stage.agent([slow, {"say": "one"}, {"say": "two"}, {"say": "three"}])
     async with stage.open(ops) as home:
         first = asyncio.ensure_future(home.send("ops/api", "start", source=alice))
         await stage.effects.begun("first").wait()
-        queued = [await home.send("ops/api", text, source=who, wait=False) for text, who in (("b1", bob), ("a1", alice), ("a2", alice))]
+        queued = [
+            await home.send("ops/api", text, source=who, wait=False)
+            for text, who in (("b1", bob), ("a1", alice), ("a2", alice))
+        ]
         assert {turn.outcome for turn in queued} == {"queued"}
         stage.effects.gates["first"].set()
         assert (await first).reply == "one"
@@ -55,7 +62,9 @@ async def test_messages_of_two_people_are_two_turns_each_under_its_own_requester
 
 
 @in_loop
-async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key_is_refused(stage: Stage) -> None:
+async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key_is_refused(
+    stage: Stage,
+) -> None:
     """Case 40."""
     ops = stage.agent([{"say": "hello"}])
     async with stage.open(ops) as home:
@@ -73,7 +82,9 @@ async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\u2003"])
 @in_loop
-async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_for_it(stage: Stage, text: str) -> None:
+async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_for_it(
+    stage: Stage, text: str
+) -> None:
     """Whichever way in: they all ask the service, which asks the same function as deciding does."""
     async with stage.open(stage.agent([{"say": "hello"}])) as home:
         with pytest.raises(holdfast.Refused) as refused:
@@ -81,43 +92,86 @@ async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_f
         with pytest.raises(holdfast.Refused) as foreign:
             async with home.turn("ops/api", text, source=alice):
                 pytest.fail("a turn began")
-        assert (refused.value.code, foreign.value.code, list(await home.service.world.store.sessions())) == ("malformed", "malformed", [])
+        assert (
+            refused.value.code,
+            foreign.value.code,
+            list(await home.service.world.store.sessions()),
+        ) == ("malformed", "malformed", [])
 
 
 @in_loop
-async def test_a_model_that_fails_is_tried_again_within_bounds_then_the_turn_fails(stage: Stage) -> None:
+async def test_a_model_that_fails_is_tried_again_within_bounds_then_the_turn_fails(
+    stage: Stage,
+) -> None:
     """Case 41."""
-    ops = stage.agent([{"fail": "server"}, {"say": "at last"}, {"fail": "server"}, {"fail": "rate_limit"}, {"fail": "timeout"}, {"say": "never"}])
+    ops = stage.agent(
+        [
+            {"fail": "server"},
+            {"say": "at last"},
+            {"fail": "server"},
+            {"fail": "rate_limit"},
+            {"fail": "timeout"},
+            {"say": "never"},
+        ]
+    )
     async with stage.open(ops) as home:
         assert (await home.send("ops/api", "one", source=alice)).reply == "at last"
         failed = await home.send("ops/api", "two", source=alice)
-        assert (failed.outcome, failed.error.code if failed.error else None) == ("failed", "timeout")
-    assert [each.final for each in of(ModelCallFailed, await stage.events("ops/api"))] == [False, False, False, True]
+        assert (failed.outcome, failed.error.code if failed.error else None) == (
+            "failed",
+            "timeout",
+        )
+    assert [each.final for each in of(ModelCallFailed, await stage.events("ops/api"))] == [
+        False,
+        False,
+        False,
+        True,
+    ]
 
 
 @pytest.mark.parametrize(
     ("line", "told"),
     [
         ({"say": "x" * MIB}, "an answer of 1048"),
-        ({"call": [{"tool": "look", "args": {"at": "x" * MIB}}]}, "with 1 calls is more than can be kept"),
-        ({"call": [{"tool": "look", "args": {}}] * 2_100}, "with 2100 calls is more than can be kept"),
+        (
+            {"call": [{"tool": "look", "args": {"at": "x" * MIB}}]},
+            "with 1 calls is more than can be kept",
+        ),
+        (
+            {"call": [{"tool": "look", "args": {}}] * 2_100},
+            "with 2100 calls is more than can be kept",
+        ),
     ],
 )
 @in_loop
-async def test_an_answer_that_no_record_can_hold_fails_its_turn_and_no_later_one(stage: Stage, line: dict[str, Any], told: str) -> None:
-    """Found only by the append it ended the drive and not the turn: every later one asked the model for the same again."""
+async def test_an_answer_that_no_record_can_hold_fails_its_turn_and_no_later_one(
+    stage: Stage, line: dict[str, Any], told: str
+) -> None:
+    """
+    Found only by the append it ended the drive and not the turn: every later one asked the model
+    for the same again.
+    """
     ops = stage.agent([line, {"say": "and now?"}])
     async with stage.open(ops) as home:
         failed = await home.send("ops/api", "one", source=alice)
         assert failed.error is not None
-        assert (failed.outcome, failed.error.code, told in failed.error.message) == ("failed", "malformed", True)
+        assert (failed.outcome, failed.error.code, told in failed.error.message) == (
+            "failed",
+            "malformed",
+            True,
+        )
         assert (await home.send("ops/api", "two", source=alice)).reply == "and now?"
 
 
 @in_loop
 async def test_a_tool_that_fails_is_a_result_not_an_end(stage: Stage) -> None:
     """Case 43: each call of a batch has a result, contiguous."""
-    calls = [{"tool": "fail", "args": {}}, {"tool": "look", "args": {"at": "x"}}, {"tool": "nope", "args": {}}, {"tool": "look", "args": {"at": 3}}]
+    calls = [
+        {"tool": "fail", "args": {}},
+        {"tool": "look", "args": {"at": "x"}},
+        {"tool": "nope", "args": {}},
+        {"tool": "look", "args": {"at": 3}},
+    ]
     ops = stage.agent([{"call": calls}, {"say": "ok"}])
     async with stage.open(ops) as home:
         assert (await home.send("ops/api", "go", source=alice)).outcome == "completed"
@@ -131,7 +185,9 @@ async def test_a_tool_that_fails_is_a_result_not_an_end(stage: Stage) -> None:
 
 
 @in_loop
-async def test_cancel_while_a_tool_runs_ends_it_in_doubt_and_never_as_cancelled(stage: Stage) -> None:
+async def test_cancel_while_a_tool_runs_ends_it_in_doubt_and_never_as_cancelled(
+    stage: Stage,
+) -> None:
     """Case 44."""
     ops = stage.agent([{"call": [{"tool": "slow", "args": {"what": "x"}}]}, {"say": "never"}])
     async with stage.open(ops) as home:
@@ -142,7 +198,9 @@ async def test_cancel_while_a_tool_runs_ends_it_in_doubt_and_never_as_cancelled(
     events = await stage.events("ops/api")
     (finished,) = of(CallFinished, events)
     assert (finished.outcome, stage.effects.done) == ("in_doubt", ["began x"])
-    assert [type(each) for each in events if isinstance(each, TurnCancelled | CallFinished | TurnEnded)] == [TurnCancelled, CallFinished, TurnEnded]
+    assert [
+        type(each) for each in events if isinstance(each, TurnCancelled | CallFinished | TurnEnded)
+    ] == [TurnCancelled, CallFinished, TurnEnded]
 
 
 @in_loop
@@ -175,12 +233,19 @@ async def test_only_the_requester_or_the_operator_cancels(stage: Stage) -> None:
 @in_loop
 async def test_who_is_not_known_has_no_right_of_a_person_who_is_called_nobody(stage: Stage) -> None:
     """A2: a stand-in for a missing name is somebody's own."""
-    requester, unknown = holdfast.MessageSource.local("nobody"), msgspec.structs.replace(bob, person=None, principal="trusted_internal")
+    requester, unknown = (
+        holdfast.MessageSource.local("nobody"),
+        msgspec.structs.replace(bob, person=None, principal="trusted_internal"),
+    )
     async with stage.open(stage.agent(act("it"))) as home:
         turn = await home.send("ops/api", "do it", source=requester)
         (approval,) = turn.approvals
         reminder = await home.remind("ops/api", "look", source=requester, every="1h")
-        for tried in (home.cancel("ops/api", by=unknown), home.cancel_reminder(reminder.id, by=unknown), home.revoke("g-1", by=unknown)):
+        for tried in (
+            home.cancel("ops/api", by=unknown),
+            home.cancel_reminder(reminder.id, by=unknown),
+            home.revoke("g-1", by=unknown),
+        ):
             with pytest.raises(Refused) as refused:
                 await tried
             assert refused.value.code == "no_authority"
@@ -205,7 +270,10 @@ async def test_a_bound_that_is_reached_ends_the_turn_and_is_named(stage: Stage) 
     ops = stage.agent([{"call": [{"tool": "look", "args": {"at": str(i)}}]} for i in range(5)])
     async with stage.open(ops) as home:
         turn = await home.send("ops/api", "go", source=alice)
-        assert (turn.outcome, turn.error.code if turn.error else None) == ("failed", "turn_model_calls_max")
+        assert (turn.outcome, turn.error.code if turn.error else None) == (
+            "failed",
+            "turn_model_calls_max",
+        )
 
 
 @in_loop
@@ -213,11 +281,16 @@ async def test_a_script_expectation_that_is_not_met_fails_the_turn(stage: Stage)
     ops = stage.agent([{"expect": {"last_tool_result_contains": "nothing ran"}, "say": "x"}])
     async with stage.open(ops) as home:
         turn = await home.send("ops/api", "go", source=alice)
-        assert (turn.outcome, turn.error.code if turn.error else None) == ("failed", "script_expectation")
+        assert (turn.outcome, turn.error.code if turn.error else None) == (
+            "failed",
+            "script_expectation",
+        )
 
 
 @in_loop
-async def test_a_session_keeps_its_model_and_a_removed_one_is_cannot_drive_with_a_hint(stage: Stage) -> None:
+async def test_a_session_keeps_its_model_and_a_removed_one_is_cannot_drive_with_a_hint(
+    stage: Stage,
+) -> None:
     """Case 50."""
     ops = stage.agent([*act("deploy")[:1], {"say": "done"}])
     async with stage.open(ops) as home:
@@ -239,13 +312,23 @@ async def test_changed_live_facts_change_nothing_later_in_the_turn(stage: Stage)
     first = {"call": [{"tool": "act", "args": {"what": "one"}}]}
     second = {"call": [{"tool": "act", "args": {"what": "two"}}]}
     ops = stage.agent([first, second, {"say": "done"}])
-    quoted = holdfast.MessageSource.local("alice", quotes=(holdfast.Quote("mallory", "approve everything"),))
+    quoted = holdfast.MessageSource.local(
+        "alice", quotes=(holdfast.Quote("mallory", "approve everything"),)
+    )
     async with stage.open(ops) as home:
         (one,) = (await home.send("ops/api", "go", source=quoted)).approvals
     async with stage.open(ops) as home:
         answer = await home.answer(one, "approve_once", by=alice)
         (two,) = answer.turn.approvals
-    same = ("requester", "audience", "boundary", "channel", "quoted_speakers", "principal", "may_answer")
+    same = (
+        "requester",
+        "audience",
+        "boundary",
+        "channel",
+        "quoted_speakers",
+        "principal",
+        "may_answer",
+    )
     assert [getattr(one, name) for name in same] == [getattr(two, name) for name in same]
     assert two.quoted_speakers == ("mallory",)
 
@@ -256,9 +339,19 @@ async def test_team_turns_are_denied_what_policy_does_not_name(stage: Stage) -> 
     team = holdfast.MessageSource.team("alice", "ops")
     async with stage.open(ops) as home:
         assert (await home.send("ops/api", "go", source=team)).reply == "no"
-        stage.policy = Policy(rules={Audience.TEAM: {"act": Rule(mode="ask", approvers=("bob",), requester_may_answer=False)}})
+        stage.policy = Policy(
+            rules={
+                Audience.TEAM: {
+                    "act": Rule(mode="ask", approvers=("bob",), requester_may_answer=False)
+                }
+            }
+        )
         (approval,) = (await home.send("ops/api", "again", source=team)).approvals
-        assert (approval.audience, approval.boundary, approval.may_answer) == ("team", "team:ops", ("bob",))
+        assert (approval.audience, approval.boundary, approval.may_answer) == (
+            "team",
+            "team:ops",
+            ("bob",),
+        )
     (denied,) = of(CallFinished, await stage.events("ops/api"))
     assert (denied.outcome, denied.code) == ("denied", "denied_by_policy")
 
@@ -299,7 +392,10 @@ async def test_a_lost_model_call_is_repeated_under_a_new_number(stage: Stage) ->
             await resuming
     events = await stage.events("ops/api")
     started = [(each.turn, each.number) for each in of(ModelCallStarted, events)]
-    assert (started, [each.number for each in of(ModelCallLost, events)]) == ([("t1", 1), ("t2", 1), ("t2", 2)], [1])
+    assert (started, [each.number for each in of(ModelCallLost, events)]) == (
+        [("t1", 1), ("t2", 1), ("t2", 2)],
+        [1],
+    )
     assert [each.turn for each in of(ModelAnswered, events)] == ["t1"]
 
 
@@ -323,7 +419,12 @@ async def test_an_in_doubt_call_asks_again_whatever_grants_say(stage: Stage) -> 
         assert "in doubt" in turn.approvals[0].display
         assert turn.approvals[0].options == ("approve_once", "edit", "deny")
     assert stage.effects.done.count("began x") == 1
-    assert len([each for each in of(ToolStarted, await stage.events("ops/api")) if each.tool == "slow"]) == 1
+    assert (
+        len(
+            [each for each in of(ToolStarted, await stage.events("ops/api")) if each.tool == "slow"]
+        )
+        == 1
+    )
 
 
 @in_loop
@@ -336,7 +437,11 @@ async def test_a_late_answer_of_the_model_is_dropped_visibly(stage: Stage) -> No
     async with stage.open(ops) as home:
         turn = await home.send("ops/api", "go", source=alice)
         async with home.service.shelf.use(holdfast.ids.session_id("ops/api")) as ledger:
-            await ledger.commit(TakeAnswer(turn=turn.turn, number=1, answer=ModelAnswer(text="late"), policy=Policy()))
+            await ledger.commit(
+                TakeAnswer(
+                    turn=turn.turn, number=1, answer=ModelAnswer(text="late"), policy=Policy()
+                )
+            )
     (dropped,) = of(ModelAnswerDropped, await stage.events("ops/api"))
     assert "completed" in dropped.reason
 
@@ -374,14 +479,22 @@ async def test_following_gives_every_record_once_and_text_as_it_comes(stage: Sta
 
 
 @in_loop
-async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_and_never_as_completed(stage: Stage) -> None:
-    """Case 44: nothing of it ran, so nothing of it succeeded; its sender, a duplicate and whoever looks later hear the same."""
+async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_and_never_as_completed(
+    stage: Stage,
+) -> None:
+    """
+    Case 44: nothing of it ran, so nothing of it succeeded; its sender, a duplicate and whoever
+    looks later hear the same.
+    """
     ops = stage.agent([{"say": "never"}])
     async with stage.open(ops) as home:
         queued = await home.send("ops/api", "go", source=alice, dedup="k", wait=False)
         assert queued.outcome == "queued"
         (cancelled,) = await home.cancel("ops/api", by=alice, turn=queued.turn)
-        assert (cancelled.outcome, cancelled.error.code if cancelled.error else None) == ("cancelled", "cancelled")
+        assert (cancelled.outcome, cancelled.error.code if cancelled.error else None) == (
+            "cancelled",
+            "cancelled",
+        )
         assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"
     async with stage.open(ops) as home:
         assert (await home.send("ops/api", "go", source=alice, dedup="k")).outcome == "cancelled"
@@ -389,7 +502,10 @@ async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_an
 
 @in_loop
 async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(stage: Stage) -> None:
-    """A canary of a personal turn is in no later request of a team's or a public turn of the same session; and comes back for the person."""
+    """
+    A canary of a personal turn is in no later request of a team's or a public turn of the same
+    session; and comes back for the person.
+    """
 
     class Watching:
         name = "script-object:watching"
@@ -418,14 +534,20 @@ async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(st
 
 
 @in_loop
-async def test_resume_with_nothing_owed_is_well_whatever_the_last_turn_came_to(stage: Stage) -> None:
+async def test_resume_with_nothing_owed_is_well_whatever_the_last_turn_came_to(
+    stage: Stage,
+) -> None:
     ops = stage.agent([{"say": "hello"}, *act("deploy")])
     async with stage.open(ops) as home:
         await home.send("ops/api", "hi", source=alice)
-        assert [(each.outcome, each.reply) for each in await home.resume("ops/api")] == [("completed", "hello")]
+        assert [(each.outcome, each.reply) for each in await home.resume("ops/api")] == [
+            ("completed", "hello")
+        ]
         await home.send("ops/api", "deploy", source=alice)
         await home.cancel("ops/api", by=alice)
-        assert [(each.turn, each.outcome) for each in await home.resume("ops/api")] == [(None, "completed")]
+        assert [(each.turn, each.outcome) for each in await home.resume("ops/api")] == [
+            (None, "completed")
+        ]
 
 
 @in_loop
@@ -434,28 +556,45 @@ async def test_a_turn_nobody_remembers_is_not_told_as_completed(stage: Stage) ->
     async with stage.open(ops) as home:
         await home.send("ops/api", "hi", source=alice)
         unknown = await home.service.turn("ops/api", holdfast.ids.TurnId("t99"))
-        assert (unknown.outcome, unknown.error.code if unknown.error else None) == ("failed", "unknown")
+        assert (unknown.outcome, unknown.error.code if unknown.error else None) == (
+            "failed",
+            "unknown",
+        )
 
 
 @in_loop
-async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_over_http(stage: Stage, tmp_path: Path) -> None:
-    """Over HTTP it comes from the server's settings only; for the same person on a local channel it is the one they gave last."""
+async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_over_http(
+    stage: Stage, tmp_path: Path
+) -> None:
+    """
+    Over HTTP it comes from the server's settings only; for the same person on a local channel it is
+    the one they gave last.
+    """
     ops = stage.agent([{"say": "ok"}] * 4)
     over_http = msgspec.structs.replace(alice, channel="http")
     async with stage.open(ops) as home:
-        own, settings = (home.service.world.workspace(str(folder)) for folder in (tmp_path, tmp_path.parent))
+        own, settings = (
+            home.service.world.workspace(str(folder)) for folder in (tmp_path, tmp_path.parent)
+        )
         await home.service.send("ops/api", "here", source=alice, workspace=own)
         await home.service.send("ops/api", "again", source=alice)
         await home.service.send("ops/api", "by the server", source=over_http)
-        await home.service.send("ops/api", "where the server says", source=over_http, default_workspace=settings)
+        await home.service.send(
+            "ops/api", "where the server says", source=over_http, default_workspace=settings
+        )
     accepted = of(InputAccepted, await stage.events("ops/api"))
     given = [msgspec.json.decode(each.context).get("workspace") for each in accepted]
     assert given == [msgspec.to_builtins(each) for each in (own, own, None, settings)]
 
 
 @in_loop
-async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_its_own(stage: Stage) -> None:
-    """T7, C1: one caller, two drives; the claim of the first is nobody's any more when the second begins."""
+async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_its_own(
+    stage: Stage,
+) -> None:
+    """
+    T7, C1: one caller, two drives; the claim of the first is nobody's any more when the second
+    begins.
+    """
     ops = stage.agent([{"say": "one"}, {"say": "two"}])
     async with stage.open(ops) as home, stage.open(ops) as peer:
         service, drives = home.service, home.service._sending._drives
@@ -467,21 +606,32 @@ async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_i
             async def give_up_as_a_message_comes() -> None:
                 await give_up()
                 if not came:
-                    came.append((await peer.send("ops/api", "second", source=alice, wait=False)).turn)
+                    came.append(
+                        (await peer.send("ops/api", "second", source=alice, wait=False)).turn
+                    )
 
             driver.give_up = give_up_as_a_message_comes  # type: ignore[method-assign]  # as another process may at any time
             assert await driver.claim()
-            await drives.drive_until(ledger, driver, lambda state: came != [] and nothing_owed(state), claimed=True)
+            await drives.drive_until(
+                ledger, driver, lambda state: came != [] and nothing_owed(state), claimed=True
+            )
             assert not ledger.driving
     events = await stage.events("ops/api")
-    assert [(each.turn, each.reply) for each in events if isinstance(each, TurnEnded)] == [("t1", "one"), ("t2", "two")]
+    assert [(each.turn, each.reply) for each in events if isinstance(each, TurnEnded)] == [
+        ("t1", "one"),
+        ("t2", "two"),
+    ]
     first, second = (each.epoch for each in events if isinstance(each, TurnStarted))
     assert first < second
 
 
-@pytest.mark.parametrize("given", [{"dedup": "\udcff"}, {"workspace": Workspace(path="/w-\udcff", identity="1:2")}])
+@pytest.mark.parametrize(
+    "given", [{"dedup": "\udcff"}, {"workspace": Workspace(path="/w-\udcff", identity="1:2")}]
+)
 @in_loop
-async def test_half_a_character_of_a_person_is_refused_in_words_and_writes_nothing(stage: Stage, given: dict[str, Any]) -> None:
+async def test_half_a_character_of_a_person_is_refused_in_words_and_writes_nothing(
+    stage: Stage, given: dict[str, Any]
+) -> None:
     async with stage.open(stage.agent([{"say": "hello"}])) as home:
         await home.send("ops/api", "hi", source=alice)
         before = await stage.events("ops/api")
@@ -492,16 +642,22 @@ async def test_half_a_character_of_a_person_is_refused_in_words_and_writes_nothi
 
 
 @in_loop
-async def test_an_answer_with_half_a_character_is_refused_and_the_prompt_stands(stage: Stage) -> None:
+async def test_an_answer_with_half_a_character_is_refused_and_the_prompt_stands(
+    stage: Stage,
+) -> None:
     async with stage.open(stage.agent(act("deploy"))) as home:
         [approval] = (await home.send("ops/api", "deploy", source=alice)).approvals
         for given in ({"reason": "\udcff"}, {"answer_id": "\udcff"}):
             refused = await home.answer(approval, "deny", by=alice, **given)
             assert (refused.result, refused.reason) == ("failed", "malformed")
-        with pytest.raises(Refused) as unknown:  # no row has it, and the index is not made anew for it
+        with pytest.raises(
+            Refused
+        ) as unknown:  # no row has it, and the index is not made anew for it
             await home.approval("\udcff")
         assert unknown.value.code == "unknown"
-        assert (await home.answer(approval, "deny", by=alice, reason="no")).turn.outcome == "completed"
+        assert (
+            await home.answer(approval, "deny", by=alice, reason="no")
+        ).turn.outcome == "completed"
 
 
 class HalfCharacters:
@@ -528,8 +684,13 @@ class HalfCharacters:
 
 
 @in_loop
-async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs_with_one(stage: Stage) -> None:
-    """It is paid once: words are mended, the call is told to the model as any whose arguments can't be read (T5), and what is whole runs."""
+async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs_with_one(
+    stage: Stage,
+) -> None:
+    """
+    It is paid once: words are mended, the call is told to the model as any whose arguments can't be
+    read (T5), and what is whole runs.
+    """
     model = HalfCharacters()
     async with stage.open(Agent("ops", model=model, tools=stage.effects.tools())) as home:
         turn = await home.send("ops/api", "go", source=alice)
@@ -537,13 +698,21 @@ async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs
     events = await stage.events("ops/api")
     answered = of(ModelAnswered, events)
     assert [each.text for each in answered] == ["half \ufffd", "\ufffd half"]
-    assert [each.arguments for each in answered[0].calls] == ['{"at":"\\ud83d"}', '{"at":"whole \U0001f600"}', '{"at":"\\\ufffd"}']
-    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [("error", "invalid_arguments")] * 2 + [("ok", None)]
+    assert [each.arguments for each in answered[0].calls] == [
+        '{"at":"\\ud83d"}',
+        '{"at":"whole \U0001f600"}',
+        '{"at":"\\\ufffd"}',
+    ]
+    assert [(each.outcome, each.code) for each in of(CallFinished, events)] == [
+        ("error", "invalid_arguments")
+    ] * 2 + [("ok", None)]
     assert stage.effects.done == ["look whole \U0001f600"]
 
 
 @in_loop
-async def test_what_a_turn_of_long_ago_used_is_still_told(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_a_turn_of_long_ago_used_is_still_told(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Who repeats an old message is told the original turn's outcome, what it used included."""
     monkeypatch.setattr("holdfast.runtime.ledger.ledger._REMEMBERED_MAX", 1)
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
@@ -555,14 +724,20 @@ async def test_what_a_turn_of_long_ago_used_is_still_told(stage: Stage, monkeypa
 
 
 @in_loop
-async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_used(stage: Stage) -> None:
+async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_used(
+    stage: Stage,
+) -> None:
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
         for number in range(3):
             await home.send("ops/api", f"hello {number}", source=alice, wait=False)
         await home.resume("ops/api")
-        first, *joined = [await home.service.turn("ops/api", TurnId(f"t{number}")) for number in (1, 2, 3)]
+        first, *joined = [
+            await home.service.turn("ops/api", TurnId(f"t{number}")) for number in (1, 2, 3)
+        ]
         assert first.usage.output_tokens > 0
-        assert [(each.outcome, each.reply, each.usage) for each in joined] == [(first.outcome, first.reply, first.usage)] * 2
+        assert [(each.outcome, each.reply, each.usage) for each in joined] == [
+            (first.outcome, first.reply, first.usage)
+        ] * 2
 
 
 @in_loop
@@ -574,4 +749,7 @@ async def test_what_hinders_one_session_keeps_no_other_from_being_resumed(stage:
     async with stage.open(ops) as home:
         with pytest.raises(CannotDrive, match="ops/a"):
             await home.resume()
-        assert [(await home.session(name)).phase for name in ("ops/a", "ops/b")] == ["queued", "idle"]
+        assert [(await home.session(name)).phase for name in ("ops/a", "ops/b")] == [
+            "queued",
+            "idle",
+        ]

@@ -1,4 +1,7 @@
-"""Clocks that go back or ahead, over every store: an end that has come stays, and a clock that was ahead for a while switches no end off."""
+"""
+Clocks that go back or ahead, over every store: an end that has come stays, and a clock that was
+ahead for a while switches no end off.
+"""
 
 from typing import Any
 
@@ -14,18 +17,32 @@ from tests.runtime.conftest import Stage, alice
 from tests.runtime.test_pause_and_answer import act
 
 DAY = 86_400.0
-BACK = [-2 * 3600.0, -5 * DAY, -20_000 * DAY]  # another time zone, another week, a board without a battery
+BACK = [
+    -2 * 3600.0,
+    -5 * DAY,
+    -20_000 * DAY,
+]  # another time zone, another week, a board without a battery
 
 
 async def token(home: holdfast.Home, name: str, *, days: float) -> str:
     now, clock = home.service.world.now_ms(), home.service.world.clock.now_ms()
     book = TokenBook(home.service.home)
-    made, _ = await book.add(name, person="alice", scopes=["read"], expires_at=int(now + days * DAY * 1000), by="alice", now=clock)
+    made, _ = await book.add(
+        name,
+        person="alice",
+        scopes=["read"],
+        expires_at=int(now + days * DAY * 1000),
+        by="alice",
+        now=clock,
+    )
     return made
 
 
 async def lives(home: holdfast.Home, made: str) -> bool:
-    return await TokenBook(home.service.home).find(made, now=home.service.world.clock.now_ms()) is not None
+    return (
+        await TokenBook(home.service.home).find(made, now=home.service.world.clock.now_ms())
+        is not None
+    )
 
 
 async def refusal(work: Any) -> str:
@@ -36,8 +53,13 @@ async def refusal(work: Any) -> str:
 
 @pytest.mark.parametrize("seconds", BACK)
 @in_loop
-async def test_a_clock_that_goes_back_revives_no_token_that_was_seen_over(stage: Stage, seconds: float) -> None:
-    """Once it was refused, the home's journal knows the time: also for another process, after a restart."""
+async def test_a_clock_that_goes_back_revives_no_token_that_was_seen_over(
+    stage: Stage, seconds: float
+) -> None:
+    """
+    Once it was refused, the home's journal knows the time: also for another process, after a
+    restart.
+    """
     async with stage.open() as home:
         made = await token(home, "n", days=1)
         assert await lives(home, made)
@@ -51,8 +73,13 @@ async def test_a_clock_that_goes_back_revives_no_token_that_was_seen_over(stage:
 
 @pytest.mark.parametrize("seconds", BACK)
 @in_loop
-async def test_a_home_in_use_revives_no_token_that_nobody_used_meanwhile(stage: Stage, seconds: float) -> None:
-    """The token is over and nobody brought it; only the session was used, long after the home's last record. A day's use at most is not known."""
+async def test_a_home_in_use_revives_no_token_that_nobody_used_meanwhile(
+    stage: Stage, seconds: float
+) -> None:
+    """
+    The token is over and nobody brought it; only the session was used, long after the home's last
+    record. A day's use at most is not known.
+    """
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         made = await token(home, "n", days=30)
         await home.send("ops/a", "hello", source=alice)
@@ -71,7 +98,9 @@ async def test_the_time_is_noted_once_a_day_and_not_with_every_commit(stage: Sta
             stage.clock.advance(0.4 * DAY)
             await home.send("ops/a", "hello", source=alice)
         journal = await home.service.world.store.home()
-        await journal.load(lambda record: noted.append(record) if record.type == "time_noted" else None)
+        await journal.load(
+            lambda record: noted.append(record) if record.type == "time_noted" else None
+        )
         await journal.close()
     assert 1 <= len(noted) <= 3
 
@@ -79,7 +108,9 @@ async def test_the_time_is_noted_once_a_day_and_not_with_every_commit(stage: Sta
 @pytest.mark.parametrize("seconds", BACK)
 @in_loop
 async def test_a_clock_that_goes_back_revives_no_prompt(stage: Stage, seconds: float) -> None:
-    """P5: seven days are over by the home's journal, and the session's own has no record of that yet."""
+    """
+    P5: seven days are over by the home's journal, and the session's own has no record of that yet.
+    """
     ops = stage.agent([*act("it"), {"say": "x"}, {"say": "y"}])
     async with stage.open(ops) as home:
         (asked,) = (await home.send("ops/a", "do it", source=alice)).approvals
@@ -88,14 +119,22 @@ async def test_a_clock_that_goes_back_revives_no_prompt(stage: Stage, seconds: f
     stage.clock.jump(seconds)
     async with stage.open(ops) as home:
         assert asked.id not in {each.id for each in await home.approvals()}
-        assert await refusal(home.service.answer(asked.id, "approve_once", by="alice")) in {"expired", "clock_behind"}
+        assert await refusal(home.service.answer(asked.id, "approve_once", by="alice")) in {
+            "expired",
+            "clock_behind",
+        }
     assert stage.effects.done == []
 
 
 @pytest.mark.parametrize("ahead", [3 * DAY, 40 * DAY, 300 * DAY])
 @in_loop
-async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(stage: Stage, ahead: float) -> None:
-    """Until a person says which one is right nothing is approved; afterwards prompts, tokens and grants end as they should."""
+async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(
+    stage: Stage, ahead: float
+) -> None:
+    """
+    Until a person says which one is right nothing is approved; afterwards prompts, tokens and
+    grants end as they should.
+    """
     ops = stage.agent([{"say": "ok"}, *act("one"), *act("two"), {"say": "z"}])
     async with stage.open(ops) as home:
         before, soon = await token(home, "before", days=1), await token(home, "endless", days=3000)
@@ -103,7 +142,10 @@ async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(stage:
         await home.send("ops/a", "from the future", source=alice)
         stage.clock.jump(-ahead)
         (asked,) = (await home.send("ops/a", "one", source=alice)).approvals
-        assert await refusal(home.service.answer(asked.id, "approve_once", by="alice")) == "clock_behind"
+        assert (
+            await refusal(home.service.answer(asked.id, "approve_once", by="alice"))
+            == "clock_behind"
+        )
         assert not await lives(home, before)
         assert not await lives(home, soon)
         assert await refusal(token(home, "new", days=1)) == "clock_behind"
@@ -128,8 +170,12 @@ async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(stage:
 
 @pytest.mark.parametrize("days", [367, 30_000])
 @in_loop
-async def test_a_clock_far_ahead_of_the_journal_writes_nothing_until_a_person_says_that_it_is_right(stage: Stage, days: int) -> None:
-    """No way in makes a record of it: a message to an old session, a new session, a token, an answer."""
+async def test_a_clock_far_ahead_of_the_journal_writes_nothing_until_a_person_says_that_it_is_right(
+    stage: Stage, days: int
+) -> None:
+    """
+    No way in makes a record of it: a message to an old session, a new session, a token, an answer.
+    """
     ops = stage.agent([*act("it"), {"say": "ok"}])
     async with stage.open(ops) as home:
         (asked,) = (await home.send("ops/a", "do it", source=alice)).approvals
@@ -139,7 +185,10 @@ async def test_a_clock_far_ahead_of_the_journal_writes_nothing_until_a_person_sa
         assert await refusal(home.send("ops/a", "hello", source=alice)) == "clock_ahead"
         assert await refusal(home.send("ops/new", "hello", source=alice)) == "clock_ahead"
         assert await refusal(token(home, "m", days=1)) == "clock_ahead"
-        assert await refusal(home.service.answer(asked.id, "approve_once", by="alice")) == "clock_ahead"
+        assert (
+            await refusal(home.service.answer(asked.id, "approve_once", by="alice"))
+            == "clock_ahead"
+        )
         assert await lives(home, made) is (days < 400)
     stage.clock.jump(-days * DAY)
     async with stage.open(ops) as home:
@@ -164,8 +213,13 @@ async def test_a_home_that_was_not_used_for_months_is_used_as_before(stage: Stag
 
 
 @in_loop
-async def test_a_result_that_came_back_under_a_clock_far_ahead_is_kept_and_its_time_is_not_believed(stage: Stage) -> None:
-    """T1: the clock was set while a tool ran. The outcome is journalled, and later prompts of that session end as they should."""
+async def test_a_result_that_came_back_under_a_clock_far_ahead_is_kept_and_its_time_is_not_believed(
+    stage: Stage,
+) -> None:
+    """
+    T1: the clock was set while a tool ran. The outcome is journalled, and later prompts of that
+    session end as they should.
+    """
 
     @holdfast.tool(mode="auto")
     def jump() -> str:
@@ -188,14 +242,19 @@ async def test_a_result_that_came_back_under_a_clock_far_ahead_is_kept_and_its_t
 
 
 @in_loop
-async def test_times_never_fall_along_a_journal_whatever_a_person_said_of_the_clock(stage: Stage) -> None:
+async def test_times_never_fall_along_a_journal_whatever_a_person_said_of_the_clock(
+    stage: Stage,
+) -> None:
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         stage.clock.jump(40 * DAY)
         await home.send("ops/a", "hello", source=alice)
         stage.clock.jump(-40 * DAY)
         await accept_clock(home.service.home, stage.clock.now_ms(), by="alice")
         await home.send("ops/a", "again", source=alice)
-        for journal in (await home.service.world.store.open("ops/a"), await home.service.world.store.home()):
+        for journal in (
+            await home.service.world.store.open("ops/a"),
+            await home.service.world.store.home(),
+        ):
             times: list[int] = []
             await journal.load(lambda record, times=times: times.append(record.at))
             await journal.close()
@@ -212,6 +271,9 @@ async def test_the_homes_time_is_the_same_however_it_was_folded(stage: Stage) ->
         await accept_clock(home.service.home, stage.clock.now_ms(), by="alice")
         folded = HomeLedger(home.service.world.store)
         state = await folded.refresh()
-        assert (state.time, state.disbelieved_until) == (home.service.home.state.time, home.service.home.state.disbelieved_until)
+        assert (state.time, state.disbelieved_until) == (
+            home.service.home.state.time,
+            home.service.home.state.disbelieved_until,
+        )
         assert state.time == stage.clock.now_ms() < state.disbelieved_until
         await folded.close()

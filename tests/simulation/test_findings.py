@@ -37,7 +37,11 @@ OPS = SessionId("ops/api")
 
 async def born(disk: InMemoryDisk) -> None:
     event = SessionBorn(session=OPS, instance=InstanceId("life"), origin="created", by="alice")
-    await (await InMemoryStore(disk).create(OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice")).close()
+    await (
+        await InMemoryStore(disk).create(
+            OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice"
+        )
+    ).close()
 
 
 class Post:
@@ -55,16 +59,27 @@ class Post:
 
 
 @in_loop
-async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_has_not_looked_since() -> None:
-    """A driver gave up after a failed write, another delivered and went, and the first one claimed again with what it knew from before."""
+async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_has_not_looked_since() -> (
+    None
+):
+    """
+    A driver gave up after a failed write, another delivered and went, and the first one claimed
+    again with what it knew from before.
+    """
     disk, post = InMemoryDisk(), Post()
     await born(disk)
     ledgers = [await Ledger.open(await InMemoryStore(disk).open(OPS)) for _ in range(2)]
-    await ledgers[0].commit(QueueDelivery(turn=TurnId("t1"), channel="post", part="reply", kind="reply", text="so be it"))
+    await ledgers[0].commit(
+        QueueDelivery(
+            turn=TurnId("t1"), channel="post", part="reply", kind="reply", text="so be it"
+        )
+    )
     await ledgers[1].refresh()
     for ledger in ledgers:
         assert await ledger.attempt.try_claim()
-        outbox = Outbox(lambda: {"post": post}, ledger, ManualClock(), Secrecy(()), retry_seconds=0.0)
+        outbox = Outbox(
+            lambda: {"post": post}, ledger, ManualClock(), Secrecy(()), retry_seconds=0.0
+        )
         for delivery in tuple(ledger.state.deliveries):
             await outbox.deliver(delivery)
         await ledger.attempt.give_up()
@@ -73,7 +88,10 @@ async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_ha
 
 @in_loop
 async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> None:
-    """One task of a process met a commit in doubt; the driver beside it died of a bug of ours instead of hearing why."""
+    """
+    One task of a process met a commit in doubt; the driver beside it died of a bug of ours instead
+    of hearing why.
+    """
     disk = InMemoryDisk()
     await born(disk)
     shelf = OpenSessions(InMemoryStore(disk))
@@ -81,7 +99,11 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
 
         async def ask() -> None:
             async with shelf.use(OPS) as asking:
-                await asking.commit(QueueDelivery(turn=TurnId("t1"), channel="post", part="1", kind="reply", text="x"))
+                await asking.commit(
+                    QueueDelivery(
+                        turn=TurnId("t1"), channel="post", part="1", kind="reply", text="x"
+                    )
+                )
 
         disk.fail_next(Fault.IN_DOUBT_WRITTEN)
         with pytest.raises(InDoubt):
@@ -114,11 +136,18 @@ class Thinking:
 
 @in_loop
 async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> None:
-    """Two servers woke each other, and themselves, without a pause for as long as a model thought."""
+    """
+    Two servers woke each other, and themselves, without a pause for as long as a model thought.
+    """
     disk, model = InMemoryDisk(), Thinking()
     agent = Agent("ops", model=model)
-    async with open_in_memory(agents=[agent], disk=disk) as one, open_in_memory(agents=[agent], disk=disk) as other:
-        sending = asyncio.ensure_future(one.send(OPS, "go", source=holdfast.MessageSource.local("alice")))
+    async with (
+        open_in_memory(agents=[agent], disk=disk) as one,
+        open_in_memory(agents=[agent], disk=disk) as other,
+    ):
+        sending = asyncio.ensure_future(
+            one.send(OPS, "go", source=holdfast.MessageSource.local("alice"))
+        )
         await model.asked.wait()
         told: list[Any] = []
         other.service.world.notifier.notify = told.append  # type: ignore[method-assign]  # what it would say
@@ -130,7 +159,10 @@ async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> N
 
 @in_loop
 async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed() -> None:
-    """What can't be folded is closed before it is sealed; the reference store called that a bug of ours, files never did."""
+    """
+    What can't be folded is closed before it is sealed; the reference store called that a bug of
+    ours, files never did.
+    """
     disk = InMemoryDisk()
     await born(disk)
     journal = await InMemoryStore(disk).open(OPS)
@@ -140,8 +172,13 @@ async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed
 
 
 @in_loop
-async def test_a_scan_that_could_not_be_made_does_not_end_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The home's journal was busy for a moment just when what is owed was looked for, and the task that drives everything died of it."""
+async def test_a_scan_that_could_not_be_made_does_not_end_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The home's journal was busy for a moment just when what is owed was looked for, and the task
+    that drives everything died of it.
+    """
     monkeypatch.setattr(driving, "RESCAN_SECONDS", 0.01)
     async with open_in_memory() as home:
         owing, tries = home.service.owing, list[str]()
@@ -162,10 +199,19 @@ async def test_a_scan_that_could_not_be_made_does_not_end_the_server(monkeypatch
 
 
 @in_loop
-async def test_a_prompt_past_its_time_that_a_drive_could_not_close_is_looked_for_again_with_the_next_scan_and_not_at_once() -> None:
-    """Somebody else drove the session just then, or the disk refused: the server scanned everything again and again without a pause, until that was over."""
+async def test_a_prompt_past_its_time_that_a_drive_could_not_close_is_looked_for_again_with_the_next_scan_and_not_at_once() -> (
+    None
+):
+    """
+    Somebody else drove the session just then, or the disk refused: the server scanned everything
+    again and again without a pause, until that was over.
+    """
     disk, clock = InMemoryDisk(), ManualClock()
-    agent = Agent("ops", model=ScriptModel([{"call": [{"tool": "ask_person", "args": {"question": "which?"}}]}]), tools=["ask_person"])
+    agent = Agent(
+        "ops",
+        model=ScriptModel([{"call": [{"tool": "ask_person", "args": {"question": "which?"}}]}]),
+        tools=["ask_person"],
+    )
     async with open_in_memory(agents=[agent], disk=disk, clock=clock) as home:
         await home.send(OPS, "go", source=holdfast.MessageSource.local("alice"))
         clock.advance(30 * 24 * 3600)
@@ -198,14 +244,21 @@ class Handing:
         if any(isinstance(message, ResultMessage) for message in request.messages):
             return ModelAnswer(text="it was seen to")
         if any(tool.name == "delegate_helper" for tool in request.tools):
-            return ModelAnswer(text="", calls=(ProposedCall("delegate_helper", '{"task":"see to it"}'),))
+            return ModelAnswer(
+                text="", calls=(ProposedCall("delegate_helper", '{"task":"see to it"}'),)
+            )
         await self.go.wait()
         return ModelAnswer(text="seen to")
 
 
 @in_loop
-async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_on_when_that_has_ended() -> None:
-    """Whoever repeated it had claimed the session, waited with the claim for the delegate, and then for ever for a driver: itself."""
+async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_on_when_that_has_ended() -> (
+    None
+):
+    """
+    Whoever repeated it had claimed the session, waited with the claim for the delegate, and then
+    for ever for a driver: itself.
+    """
     disk, model, alice = InMemoryDisk(), Handing(), holdfast.MessageSource.local("alice")
     agents = [Agent("ops", model=model, delegates=["helper"]), Agent("helper", model=model)]
     async with open_in_memory(agents=agents, disk=disk) as home:
@@ -219,7 +272,10 @@ async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_o
 
 @in_loop
 async def test_a_delegate_sets_no_reminder() -> None:
-    """Its session is over with its one answer: the turn that came later was nobody's, and no cancel reached it."""
+    """
+    Its session is over with its one answer: the turn that came later was nobody's, and no cancel
+    reached it.
+    """
     disk = InMemoryDisk()
     parent = DelegateOf(
         session=OPS,
@@ -231,12 +287,25 @@ async def test_a_delegate_sets_no_reminder() -> None:
         prompts_max=20,
     )
     child = SessionId("delegate/1")
-    event = SessionBorn(session=child, instance=InstanceId("life"), origin="delegate", by="alice", parent=parent)
-    await (await InMemoryStore(disk).create(child, InstanceId("life"), [Draft(*encode(event))], origin="delegate", by="alice")).close()
+    event = SessionBorn(
+        session=child, instance=InstanceId("life"), origin="delegate", by="alice", parent=parent
+    )
+    await (
+        await InMemoryStore(disk).create(
+            child, InstanceId("life"), [Draft(*encode(event))], origin="delegate", by="alice"
+        )
+    ).close()
     ledger = await Ledger.open(await InMemoryStore(disk).open(child))
     source, when = holdfast.MessageSource.local("alice"), Every(60, 0)
     wish = SetReminder(
-        reminder=ReminderId("r-1"), text="again", schedule=when, zone=None, may_prompt=False, source=source, agent="helper", model="demo"
+        reminder=ReminderId("r-1"),
+        text="again",
+        schedule=when,
+        zone=None,
+        may_prompt=False,
+        source=source,
+        agent="helper",
+        model="demo",
     )
     with pytest.raises(Refused) as refused:
         await ledger.commit(wish)
@@ -246,7 +315,10 @@ async def test_a_delegate_sets_no_reminder() -> None:
 
 @in_loop
 async def test_a_job_cut_off_before_its_first_step_is_not_thought_to_run() -> None:
-    """The home was left at once, just when the job was let go; whoever opened it again in the same program waited for that job for ever."""
+    """
+    The home was left at once, just when the job was let go; whoever opened it again in the same
+    program waited for that job for ever.
+    """
 
     @holdfast.tool(mode="auto", background=True)
     async def brew() -> str:
@@ -273,8 +345,13 @@ async def test_a_job_cut_off_before_its_first_step_is_not_thought_to_run() -> No
 
 
 @in_loop
-async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """T7, found by seed 9101995: a send claimed, was fenced off at its first commit and left; another send of the same process waited for it for ever."""
+async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    T7, found by seed 9101995: a send claimed, was fenced off at its first commit and left; another
+    send of the same process waited for it for ever.
+    """
     disk, queued, alice = InMemoryDisk(), asyncio.Event(), holdfast.MessageSource.local("alice")
     agent = Agent("ops", model=ScriptModel([{"say": "ok"}] * 4))
     accept = Sending._accept
@@ -295,4 +372,6 @@ async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_
         sends = [home.service.send(OPS, text, source=alice, dedup=text) for text in ("one", "two")]
         outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 20)
         assert [type(each) for each in outcomes] == [Fenced, Fenced]
-        assert (await home.send(OPS, "two", source=alice, dedup="two")).reply == "ok", "the message was kept, and goes on"
+        assert (await home.send(OPS, "two", source=alice, dedup="two")).reply == "ok", (
+            "the message was kept, and goes on"
+        )

@@ -1,7 +1,9 @@
 """
-Seeded lives of a whole home: the real service, drivers and attempts of several processes, in made-up time, with every port made to fail by dice.
+Seeded lives of a whole home: the real service, drivers and attempts of several processes, in
+made-up time, with every port made to fail by dice.
 
-Safety always, liveness once the faults have stopped. A red seed is repeated with `make simulate ARGS="--only home --seed N"`.
+Safety always, liveness once the faults have stopped. A red seed is repeated with `make simulate
+ARGS="--only home --seed N"`.
 """
 
 import logging
@@ -48,7 +50,9 @@ from holdfast.session.state import Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
 SEEDS_PER_TEST = 50
-SEEDS_TRIED_MAX = 300  # a change of the runtime's timing moves what a seed leads to, and a guard that matters once in a hundred lives is still seen
+# a change of the runtime's timing moves what a seed leads to, and a guard that matters once in a
+# hundred lives is still seen
+SEEDS_TRIED_MAX = 300
 
 
 @pytest.fixture(autouse=True)
@@ -61,10 +65,20 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("first", range(0, 1000, SEEDS_PER_TEST))
 def test_every_promise_is_kept_in_every_home(first: int) -> None:
-    """D1, D2, D4, L1, L4, L6, L7, C1, T1, T2, T5, T7, A1, A4, P2, P11, M1, over a thousand lives of six kinds."""
+    """
+    D1, D2, D4, L1, L4, L6, L7, C1, T1, T2, T5, T7, A1, A4, P2, P11, M1, over a thousand lives of
+    six kinds.
+    """
     lives = [simulate_home(seed) for seed in range(first, first + SEEDS_PER_TEST)]
     assert sum(life.turns for life in lives) > SEEDS_PER_TEST
-    assert min(sum(life.effects for life in lives), sum(life.crashes for life in lives), sum(life.faults for life in lives)) > 0
+    assert (
+        min(
+            sum(life.effects for life in lives),
+            sum(life.crashes for life in lives),
+            sum(life.faults for life in lives),
+        )
+        > 0
+    )
 
 
 DIGEST = """
@@ -94,15 +108,23 @@ def bytes_of(seed: int) -> str:
 
 
 def test_the_same_seed_is_the_same_home() -> None:
-    """Byte for byte, in another process with other hashes too, whatever the life is about: a red seed can be seen again."""
+    """
+    Byte for byte, in another process with other hashes too, whatever the life is about: a red seed
+    can be seen again.
+    """
     seeds = range(len(KINDS))
     command, salt = [sys.executable, "-c", DIGEST, *map(str, seeds)], {"PYTHONHASHSEED": "1"}
-    there = subprocess.run(command, env=salt, capture_output=True, text=True, check=True).stdout.split()
+    there = subprocess.run(
+        command, env=salt, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert there == [bytes_of(seed) for seed in seeds]
 
 
 def red(first: int) -> str:
-    """The letter of the first promise that is broken, from this seed on, or that the core noticed by itself; fails if none is."""
+    """
+    The letter of the first promise that is broken, from this seed on, or that the core noticed by
+    itself; fails if none is.
+    """
     for seed in range(first, first + SEEDS_TRIED_MAX):
         try:
             simulate_home(seed)
@@ -113,7 +135,8 @@ def red(first: int) -> str:
     pytest.fail("no promise was broken: the simulation is blind")
 
 
-# Guards taken out on purpose: a simulation that stays green then proves nothing. Each starts at a seed that is known to see it.
+# Guards taken out on purpose: a simulation that stays green then proves nothing. Each starts at a
+# seed that is known to see it.
 
 
 def test_a_server_that_never_looks_again_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +177,9 @@ def test_a_fence_that_checks_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert red(55) == "L4"
 
 
-def test_messages_of_different_people_merged_into_one_turn_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_of_different_people_merged_into_one_turn_are_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(decide_inputs, "_may_join", lambda *_: True)
     assert red(4) == "A7"
 
@@ -164,7 +189,9 @@ def test_answers_that_nobody_checks_are_seen(monkeypatch: pytest.MonkeyPatch) ->
     assert red(23) in {"P1", "P3", "P5", "P6"}
 
 
-def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_writes_on_after_its_claim_was_taken_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without the comparison of epochs in every append."""
     monkeypatch.setattr(InMemoryJournal, "_drives", lambda *_: True)
     assert red(29) == "C1"
@@ -175,31 +202,48 @@ def test_an_approval_that_is_answered_twice_is_seen(monkeypatch: pytest.MonkeyPa
     assert red(172) in {"P2", "a bug"}
 
 
-def test_a_delegate_with_a_tool_that_nobody_above_it_has_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delegate_with_a_tool_that_nobody_above_it_has_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without the intersection."""
     for module in (looking, model_call, delegating):
-        monkeypatch.setattr(module, "turn_tools", lambda world, turn: looking.agent_tools(world, world.agents[turn.agent]))
+        monkeypatch.setattr(
+            module,
+            "turn_tools",
+            lambda world, turn: looking.agent_tools(world, world.agents[turn.agent]),
+        )
     assert red(61) == "A4"
 
 
-def test_a_delegate_with_more_authority_than_its_parent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delegate_with_more_authority_than_its_parent_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     handed_down = delegating.handed_down
 
     def more(turn: Any, child: Any) -> Any:
-        return msgspec.structs.replace(handed_down(turn, child), interactive=True, principal=Principal.OPERATOR)
+        return msgspec.structs.replace(
+            handed_down(turn, child), interactive=True, principal=Principal.OPERATOR
+        )
 
     monkeypatch.setattr(delegating, "handed_down", more)
     assert red(25) == "A4"
 
 
-def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Decided on what one process knows, and not under the lock."""
 
     async def blindly(world: Any, ledger: Ledger) -> bool:
         now = world.clock.now_ms()
         if not reminding.has_due(ledger.state, now):
             return False
-        drafts = [Draft(*encode(event)) for event in deciding.commit(ledger.state, [reminding.firing(world, ledger.state)], now=now).events]
+        drafts = [
+            Draft(*encode(event))
+            for event in deciding.commit(
+                ledger.state, [reminding.firing(world, ledger.state)], now=now
+            ).events
+        ]
         await ledger.attempt.write(lambda _: drafts, as_=WriteAs.PARTICIPANT)
         return True
 
@@ -207,7 +251,9 @@ def test_a_reminder_fired_by_everybody_who_finds_it_due_is_seen(monkeypatch: pyt
     assert red(140) == "a bug"
 
 
-def test_a_job_let_go_before_its_submission_is_durable_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_let_go_before_its_submission_is_durable_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     prepared = job_call._prepared
 
     async def and_let_go(*given: Any) -> Any:
@@ -220,7 +266,9 @@ def test_a_job_let_go_before_its_submission_is_durable_is_seen(monkeypatch: pyte
     assert red(11) == "T1"
 
 
-def test_a_job_reported_by_everybody_who_finds_its_end_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reported_by_everybody_who_finds_its_end_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Without the look, under the lock, whether somebody has said so before."""
     end_job, known = decide_jobs.end_job, dict[JobId, Job]()
 
@@ -253,7 +301,9 @@ def test_a_memory_that_fails_in_silence_is_seen(monkeypatch: pytest.MonkeyPatch)
     recall_for = recalling.recall_for
 
     async def quiet(*given: Any) -> Any:
-        return tuple(msgspec.structs.replace(each, degraded=None) for each in await recall_for(*given))
+        return tuple(
+            msgspec.structs.replace(each, degraded=None) for each in await recall_for(*given)
+        )
 
     for module in (recalling, driver):
         monkeypatch.setattr(module, "recall_for", quiet)

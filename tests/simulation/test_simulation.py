@@ -1,4 +1,7 @@
-"""Seeded lives: safety after every record, liveness once the faults stop. A red seed is repeated with `make simulate ARGS="--seed N"`."""
+"""
+Seeded lives: safety after every record, liveness once the faults stop. A red seed is repeated with
+`make simulate ARGS="--seed N"`.
+"""
 
 import pytest
 from proof.checkers.promises import PromiseBroken, Watcher
@@ -39,4 +42,8 @@ def _never(*_: object) -> None:
 def test_the_command_prints_what_it_lived_through(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed", "3", "--steps", "20"]) == 0
     home, session, total = capsys.readouterr().out.splitlines()
-    assert (home.startswith("seed 3 (home): "), session.startswith("seed 3 (session): "), "2 lives from seed 3" in total) == (True, True, True)
+    assert (
+        home.startswith("seed 3 (home): "),
+        session.startswith("seed 3 (session): "),
+        "2 lives from seed 3" in total,
+    ) == (True, True, True)

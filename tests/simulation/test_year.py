@@ -1,8 +1,10 @@
 """
-A year of one busy session, by dice: people write and answer late, channels fail, processes die at any record, summaries are made again and again.
+A year of one busy session, by dice: people write and answer late, channels fail, processes die at
+any record, summaries are made again and again.
 
-It must end with a journal that verifies, a view that the model can use, no delivery twice that was confirmed, none forgotten, and each approved effect at most once.
-`HOLDFAST_YEAR_TURNS=5000 HOLDFAST_YEAR_SEED=7` makes it longer, or another one.
+It must end with a journal that verifies, a view that the model can use, no delivery twice that was
+confirmed, none forgotten, and each approved effect at most once. `HOLDFAST_YEAR_TURNS=5000
+HOLDFAST_YEAR_SEED=7` makes it longer, or another one.
 """
 
 import asyncio
@@ -22,9 +24,23 @@ from holdfast.ids import SessionId, TurnId
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.codec import EVENT_TYPES, decode
-from holdfast.session.events import Compacted, DeliveryConfirmed, DeliveryFailed, DeliveryQueued, ToolStarted, TurnCompacted, TurnEnded
+from holdfast.session.events import (
+    Compacted,
+    DeliveryConfirmed,
+    DeliveryFailed,
+    DeliveryQueued,
+    ToolStarted,
+    TurnCompacted,
+    TurnEnded,
+)
 from holdfast.session.view.compaction import CompactionRules
-from holdfast.session.view.messages import AssistantMessage, ModelAnswer, ProposedCall, ResultMessage, Usage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    ModelAnswer,
+    ProposedCall,
+    ResultMessage,
+    Usage,
+)
 from holdfast.testing import ManualClock
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
@@ -32,13 +48,20 @@ from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
 TURNS = int(os.environ.get("HOLDFAST_YEAR_TURNS", "150"))
 SEEDS = [int(os.environ["HOLDFAST_YEAR_SEED"])] if "HOLDFAST_YEAR_SEED" in os.environ else [1, 2]
 PEOPLE = [holdfast.MessageSource.local(name) for name in ("alice", "bob", "carol")]
-DEADLY = [EVENT_TYPES[name] for name in sorted(EVENT_TYPES) if name not in ("tail_repaired", "turn_imported", "life_carried", "session_born")]
+DEADLY = [
+    EVENT_TYPES[name]
+    for name in sorted(EVENT_TYPES)
+    if name not in ("tail_repaired", "turn_imported", "life_carried", "session_born")
+]
 WINDOW = 3000
 S = SessionId("ops/year")
 
 
 class Dice:
-    """A model that talks at length, asks for tools now and then, overflows, fails, and counts honestly."""
+    """
+    A model that talks at length, asks for tools now and then, overflows, fails, and counts
+    honestly.
+    """
 
     name = "dice"
     context_tokens = WINDOW
@@ -54,7 +77,8 @@ class Dice:
             if self.dice.random() < 0.1:
                 raise ModelFailed("server", "no summary today", may_pass=True)
             return ModelAnswer(
-                text=f"Summary {self.dice.randrange(10**6)}: " + "they talked. " * 20, usage=Usage(input_tokens=tokens, output_tokens=60)
+                text=f"Summary {self.dice.randrange(10**6)}: " + "they talked. " * 20,
+                usage=Usage(input_tokens=tokens, output_tokens=60),
             )
         _check_contiguous(request)
         self.largest = max(self.largest, tokens)
@@ -67,7 +91,11 @@ class Dice:
         usage = Usage(input_tokens=tokens, output_tokens=40)
         if roll < 0.3:
             tool = self.dice.choice(["act", "look"])
-            return ModelAnswer(text="", calls=(ProposedCall(tool, f'{{"what": "{self.dice.randrange(10**9)}"}}'),), usage=usage)
+            return ModelAnswer(
+                text="",
+                calls=(ProposedCall(tool, f'{{"what": "{self.dice.randrange(10**9)}"}}'),),
+                usage=usage,
+            )
         return ModelAnswer(text="word " * self.dice.randrange(5, 120), usage=usage)
 
 
@@ -125,10 +153,16 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
     ops = Agent("ops", model=model, tools=[act, look])
     turns = crashes = 0
     while turns < TURNS:
-        crash = crash_after(dice.choice(DEADLY), times=dice.randrange(1, 4)) if dice.random() < 0.7 else None
+        crash = (
+            crash_after(dice.choice(DEADLY), times=dice.randrange(1, 4))
+            if dice.random() < 0.7
+            else None
+        )
         with contextlib.suppress(Crashed):
             async with open_in_memory(agents=[ops], disk=disk, crash=crash, clock=clock) as home:
-                home.service.world.compaction = lambda: CompactionRules(at_tokens=WINDOW * 2 // 3, keep_turns=2)
+                home.service.world.compaction = lambda: CompactionRules(
+                    at_tokens=WINDOW * 2 // 3, keep_turns=2
+                )
                 home.service.world.channels = lambda: {post.name: post}
                 for _ in range(dice.randrange(1, 12)):
                     turns += 1
@@ -149,7 +183,9 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
         assert (report.phase, report.owes, report.queued, report.sealed) == ("idle", (), 0, None)
         events: list[Any] = []
         journal = await home.service.world.store.open(S)
-        await journal.load(lambda record: events.append(decode(record.type, record.version, record.body)))
+        await journal.load(
+            lambda record: events.append(decode(record.type, record.version, record.body))
+        )
         await journal.close()
     _judge(events, post, done, model)
     assert crashes > 0
@@ -165,11 +201,18 @@ async def _something(home: Any, dice: random.Random, number: int) -> None:
         elif roll < 0.2:
             await home.service.compact(S)
         elif roll < 0.25:
-            await home.service.mirror(S, TurnId(f"t{max(1, number - 1)}"), channel="slack", part="1", text="shown")
+            await home.service.mirror(
+                S, TurnId(f"t{max(1, number - 1)}"), channel="slack", part="1", text="shown"
+            )
         elif roll < 0.28:
             await home.service.cancel(S, by=str(who.person))
         else:
-            await home.send(S, f"request {number} about file{number % 40}.py " + "word " * dice.randrange(5, 120), source=who, dedup=f"k{number}")
+            await home.send(
+                S,
+                f"request {number} about file{number % 40}.py " + "word " * dice.randrange(5, 120),
+                source=who,
+                dedup=f"k{number}",
+            )
 
 
 def _judge(events: list[Any], post: Post, done: Counter[str], model: Dice) -> None:
@@ -184,10 +227,18 @@ def _judge(events: list[Any], post: Post, done: Counter[str], model: Dice) -> No
     assert set(queued) == set(confirmed) | set(given_up)
     assert not set(confirmed) & set(given_up)
     assert set(confirmed.values()) <= {1}
-    ours = {event.delivery for event in events if isinstance(event, DeliveryQueued) and event.channel == post.name}
+    ours = {
+        event.delivery
+        for event in events
+        if isinstance(event, DeliveryQueued) and event.channel == post.name
+    }
     assert all(post.arrived[each] == 1 for each in set(confirmed) & ours)
     assert all(count == 1 for count in post.arrived.values())
-    started = Counter(event.call for event in events if isinstance(event, ToolStarted) and event.contract == "once")
+    started = Counter(
+        event.call
+        for event in events
+        if isinstance(event, ToolStarted) and event.contract == "once"
+    )
     assert set(started.values()) <= {1}
     assert all(count == 1 for count in done.values())
     assert sum(done.values()) <= len(started)

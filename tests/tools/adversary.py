@@ -1,8 +1,9 @@
 """
-The world that a break-out is tried in: a home, a workspace, and a user with a log, a terminal multiplexer and another program.
+The world that a break-out is tried in: a home, a workspace, and a user with a log, a terminal
+multiplexer and another program.
 
-Everything belongs to one user, who is nobody unless a test says otherwise. The other program is `bystander.py`, the attempts
-are `break_out.py`; both are real processes.
+Everything belongs to one user, who is nobody unless a test says otherwise. The other program is
+`bystander.py`, the attempts are `break_out.py`; both are real processes.
 """
 
 import json
@@ -41,7 +42,9 @@ OPEN_IF_LIMITED = {
 }
 """Which ways are open at `limited`, and by which words of the prompt the person is told."""
 PACKAGES = {
-    "PYTHONPATH": os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix)),
+    "PYTHONPATH": os.pathsep.join(
+        path for path in sys.path if path and not path.startswith(sys.base_prefix)
+    ),
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 
@@ -51,7 +54,14 @@ def system_python() -> str:
     version = f"import sys; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
     for path in (os.path.realpath(sys.executable), "/usr/bin/python3"):
         try:
-            subprocess.run([path, "-c", version], check=True, user=NOBODY, group=NOBODY, extra_groups=[], cwd="/")
+            subprocess.run(
+                [path, "-c", version],
+                check=True,
+                user=NOBODY,
+                group=NOBODY,
+                extra_groups=[],
+                cwd="/",
+            )
         except (OSError, subprocess.CalledProcessError):
             continue
         return path
@@ -84,9 +94,21 @@ class Tried(NamedTuple):
 class World:
     """On disk, and running between `start` and `stop`."""
 
-    def __init__(self, root: Path, home: str = "home", workspace: str = "ws", *, owner: int = NOBODY) -> None:
-        self.as_owner: dict[str, Any] = {"user": owner, "group": owner, "extra_groups": [], "cwd": "/"}
-        self.root, self.home, self.workspace, self.user = root, root / home, root / workspace, root / "user"
+    def __init__(
+        self, root: Path, home: str = "home", workspace: str = "ws", *, owner: int = NOBODY
+    ) -> None:
+        self.as_owner: dict[str, Any] = {
+            "user": owner,
+            "group": owner,
+            "extra_groups": [],
+            "cwd": "/",
+        }
+        self.root, self.home, self.workspace, self.user = (
+            root,
+            root / home,
+            root / workspace,
+            root / "user",
+        )
         for folder in (self.home / "keys", self.workspace, self.user / "lib" / "site-packages"):
             folder.mkdir(parents=True, exist_ok=True)
         for name in ("1", "renamed", "written", "truncated", "removed", "opened"):
@@ -133,7 +155,9 @@ class World:
         (self.workspace / "facts").write_text(json.dumps(facts))
 
     def stop(self) -> None:
-        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True, **self.as_owner)
+        subprocess.run(
+            [*self._tmux, "kill-server"], check=False, capture_output=True, **self.as_owner
+        )
         if self._bystander is not None:
             self._bystander.communicate()
 
@@ -159,7 +183,11 @@ class World:
         ready, result = map(json.loads, done.stdout.splitlines())
         found = result["text"].split()
         assert (result["outcome"], found[-1:]) == ("ok", ["tried"]), result
-        return Tried(ready["level"], ready["display"], set(found[:-1]) | ({"survivor"} if self.survivor_lives() else set()))
+        return Tried(
+            ready["level"],
+            ready["display"],
+            set(found[:-1]) | ({"survivor"} if self.survivor_lives() else set()),
+        )
 
     def survivor_lives(self) -> bool:
         """Ends it if so. A namespace that was just ended takes a moment to be empty."""

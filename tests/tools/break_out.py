@@ -1,9 +1,10 @@
 """
-A tool's process that tries to reach what it was not given, by every way we know. Prints the ways that worked, one per line.
+A tool's process that tries to reach what it was not given, by every way we know. Prints the ways
+that worked, one per line.
 
-Started through the shell as `python3 break_out.py FACTS PID`: a JSON file that says where everything is, and the
-process that started it. It ends nobody, and
-changes nothing outside the test's folders. Every way returns whether it got through.
+Started through the shell as `python3 break_out.py FACTS PID`: a JSON file that says where
+everything is, and the process that started it. It ends nobody, and changes nothing outside the
+test's folders. Every way returns whether it got through.
 """
 
 import contextlib
@@ -171,7 +172,9 @@ def try_log_symlink() -> bool:
 
 def try_log_from_above() -> bool:
     above = os.open("..", os.O_PATH)
-    return SECRET in os.read(os.open(os.path.relpath(USER / "log", WORKSPACE.parent), os.O_RDONLY, dir_fd=above), 200)
+    return SECRET in os.read(
+        os.open(os.path.relpath(USER / "log", WORKSPACE.parent), os.O_RDONLY, dir_fd=above), 200
+    )
 
 
 def try_log_write() -> bool:
@@ -266,7 +269,10 @@ class Iov(ctypes.Structure):
 def try_memory_by_call() -> bool:
     room = ctypes.create_string_buffer(64)
     mine, its = Iov(ctypes.addressof(room), 64), Iov(THEM["memory"], 64)
-    return LIBC.process_vm_readv(PID, ctypes.byref(mine), 1, ctypes.byref(its), 1, 0) > 0 and SECRET in room.raw
+    return (
+        LIBC.process_vm_readv(PID, ctypes.byref(mine), 1, ctypes.byref(its), 1, 0) > 0
+        and SECRET in room.raw
+    )
 
 
 def try_trace() -> bool:
@@ -283,7 +289,11 @@ def try_root_of_process() -> bool:
 
 def try_root_of_any_process() -> bool:
     """Also of those in front of us, in our own namespace."""
-    return any(attempt(lambda name=name: has(KEY, f"/proc/{name}/root{KEYS}/1.key")) for name in os.listdir("/proc") if name.isdigit())  # type: ignore[misc]  # noqa: PTH208
+    return any(
+        attempt(lambda name=name: has(KEY, f"/proc/{name}/root{KEYS}/1.key"))
+        for name in os.listdir("/proc")  # noqa: PTH208
+        if name.isdigit()
+    )  # type: ignore[misc]
 
 
 def try_folder_of_process() -> bool:
@@ -322,7 +332,10 @@ def try_inherited_descriptors() -> bool:
 
 
 def try_survive() -> bool:
-    """Leaves the group, closes everything, forgets the call's name. The test looks whether it is still there."""
+    """
+    Leaves the group, closes everything, forgets the call's name. The test looks whether it is still
+    there.
+    """
     code = "import os,sys;os.fork() and os._exit(0);os.setsid();os.fork() and os._exit(0);os.closerange(0,99);os.execve(sys.argv[1],['sleep','1000',sys.argv[2]],{})"
     tool = WORKSPACE / "survivor"
     with open(os.open(tool, os.O_WRONLY | os.O_CREAT, 0o755), "wb") as file:  # noqa: PTH123
@@ -471,7 +484,9 @@ def try_mount() -> bool:
 
 
 def try_new_mount() -> bool:
-    return LIBC.syscall(430, b"tmpfs", 0) >= 0 or LIBC.syscall(428, -100, b"/", 1) >= 0  # fsopen, open_tree
+    return (
+        LIBC.syscall(430, b"tmpfs", 0) >= 0 or LIBC.syscall(428, -100, b"/", 1) >= 0
+    )  # fsopen, open_tree
 
 
 def try_unmount() -> bool:
@@ -480,7 +495,12 @@ def try_unmount() -> bool:
 
 def try_namespaces() -> bool:
     """A user namespace of its own has all capabilities."""
-    return subprocess.run(["unshare", "--map-root-user", "--mount", "true"], check=False, capture_output=True).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "--map-root-user", "--mount", "true"], check=False, capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 def try_namespace_of_process() -> bool:
@@ -498,9 +518,16 @@ class Handle(ctypes.Structure):
 def try_handle() -> bool:
     """Opening by inode number, past all paths."""
     handle, mount = Handle(128, 0), ctypes.c_int()
-    if LIBC.name_to_handle_at(-100, os.fsencode(KEYS / "1.key"), ctypes.byref(handle), ctypes.byref(mount), 0) != 0:
+    if (
+        LIBC.name_to_handle_at(
+            -100, os.fsencode(KEYS / "1.key"), ctypes.byref(handle), ctypes.byref(mount), 0
+        )
+        != 0
+    ):
         return False
-    fd = LIBC.open_by_handle_at(os.open("/", os.O_RDONLY | os.O_DIRECTORY), ctypes.byref(handle), os.O_RDONLY)
+    fd = LIBC.open_by_handle_at(
+        os.open("/", os.O_RDONLY | os.O_DIRECTORY), ctypes.byref(handle), os.O_RDONLY
+    )
     return fd >= 0 and KEY in os.read(fd, 100)
 
 
@@ -512,19 +539,36 @@ def try_disk() -> bool:
         os.mknod(path, stat.S_IFBLK | 0o600, os.makedev(major, minor))
         os.close(os.open(path, os.O_RDONLY))
         return True
-    return any(attempt(lambda name=name: os.close(os.open(f"/dev/{name}", os.O_RDONLY)) is None) for name in ("vda", "sda", "nvme0n1", "mem"))  # type: ignore[misc]
+    return any(
+        attempt(lambda name=name: os.close(os.open(f"/dev/{name}", os.O_RDONLY)) is None)
+        for name in ("vda", "sda", "nvme0n1", "mem")
+    )  # type: ignore[misc]
 
 
 def try_kernel() -> bool:
     """A program named there is run by the kernel itself. Opened, never written."""
-    names = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/sys/kernel/uevent_helper", "/proc/sysrq-trigger")
-    return any(attempt(lambda name=name: os.close(os.open(name, os.O_WRONLY)) is None) for name in names)  # type: ignore[misc]
+    names = (
+        "/proc/sys/kernel/core_pattern",
+        "/proc/sys/kernel/modprobe",
+        "/sys/kernel/uevent_helper",
+        "/proc/sysrq-trigger",
+    )
+    return any(
+        attempt(lambda name=name: os.close(os.open(name, os.O_WRONLY)) is None) for name in names
+    )  # type: ignore[misc]
 
 
 def try_system_write() -> bool:
     """For root; others can't anyway."""
     folders = ("/usr/local/bin", "/etc", "/opt", "/", "/usr/lib")
-    return any(attempt(lambda folder=folder: os.close(os.open(f"{folder}/holdfast-x", os.O_WRONLY | os.O_CREAT)) is None) for folder in folders)  # type: ignore[misc]
+    return any(
+        attempt(
+            lambda folder=folder: (
+                os.close(os.open(f"{folder}/holdfast-x", os.O_WRONLY | os.O_CREAT)) is None
+            )
+        )
+        for folder in folders
+    )  # type: ignore[misc]
 
 
 def attempt(way: Callable[[], bool]) -> bool:

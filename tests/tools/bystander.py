@@ -1,8 +1,9 @@
 """
-Another program of the same user, with everything that a command must not reach: sockets, a terminal, memory, queues, keys.
+Another program of the same user, with everything that a command must not reach: sockets, a
+terminal, memory, queues, keys.
 
-`python3 bystander.py FOLDER WORKSPACE`: prints one line of JSON with where each of them is, and stays until its input closes.
-Each service answers with the word that a break-out looks for.
+`python3 bystander.py FOLDER WORKSPACE`: prints one line of JSON with where each of them is, and
+stays until its input closes. Each service answers with the word that a break-out looks for.
 """
 
 import contextlib
@@ -52,12 +53,22 @@ def queue() -> str:
 
 
 def key() -> int:
-    return int(LIBC.syscall(248, b"user", f"holdfast-{os.getpid()}".encode(), SECRET, len(SECRET), -4))  # the user's own keyring
+    return int(
+        LIBC.syscall(248, b"user", f"holdfast-{os.getpid()}".encode(), SECRET, len(SECRET), -4)
+    )  # the user's own keyring
 
 
 in_memory = ctypes.create_string_buffer(SECRET)
-stream, in_workspace, datagrams = FOLDER / "service.sock", WORKSPACE / "service.sock", FOLDER / "notes.sock"
-held = [listen(socket.AF_UNIX, str(stream)), listen(socket.AF_UNIX, str(in_workspace)), listen(socket.AF_UNIX, f"\0holdfast-{os.getpid()}")]
+stream, in_workspace, datagrams = (
+    FOLDER / "service.sock",
+    WORKSPACE / "service.sock",
+    FOLDER / "notes.sock",
+)
+held = [
+    listen(socket.AF_UNIX, str(stream)),
+    listen(socket.AF_UNIX, str(in_workspace)),
+    listen(socket.AF_UNIX, f"\0holdfast-{os.getpid()}"),
+]
 gateway = listen(socket.AF_INET, ("127.0.0.1", 0))
 notes = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notes.bind(str(datagrams))

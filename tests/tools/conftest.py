@@ -45,7 +45,12 @@ class Place:
 
 
 def run(
-    tool: Tool, scene: Scene, *, timeout_seconds: float = 60.0, on_output: Callable[[bytes], None] | None = None, **arguments: Any
+    tool: Tool,
+    scene: Scene,
+    *,
+    timeout_seconds: float = 60.0,
+    on_output: Callable[[bytes], None] | None = None,
+    **arguments: Any,
 ) -> ToolReturned:
     """Validate, bind, prepare and go, as the runtime would."""
 
@@ -53,7 +58,9 @@ def run(
         checked = tool.validate(encode(**arguments))
         binding = tool.bind(checked, scene)
         prepared = await tool.prepare(checked, binding, scene, idempotency_key="k-1")
-        return await prepared.go(timeout_seconds=timeout_seconds, on_output=on_output or (lambda _: None))
+        return await prepared.go(
+            timeout_seconds=timeout_seconds, on_output=on_output or (lambda _: None)
+        )
 
     return asyncio.run(whole())
 

@@ -1,8 +1,8 @@
 """
 A process of its own that makes one job ready, for tests that kill it or run it as another user.
 
-`python job_process.py WAIT|GO HOME WORKSPACE MECHANISMS COMMAND`: prints one line of JSON when it is ready, and, after GO, another once it is let go.
-Then it stays until it is killed.
+`python job_process.py WAIT|GO HOME WORKSPACE MECHANISMS COMMAND`: prints one line of JSON when it
+is ready, and, after GO, another once it is let go. Then it stays until it is killed.
 """
 
 import asyncio
@@ -35,9 +35,21 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     command = command.replace("HOLDFAST_PID", str(os.getpid()))
     arguments = shell.validate(json.dumps({"command": command, "background": True}).encode())
     binding = shell.bind(arguments, scene)
-    prepared = await shell.prepare_job(arguments, binding, scene, job=JOB, key=JobKey(1, subkey(b"k" * 32, "job report", JOB, "i-1")), seconds=60)
+    prepared = await shell.prepare_job(
+        arguments,
+        binding,
+        scene,
+        job=JOB,
+        key=JobKey(1, subkey(b"k" * 32, "job report", JOB, "i-1")),
+        seconds=60,
+    )
     facts = prepared.process
-    print(json.dumps({"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}), flush=True)  # noqa: T201
+    print(  # noqa: T201
+        json.dumps(
+            {"boot_id": facts.boot_id, "group": facts.group, "start_time": facts.start_time}
+        ),
+        flush=True,
+    )
     if what == "GO":
         await prepared.let_go()
         print(json.dumps({"level": binding.level}), flush=True)  # noqa: T201

@@ -1,7 +1,9 @@
 """
-A process that exchanges two names of one folder, without end: `python link_flipper.py FOLDER NAME OTHER`. It stops when its standard input closes.
+A process that exchanges two names of one folder, without end: `python link_flipper.py FOLDER NAME
+OTHER`. It stops when its standard input closes.
 
-The exchange is one system call, so at every moment both names are there: whoever looks sees the one or the other, and never neither.
+The exchange is one system call, so at every moment both names are there: whoever looks sees the one
+or the other, and never neither.
 """
 
 import ctypes

@@ -1,8 +1,9 @@
 """
 A process of its own that prepares one shell call, for tests that kill it or run it as another user.
 
-`python shell_process.py WAIT|GO HOME WORKSPACE MECHANISMS COMMAND [network]`: prints one line of JSON when it is ready (and,
-after GO, one with the result). With WAIT it stays, ready, until it is killed. HOLDFAST_PID in the command is its own number.
+`python shell_process.py WAIT|GO HOME WORKSPACE MECHANISMS COMMAND [network]`: prints one line of
+JSON when it is ready (and, after GO, one with the result). With WAIT it stays, ready, until it is
+killed. HOLDFAST_PID in the command is its own number.
 """
 
 import asyncio
@@ -15,7 +16,9 @@ from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.ports.tools import Scene
 
 
-async def main(what: str, home: str, workspace: str, mechanisms: str, command: str, network: str = "") -> None:
+async def main(
+    what: str, home: str, workspace: str, mechanisms: str, command: str, network: str = ""
+) -> None:
     scene = Scene(
         session=SessionId("local/x"),
         instance=InstanceId("i"),
@@ -33,7 +36,12 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
     binding = shell.bind(arguments, scene)
     prepared = await shell.prepare(arguments, binding, scene, idempotency_key="k")
     assert prepared.process is not None
-    print(json.dumps({"group": prepared.process.group, "level": binding.level, "display": binding.display}), flush=True)  # noqa: T201
+    print(  # noqa: T201
+        json.dumps(
+            {"group": prepared.process.group, "level": binding.level, "display": binding.display}
+        ),
+        flush=True,
+    )
     if what == "WAIT":
         await asyncio.Event().wait()
     returned = await prepared.go(timeout_seconds=60, on_output=lambda _: None)

@@ -1,8 +1,11 @@
 """
-A process of its own that keeps a spare launcher, for tests that kill it, fork it or run it as another user.
+A process of its own that keeps a spare launcher, for tests that kill it, fork it or run it as
+another user.
 
-`python spare_process.py WHAT HOME WORKSPACE MECHANISM COMMAND`: runs one command, which leaves a spare, and prints one line of JSON that names it. Then WAIT stays
-until it is killed; RUN runs COMMAND in the spare; FORK stays with a forked child that stays, too; LOOK says whether it can open what its own spare has open.
+`python spare_process.py WHAT HOME WORKSPACE MECHANISM COMMAND`: runs one command, which leaves a
+spare, and prints one line of JSON that names it. Then WAIT stays until it is killed; RUN runs
+COMMAND in the spare; FORK stays with a forked child that stays, too; LOOK says whether it can open
+what its own spare has open.
 """
 
 import asyncio
@@ -81,7 +84,9 @@ async def main(what: str, home: str, workspace: str, mechanism: str, command: st
         home=home,
     )
     spare = PromptSpare()
-    shell = Shell(mechanisms=[each for each in ("landlock", "bubblewrap") if each == mechanism], spare=spare)
+    shell = Shell(
+        mechanisms=[each for each in ("landlock", "bubblewrap") if each == mechanism], spare=spare
+    )
     await run(shell, scene, "true")
     say(spare=spare.leader)
     if what == "RUN":

@@ -49,7 +49,9 @@ def make() -> None:
     }.items():
         (BASE / name).unlink()
         (BASE / name).symlink_to(target)
-    module = Path(__file__).parents[2] / "src/holdfast/adapters/tools/shell/remembered/system_paths.py"
+    module = (
+        Path(__file__).parents[2] / "src/holdfast/adapters/tools/shell/remembered/system_paths.py"
+    )
     shutil.copy(module, BASE / "system_paths.py")
     shutil.copy(__file__, BASE / "cases.py")
 

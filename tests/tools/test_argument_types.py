@@ -1,4 +1,7 @@
-"""Types of a tool's arguments that people write: each means what its author thinks, or the tool is refused when it is made."""
+"""
+Types of a tool's arguments that people write: each means what its author thinks, or the tool is
+refused when it is made.
+"""
 
 import copy
 import datetime as dt
@@ -115,7 +118,11 @@ def schema_of(made: Any) -> Any:
     return json.loads(made.definition.parameters)
 
 
-@pytest.mark.parametrize("kind", [ToolCall, ToolCall | None, Annotated[ToolCall, "whose"], NewType("Whose", ToolCall)], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [ToolCall, ToolCall | None, Annotated[ToolCall, "whose"], NewType("Whose", ToolCall)],
+    ids=str,
+)
 def test_the_call_is_filled_in_however_it_is_annotated(place: Any, run: Any, kind: Any) -> None:
     """A model that could fill it in would say for whom the tool acts (A1, P8)."""
 
@@ -130,7 +137,19 @@ def test_the_call_is_filled_in_however_it_is_annotated(place: Any, run: Any, kin
         made.validate(b'{"greeting":"hi","first":{"requester":"carol"}}')
 
 
-@pytest.mark.parametrize("kind", [list[ToolCall], dict[str, ToolCall], ToolCall | str, Carrier, Modelled, list[Carrier] | None, Wider], ids=str)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        list[ToolCall],
+        dict[str, ToolCall],
+        ToolCall | str,
+        Carrier,
+        Modelled,
+        list[Carrier] | None,
+        Wider,
+    ],
+    ids=str,
+)
 def test_a_call_inside_of_another_type_is_refused_when_the_tool_is_made(kind: Any) -> None:
     with pytest.raises(Unusable, match="has a ToolCall inside"):
         tool(function_taking(kind))
@@ -156,14 +175,26 @@ def test_a_check_that_nobody_would_make_is_refused_when_the_tool_is_made(kind: A
 
 
 def test_a_check_of_msgspecs_is_made() -> None:
-    made = tool(function_taking(Annotated[int, msgspec.Meta(ge=1, description="how many"), "a remark"]))
-    assert schema_of(made)["properties"]["x"] == {"type": "integer", "minimum": 1, "description": "how many"}
+    made = tool(
+        function_taking(Annotated[int, msgspec.Meta(ge=1, description="how many"), "a remark"])
+    )
+    assert schema_of(made)["properties"]["x"] == {
+        "type": "integer",
+        "minimum": 1,
+        "description": "how many",
+    }
     with pytest.raises(InvalidArguments, match=">= 1"):
         made.validate(b'{"x":0}')
 
 
-@pytest.mark.parametrize(("kind", "default"), [(str, None), (int, "1"), (float, float("nan")), (list[int], ["1"]), (Box, Box(size="1"))], ids=str)  # type: ignore[arg-type]
-def test_a_default_that_does_not_fit_its_type_is_refused_when_the_tool_is_made(kind: Any, default: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "default"),
+    [(str, None), (int, "1"), (float, float("nan")), (list[int], ["1"]), (Box, Box(size="1"))],
+    ids=str,
+)  # type: ignore[arg-type]
+def test_a_default_that_does_not_fit_its_type_is_refused_when_the_tool_is_made(
+    kind: Any, default: Any
+) -> None:
     """Else the model is told, at every call, that a value is wrong which it never gave."""
     with pytest.raises(Unusable, match="the default of 'x' of act does not fit its type"):
         tool(function_taking(kind, default=default))
@@ -180,7 +211,9 @@ def test_a_default_that_does_not_fit_its_type_is_refused_when_the_tool_is_made(k
     ],
     ids=str,
 )
-def test_a_default_may_be_a_value_of_any_type_and_is_everybodys_own(place: Any, run: Any, kind: Any, default: Any, shown: Any) -> None:
+def test_a_default_may_be_a_value_of_any_type_and_is_everybodys_own(
+    place: Any, run: Any, kind: Any, default: Any, shown: Any
+) -> None:
     seen: list[Any] = []
 
     def act(x: Any = None) -> None:
@@ -221,7 +254,9 @@ def test_a_model_is_written_as_it_is_read() -> None:
         (list[Growing], b'{"x":[{"cents":1}]}'),
     ],
 )
-def test_arguments_that_would_run_as_others_than_are_shown_are_refused(kind: Any, arguments: bytes) -> None:
+def test_arguments_that_would_run_as_others_than_are_shown_are_refused(
+    kind: Any, arguments: bytes
+) -> None:
     """P4: 100 was shown, and 10000 ran."""
     with pytest.raises(InvalidArguments, match="what is shown would not be what runs"):
         tool(function_taking(kind)).validate(arguments)
@@ -231,23 +266,39 @@ def test_types_of_one_name_are_told_apart() -> None:
     def act(order: Shop.Order, letter: Mail.Order) -> None: ...
 
     schema = schema_of(tool(act))
-    meant = {name: part["properties"]["item"]["$ref"].removeprefix("#/$defs/") for name, part in schema["properties"].items()}
-    assert {name: list(schema["$defs"][meant[name]]["properties"]) for name in meant} == {"order": ["shelf"], "letter": ["letter"]}
+    meant = {
+        name: part["properties"]["item"]["$ref"].removeprefix("#/$defs/")
+        for name, part in schema["properties"].items()
+    }
+    assert {name: list(schema["$defs"][meant[name]]["properties"]) for name in meant} == {
+        "order": ["shelf"],
+        "letter": ["letter"],
+    }
 
 
 def test_a_type_may_have_any_name() -> None:
     def act(arguments: Any) -> None: ...
 
-    act.__annotations__["arguments"] = dataclass(type("Arguments", (), {"__annotations__": {"shelf": int}}))
+    act.__annotations__["arguments"] = dataclass(
+        type("Arguments", (), {"__annotations__": {"shelf": int}})
+    )
     schema = schema_of(tool(act))
-    assert (schema["type"], schema["required"], schema["additionalProperties"]) == ("object", ["arguments"], False)
+    assert (schema["type"], schema["required"], schema["additionalProperties"]) == (
+        "object",
+        ["arguments"],
+        False,
+    )
 
 
 @pytest.mark.parametrize(
     ("options", "function", "said"),
     [
         ({}, functools.partial(max, 1), "has no name and no code of its own"),
-        ({"name": "limit"}, functools.partial(max, default=1), "has no name and no code of its own"),
+        (
+            {"name": "limit"},
+            functools.partial(max, default=1),
+            "has no name and no code of its own",
+        ),
         ({"name": 7}, None, "7 is no tool name"),
         ({"name": ""}, None, "'' is no tool name"),
         ({"free": "x"}, None, "letter by letter"),
@@ -257,7 +308,9 @@ def test_a_type_may_have_any_name() -> None:
     ],
     ids=str,
 )
-def test_what_could_not_be_meant_is_said_when_the_tool_is_made(options: Any, function: Any, said: str) -> None:
+def test_what_could_not_be_meant_is_said_when_the_tool_is_made(
+    options: Any, function: Any, said: str
+) -> None:
     with pytest.raises(Unusable, match=said) as refused:
         tool(**options)(function or function_taking(int))
     assert refused.value.hint
@@ -277,7 +330,9 @@ def test_a_method_is_a_tool_once_it_has_its_object(place: Any, run: Any) -> None
 
 
 def test_what_a_function_is_decorated_with_is_its_code_too() -> None:
-    """P1: an approval given to a function with a guard around it is not one for the function alone."""
+    """
+    P1: an approval given to a function with a guard around it is not one for the function alone.
+    """
 
     def bare(x: int) -> int:
         return x
@@ -298,7 +353,10 @@ def test_what_a_function_is_decorated_with_is_its_code_too() -> None:
 
         return inner
 
-    digests = [tool(each).definition.digest() for each in (bare, guarded(bare), wide_open(bare), guarded(guarded(bare)), guarded(bare))]
+    digests = [
+        tool(each).definition.digest()
+        for each in (bare, guarded(bare), wide_open(bare), guarded(guarded(bare)), guarded(bare))
+    ]
     assert len(set(digests)) == 4
     assert digests[1] == digests[4]
 
@@ -306,7 +364,11 @@ def test_what_a_function_is_decorated_with_is_its_code_too() -> None:
 def test_models_in_a_result_are_told_as_json(place: Any, run: Any) -> None:
     @tool
     def stock() -> dict[str, Any]:
-        return {"items": [Shop.Item(shelf=1)], "place": Shop.Place(2), "hidden": Hiding(word=pydantic.SecretStr("abc"))}
+        return {
+            "items": [Shop.Item(shelf=1)],
+            "place": Shop.Place(2),
+            "hidden": Hiding(word=pydantic.SecretStr("abc")),
+        }
 
     returned = run(stock, place.scene())
     assert (returned.outcome, json.loads(returned.text)) == (

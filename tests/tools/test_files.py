@@ -35,8 +35,15 @@ def test_a_file_of_the_workspace_is_read(place: Any, run: Any, encode: Any) -> N
 def test_reads_are_pure_and_run_by_themselves() -> None:
     for tool in (read_file(), list_files(), search_files()):
         definition = tool.definition
-        assert (definition.contract, definition.default_mode, definition.kind) == ("pure", "auto", "read_file")
-    assert (write_file().definition.contract, write_file().definition.default_mode) == ("once", "ask")
+        assert (definition.contract, definition.default_mode, definition.kind) == (
+            "pure",
+            "auto",
+            "read_file",
+        )
+    assert (write_file().definition.contract, write_file().definition.default_mode) == (
+        "once",
+        "ask",
+    )
 
 
 @pytest.mark.parametrize("way", ["../out.txt", "{root}/out.txt", "link", "folder/out.txt"])
@@ -50,7 +57,16 @@ def test_whatever_leads_outside_is_bound_as_outside(place: Any, encode: Any, way
 
 
 @pytest.mark.parametrize(
-    "way", ["{home}/keys/1.key", "../home/keys/1.key", "link", "folder/1.key", "{home}/../home/keys/1.key", "/proc/self/root{home}/keys/1.key", "fd"]
+    "way",
+    [
+        "{home}/keys/1.key",
+        "../home/keys/1.key",
+        "link",
+        "folder/1.key",
+        "{home}/../home/keys/1.key",
+        "/proc/self/root{home}/keys/1.key",
+        "fd",
+    ],
 )
 def test_the_home_is_hard_denied_by_every_name(place: Any, encode: Any, way: str) -> None:
     (place.workspace / "link").symlink_to(place.key)
@@ -77,7 +93,9 @@ def test_the_home_itself_and_new_files_in_it_are_denied(place: Any, encode: Any)
 
 
 @pytest.mark.needs_system("mount", "unshare")
-def test_a_second_name_of_the_home_is_denied_too(tmp_path: Path, make_place: Any, needs: Any) -> None:
+def test_a_second_name_of_the_home_is_denied_too(
+    tmp_path: Path, make_place: Any, needs: Any
+) -> None:
     """A bind mount gives the home another path; it is the same folder."""
     place = make_place(tmp_path)
     (place.workspace / "alias").mkdir()
@@ -104,7 +122,16 @@ print(confinement_report({str(place.home)!r}, {str(place.workspace)!r}).level)
 
     mounts = f"mount --bind '{place.home}' '{place.workspace}/alias' && mount --bind '{place.home}/keys' '{place.workspace}/keys'"
     done = subprocess.run(
-        [needs("unshare"), "--map-root-user", "--mount", "sh", "-c", f'{mounts} && exec "$0" -c "$1"', sys.executable, script],
+        [
+            needs("unshare"),
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            f'{mounts} && exec "$0" -c "$1"',
+            sys.executable,
+            script,
+        ],
         check=False,
         capture_output=True,
         text=True,
@@ -112,7 +139,10 @@ print(confinement_report({str(place.home)!r}, {str(place.workspace)!r}).level)
     if "mount" in done.stderr and done.returncode:
         pytest.skip("no mounts may be made here")
     assert (done.stdout.split()[:2], done.stderr) == (["hard_deny", "hard_deny"], "")
-    assert done.stdout.split()[2] in ("isolated", "unconfined")  # an alias lies in the workspace: Landlock would not do
+    assert done.stdout.split()[2] in (
+        "isolated",
+        "unconfined",
+    )  # an alias lies in the workspace: Landlock would not do
 
 
 def test_a_decoy_in_the_homes_place_is_refused(place: Any, encode: Any) -> None:
@@ -124,23 +154,33 @@ def test_a_decoy_in_the_homes_place_is_refused(place: Any, encode: Any) -> None:
 
 
 def test_a_home_that_is_not_there_denies_everything(place: Any, encode: Any) -> None:
-    assert refusal(read_file(), encode, place.scene(home=str(place.root / "none")), path="a") == "hard_deny"
+    assert (
+        refusal(read_file(), encode, place.scene(home=str(place.root / "none")), path="a")
+        == "hard_deny"
+    )
 
 
 @pytest.mark.parametrize("name", ["environ", "mem", "maps", "task/1/environ"])
 def test_the_memory_of_processes_is_denied(place: Any, encode: Any, name: str) -> None:
     name = name.replace("/1/", f"/{os.getpid()}/")
     assert refusal(read_file(), encode, place.scene(), path=f"/proc/self/{name}") == "hard_deny"
-    assert refusal(read_file(), encode, place.scene(), path=f"/proc/{os.getpid()}/{name}") == "hard_deny"
+    assert (
+        refusal(read_file(), encode, place.scene(), path=f"/proc/{os.getpid()}/{name}")
+        == "hard_deny"
+    )
 
 
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(place: Any, run: Any, encode: Any) -> None:
+def test_what_is_no_regular_file_is_refused_and_never_waited_for(
+    place: Any, run: Any, encode: Any
+) -> None:
     os.mkfifo(place.workspace / "fifo")
     for path in ("fifo", ".", "missing"):
         assert refusal(read_file(), encode, place.scene(), path=path) == "cannot_bind"
     for path in ("fifo", "."):
         assert refusal(write_file(), encode, place.scene(), path=path, content="x") == "cannot_bind"
-    returned = run(read_file(), place.scene(), path="/dev/zero")  # outside: a person was asked first
+    returned = run(
+        read_file(), place.scene(), path="/dev/zero"
+    )  # outside: a person was asked first
     assert (returned.outcome, returned.text) == ("error", "/dev/zero is not a regular file")
 
 
@@ -160,7 +200,10 @@ def test_binary_and_large_files_are_said_to_be_so(place: Any, run: Any) -> None:
 
 
 def test_a_link_flipped_after_binding_reads_nothing_else(place: Any, encode: Any) -> None:
-    """The path leads elsewhere at the start than it did when it was decided: refused, and never followed into the home."""
+    """
+    The path leads elsewhere at the start than it did when it was decided: refused, and never
+    followed into the home.
+    """
     (place.workspace / "d").mkdir()
     (place.workspace / "d" / "1.key").write_text("harmless")
     tool, scene = read_file(), place.scene()
@@ -194,20 +237,30 @@ def test_text_is_found_with_its_line(place: Any, run: Any) -> None:
     (place.workspace / "d").mkdir()
     (place.workspace / "d" / "a.py").write_text("one\ntwo needle\nthree\nneedle four needle\n")
     (place.workspace / "b.bin").write_bytes(b"\0needle")
-    assert run(search_files(), place.scene(), pattern="needle").text == "d/a.py:2: two needle\nd/a.py:4: needle four needle"
+    assert (
+        run(search_files(), place.scene(), pattern="needle").text
+        == "d/a.py:2: two needle\nd/a.py:4: needle four needle"
+    )
     assert run(search_files(), place.scene(), pattern="(a+)+$").text == "[nothing found in 2 files]"
 
 
-def test_searching_steps_over_the_home_and_follows_no_link(make_place: Any, tmp_path: Path, run: Any) -> None:
+def test_searching_steps_over_the_home_and_follows_no_link(
+    make_place: Any, tmp_path: Path, run: Any
+) -> None:
     place = make_place(tmp_path, home="ws/.state", workspace="ws")
     (place.workspace / "note").write_text("key-material is elsewhere")
     (place.workspace / "link").symlink_to(place.home)
-    assert run(search_files(), place.scene(), pattern="key-material").text == "note:1: key-material is elsewhere"
+    assert (
+        run(search_files(), place.scene(), pattern="key-material").text
+        == "note:1: key-material is elsewhere"
+    )
 
 
 def test_searching_is_bounded(place: Any, run: Any) -> None:
     (place.workspace / "many").write_text("hit\n" * 10_000)
-    assert run(search_files(), place.scene(), pattern="hit").text.endswith("[stopped after 200 lines]")
+    assert run(search_files(), place.scene(), pattern="hit").text.endswith(
+        "[stopped after 200 lines]"
+    )
 
 
 def test_a_file_is_written_whole_and_keeps_its_permissions(place: Any, run: Any) -> None:
@@ -215,7 +268,11 @@ def test_a_file_is_written_whole_and_keeps_its_permissions(place: Any, run: Any)
     target.write_text("old")
     target.chmod(0o750)
     assert run(write_file(), place.scene(), path="run.sh", content="new\n").outcome == "ok"
-    assert (target.read_text(), target.stat().st_mode & 0o777, sorted(p.name for p in place.workspace.iterdir())) == ("new\n", 0o750, ["run.sh"])
+    assert (
+        target.read_text(),
+        target.stat().st_mode & 0o777,
+        sorted(p.name for p in place.workspace.iterdir()),
+    ) == ("new\n", 0o750, ["run.sh"])
 
 
 def test_the_display_is_a_complete_diff(place: Any, encode: Any) -> None:
@@ -229,12 +286,19 @@ def test_the_display_is_a_complete_diff(place: Any, encode: Any) -> None:
 
 def test_a_new_file_is_shown_whole_or_not_asked_about(place: Any, encode: Any) -> None:
     display = bound(write_file(), encode, place.scene(), path="n", content="a\nb").display
-    assert display == f"write a new file of 3 bytes, 2 lines\n| {place.workspace}/n\ncontent:\n| a\n| b"
-    assert refusal(write_file(), encode, place.scene(), path="n", content="x\n" * 20_000) == "too_long"
+    assert (
+        display
+        == f"write a new file of 3 bytes, 2 lines\n| {place.workspace}/n\ncontent:\n| a\n| b"
+    )
+    assert (
+        refusal(write_file(), encode, place.scene(), path="n", content="x\n" * 20_000) == "too_long"
+    )
 
 
 @pytest.mark.parametrize("change", ["content", "removed", "link"])
-def test_a_file_that_changed_after_approval_is_not_overwritten(place: Any, encode: Any, change: str) -> None:
+def test_a_file_that_changed_after_approval_is_not_overwritten(
+    place: Any, encode: Any, change: str
+) -> None:
     target = place.workspace / "a"
     target.write_text("approved against this")
     tool, scene = write_file(), place.scene()
@@ -257,7 +321,9 @@ def test_a_file_that_changed_after_approval_is_not_overwritten(place: Any, encod
         assert target.read_text() == "somebody else's work"
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_old_file_and_no_litter(
+    place: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.workspace / "a").write_text("old")
 
     def full(_: int) -> None:
@@ -268,14 +334,26 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(place: Any, run: Any, 
     assert [(p.name, p.read_text()) for p in place.workspace.iterdir()] == [("a", "old")]
 
 
-@pytest.mark.parametrize("tool", [read_file(), list_files(), search_files(), write_file()], ids=lambda tool: tool.definition.name)
-@pytest.mark.parametrize("what", ["missing.txt", "missing/deeper.txt", "fifo", "folder", "file.txt"])
-def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_told_of_it(place: Any, encode: Any, tool: Any, what: str) -> None:
-    """Whether a path exists is an answer too, and outside the workspace it is a person who gives it."""
+@pytest.mark.parametrize(
+    "tool",
+    [read_file(), list_files(), search_files(), write_file()],
+    ids=lambda tool: tool.definition.name,
+)
+@pytest.mark.parametrize(
+    "what", ["missing.txt", "missing/deeper.txt", "fifo", "folder", "file.txt"]
+)
+def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_told_of_it(
+    place: Any, encode: Any, tool: Any, what: str
+) -> None:
+    """
+    Whether a path exists is an answer too, and outside the workspace it is a person who gives it.
+    """
     (place.root / "folder").mkdir()
     (place.root / "file.txt").write_text("here")
     os.mkfifo(place.root / "fifo")
-    arguments = {"path": str(place.root / what)} | ({"pattern": "x"} if tool.definition.name == "search_files" else {})
+    arguments = {"path": str(place.root / what)} | (
+        {"pattern": "x"} if tool.definition.name == "search_files" else {}
+    )
     arguments |= {"content": "new"} if tool.definition.name == "write_file" else {}
     binding = tool.bind(tool.validate(encode(**arguments)), place.scene())
     assert (binding.reach, binding.path) == ("outside", str(place.root / what))
@@ -284,11 +362,15 @@ def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_t
 def test_what_is_missing_outside_is_told_once_a_person_has_agreed(place: Any, run: Any) -> None:
     returned = run(read_file(), place.scene(), path=str(place.root / "missing.txt"))
     assert (returned.outcome, "no such file" in returned.text) == ("error", True)
-    returned = run(write_file(), place.scene(), path=str(place.root / "missing" / "new.txt"), content="x")
+    returned = run(
+        write_file(), place.scene(), path=str(place.root / "missing" / "new.txt"), content="x"
+    )
     assert (returned.outcome, "no such file" in returned.text) == ("error", True)
 
 
-def test_the_home_and_the_memory_of_processes_are_refused_at_once_wherever_they_are(place: Any, encode: Any) -> None:
+def test_the_home_and_the_memory_of_processes_are_refused_at_once_wherever_they_are(
+    place: Any, encode: Any
+) -> None:
     for path in (str(place.key), str(place.home / "missing"), "/proc/self/environ"):
         with pytest.raises(CannotBind) as caught:
             read_file().bind(read_file().validate(encode(path=path)), place.scene())
@@ -296,7 +378,9 @@ def test_the_home_and_the_memory_of_processes_are_refused_at_once_wherever_they_
 
 
 @pytest.mark.parametrize("unreadable", ["", "inner"])
-def test_a_folder_that_can_not_be_listed_keeps_no_descriptor_open(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch, unreadable: str) -> None:
+def test_a_folder_that_can_not_be_listed_keeps_no_descriptor_open(
+    place: Any, run: Any, monkeypatch: pytest.MonkeyPatch, unreadable: str
+) -> None:
     """A server searches for years."""
     (place.workspace / "inner").mkdir()
     (place.workspace / "inner" / "a.txt").write_text("needle\n")
@@ -313,5 +397,7 @@ def test_a_folder_that_can_not_be_listed_keeps_no_descriptor_open(place: Any, ru
     before = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(os, "scandir", refuses)
     returned = run(search_files(), place.scene(), pattern="needle")
-    assert (returned.outcome, returned.text) == (("ok", "b.txt:1: needle") if unreadable else ("error", "[Errno 5] Input/output error"))
+    assert (returned.outcome, returned.text) == (
+        ("ok", "b.txt:1: needle") if unreadable else ("error", "[Errno 5] Input/output error")
+    )
     assert len(list(Path("/proc/self/fd").iterdir())) <= before

@@ -1,7 +1,9 @@
 """
-File tools while another process flips what a path leads to, the whole time: what was shown and decided is what is read or written, or nothing is.
+File tools while another process flips what a path leads to, the whole time: what was shown and
+decided is what is read or written, or nothing is.
 
-P4. The tests take the part of policy where nobody is asked: whatever binds inside the workspace runs at once, as under a grant.
+P4. The tests take the part of policy where nobody is asked: whatever binds inside the workspace
+runs at once, as under a grant.
 """
 
 import asyncio
@@ -31,7 +33,13 @@ def flip() -> Iterator[Flip]:
     started: list[subprocess.Popen[bytes]] = []
 
     def start(folder: Path, name: str, other: str) -> None:
-        words = [sys.executable, str(Path(__file__).parent / "link_flipper.py"), str(folder), name, other]
+        words = [
+            sys.executable,
+            str(Path(__file__).parent / "link_flipper.py"),
+            str(folder),
+            name,
+            other,
+        ]
         started.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
         assert started[-1].stdout is not None
         if started[-1].stdout.readline() != b"flipping\n":
@@ -43,7 +51,10 @@ def flip() -> Iterator[Flip]:
 
 
 def attempt(tool: Tool, scene: Any, **arguments: Any) -> tuple[str, str]:
-    """As the runtime does where nobody is asked: (`bound outside`, `not bound`, or the outcome; the text)."""
+    """
+    As the runtime does where nobody is asked: (`bound outside`, `not bound`, or the outcome; the
+    text).
+    """
 
     async def whole() -> ToolReturned | None:
         checked = tool.validate(encode(**arguments))
@@ -61,7 +72,10 @@ def attempt(tool: Tool, scene: Any, **arguments: Any) -> tuple[str, str]:
 
 
 class Stage:
-    """A workspace with a folder that is now a real one and now a link to a folder outside, or into the home."""
+    """
+    A workspace with a folder that is now a real one and now a link to a folder outside, or into the
+    home.
+    """
 
     def __init__(self, place: Place, target: Path) -> None:
         self.place, self.target = place, target
@@ -81,11 +95,18 @@ TARGETS = ["outside", "home/keys", "home/elsewhere"]
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_write_lands_outside_while_links_are_flipped(place: Place, flip: Flip, target: str) -> None:
+def test_no_write_lands_outside_while_links_are_flipped(
+    place: Place, flip: Flip, target: str
+) -> None:
     stage, came = Stage(place, place.root / target), Counter[str]()
     flip(place.workspace, "d", "d.other")
     for number in range(TRIES):
-        outcome, text = attempt(write_file(), place.scene(), path="d/f.txt" if number % 2 else f"d/n{number}.txt", content=f"written {number}\n")
+        outcome, text = attempt(
+            write_file(),
+            place.scene(),
+            path="d/f.txt" if number % 2 else f"d/n{number}.txt",
+            content=f"written {number}\n",
+        )
         came[outcome] += 1
         assert SECRET not in text
     assert stage.seen() == stage.before
@@ -95,12 +116,20 @@ def test_no_write_lands_outside_while_links_are_flipped(place: Place, flip: Flip
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("tool", [read_file(), list_files(), search_files()], ids=lambda tool: tool.definition.name)
-def test_nothing_outside_is_read_while_links_are_flipped(place: Place, flip: Flip, target: str, tool: Tool) -> None:
+@pytest.mark.parametrize(
+    "tool", [read_file(), list_files(), search_files()], ids=lambda tool: tool.definition.name
+)
+def test_nothing_outside_is_read_while_links_are_flipped(
+    place: Place, flip: Flip, target: str, tool: Tool
+) -> None:
     stage, came = Stage(place, place.root / target), Counter[str]()
     (stage.target / f"{SECRET}.txt").write_text(f"{SECRET}\n")
     flip(place.workspace, "d", "d.other")
-    arguments = {"read_file": {"path": "d/f.txt"}, "list_files": {"path": "d"}, "search_files": {"path": ".", "pattern": "i"}}[tool.definition.name]
+    arguments = {
+        "read_file": {"path": "d/f.txt"},
+        "list_files": {"path": "d"},
+        "search_files": {"path": ".", "pattern": "i"},
+    }[tool.definition.name]
     for _ in range(TRIES):
         outcome, text = attempt(tool, place.scene(), **arguments)
         came[outcome] += 1
@@ -109,7 +138,9 @@ def test_nothing_outside_is_read_while_links_are_flipped(place: Place, flip: Fli
 
 
 @pytest.mark.timeout(600)
-def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(place: Place, flip: Flip) -> None:
+def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(
+    place: Place, flip: Flip
+) -> None:
     """Two real folders: only the one that was shown, by device and inode, is written to."""
     for name in ("d", "d.other"):
         (place.workspace / name).mkdir()
@@ -120,7 +151,9 @@ def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(plac
     flip(place.workspace, "d", "d.other")
 
     async def go() -> ToolReturned:
-        return await (await tool.prepare(arguments, binding, scene, idempotency_key="k")).go(timeout_seconds=60, on_output=lambda _: None)
+        return await (await tool.prepare(arguments, binding, scene, idempotency_key="k")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
 
     came: Counter[str] = Counter()
     for _ in range(TRIES):
@@ -129,7 +162,11 @@ def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(plac
             found = place.workspace / name / "f.txt"
             if found.exists() and (place.workspace / name).stat().st_ino == shown:
                 found.unlink(missing_ok=True)
-    others = [folder for folder in (place.workspace / "d", place.workspace / "d.other") if folder.stat().st_ino != shown]
+    others = [
+        folder
+        for folder in (place.workspace / "d", place.workspace / "d.other")
+        if folder.stat().st_ino != shown
+    ]
     assert (came["ok"] > 0, came["error"] > 0) == (True, True)
     assert all(not list(each.iterdir()) for each in others if each.stat().st_ino != shown)
 
@@ -137,7 +174,9 @@ def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(plac
 # --- one step at a time
 
 
-def prepared(tool: Tool, scene: Any, meanwhile: Callable[[], object], **arguments: Any) -> ToolReturned:
+def prepared(
+    tool: Tool, scene: Any, meanwhile: Callable[[], object], **arguments: Any
+) -> ToolReturned:
     """Bound; then something happens; then it runs."""
 
     async def whole() -> ToolReturned:
@@ -160,14 +199,26 @@ def replace_workspace(place: Place, by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["link", "folder"])
-@pytest.mark.parametrize("tool", [read_file(), list_files(), search_files(), write_file()], ids=lambda tool: tool.definition.name)
-def test_a_workspace_that_was_replaced_after_the_prompt_is_not_used(place: Place, tool: Tool, by: str) -> None:
+@pytest.mark.parametrize(
+    "tool",
+    [read_file(), list_files(), search_files(), write_file()],
+    ids=lambda tool: tool.definition.name,
+)
+def test_a_workspace_that_was_replaced_after_the_prompt_is_not_used(
+    place: Place, tool: Tool, by: str
+) -> None:
     (place.root / "outside").mkdir()
     for folder in (place.workspace, place.root / "outside"):
         (folder / "f.txt").write_text("inside\n" if folder == place.workspace else f"{SECRET}\n")
     name = tool.definition.name
     arguments = {"path": "f.txt" if name in ("read_file", "write_file") else "."}
-    arguments |= {"pattern": "-"} if name == "search_files" else {"content": "new"} if name == "write_file" else {}
+    arguments |= (
+        {"pattern": "-"}
+        if name == "search_files"
+        else {"content": "new"}
+        if name == "write_file"
+        else {}
+    )
     facts = place.workspace.stat()
     scene = place.scene(workspace_identity=f"{facts.st_dev}:{facts.st_ino}")
     returned = prepared(tool, scene, lambda: replace_workspace(place, by), **arguments)
@@ -176,19 +227,28 @@ def test_a_workspace_that_was_replaced_after_the_prompt_is_not_used(place: Place
     assert (place.workspace / "f.txt").read_text() == f"{SECRET}\n"
 
 
-def test_a_folder_that_was_moved_out_of_the_workspace_after_the_prompt_is_not_written_to(place: Place) -> None:
-    """The very folder that was approved, but no longer where it was shown to be; a link leads there now."""
+def test_a_folder_that_was_moved_out_of_the_workspace_after_the_prompt_is_not_written_to(
+    place: Place,
+) -> None:
+    """
+    The very folder that was approved, but no longer where it was shown to be; a link leads there
+    now.
+    """
     (place.workspace / "d").mkdir()
 
     def move() -> None:
         (place.workspace / "d").rename(place.root / "d")
         (place.workspace / "d").symlink_to(place.root / "d")
 
-    assert prepared(write_file(), place.scene(), move, path="d/f.txt", content="x").outcome == "error"
+    assert (
+        prepared(write_file(), place.scene(), move, path="d/f.txt", content="x").outcome == "error"
+    )
     assert list((place.root / "d").iterdir()) == []
 
 
-def test_the_last_look_before_the_rename_sees_a_folder_that_was_moved(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_last_look_before_the_rename_sees_a_folder_that_was_moved(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Moved while the new content was synced beside the old."""
     (place.workspace / "d").mkdir()
     fsync = os.fsync
@@ -210,9 +270,19 @@ def test_a_path_outside_that_was_approved_works_and_is_bound_from_the_root(place
     (outside / "f.txt").write_text("theirs\n")
     path = str(outside / "f.txt")
     assert prepared(read_file(), place.scene(), lambda: None, path=path).text == "theirs\n"
-    assert prepared(list_files(), place.scene(), lambda: None, path=str(outside)).text == "f.txt (7)"
-    assert prepared(search_files(), place.scene(), lambda: None, path=str(outside), pattern="their").text == "f.txt:1: theirs"
-    assert prepared(write_file(), place.scene(), lambda: None, path=path, content="ours\n").outcome == "ok"
+    assert (
+        prepared(list_files(), place.scene(), lambda: None, path=str(outside)).text == "f.txt (7)"
+    )
+    assert (
+        prepared(
+            search_files(), place.scene(), lambda: None, path=str(outside), pattern="their"
+        ).text
+        == "f.txt:1: theirs"
+    )
+    assert (
+        prepared(write_file(), place.scene(), lambda: None, path=path, content="ours\n").outcome
+        == "ok"
+    )
     assert (outside / "f.txt").read_text() == "ours\n"
 
     def replaced() -> None:
@@ -220,7 +290,11 @@ def test_a_path_outside_that_was_approved_works_and_is_bound_from_the_root(place
         outside.mkdir()
         (outside / "f.txt").write_text(f"{SECRET}\n")
 
-    for tool, more in ((read_file(), {"path": path}), (list_files(), {"path": str(outside)}), (write_file(), {"path": path, "content": "x"})):
+    for tool, more in (
+        (read_file(), {"path": path}),
+        (list_files(), {"path": str(outside)}),
+        (write_file(), {"path": path, "content": "x"}),
+    ):
         returned = prepared(tool, place.scene(), replaced, **more)
         assert (returned.outcome, SECRET in returned.text) == ("error", False)
         assert (outside / "f.txt").read_text() == f"{SECRET}\n"
@@ -233,8 +307,14 @@ def test_a_link_inside_the_workspace_is_shown_and_used_as_what_it_leads_to(place
     binding = tool.bind(tool.validate(encode(path="link.txt", content="two\n")), place.scene())
     assert (binding.path, binding.reach) == (str(place.workspace / "real.txt"), "workspace")
     assert str(place.workspace / "real.txt") in binding.display
-    assert prepared(tool, place.scene(), lambda: None, path="link.txt", content="two\n").outcome == "ok"
-    assert ((place.workspace / "real.txt").read_text(), (place.workspace / "link.txt").is_symlink()) == ("two\n", True)
+    assert (
+        prepared(tool, place.scene(), lambda: None, path="link.txt", content="two\n").outcome
+        == "ok"
+    )
+    assert (
+        (place.workspace / "real.txt").read_text(),
+        (place.workspace / "link.txt").is_symlink(),
+    ) == ("two\n", True)
 
 
 def test_a_second_name_of_a_file_of_the_home_is_refused(place: Place) -> None:
@@ -250,26 +330,47 @@ def test_a_second_name_of_a_file_of_the_home_is_refused(place: Place) -> None:
     assert found == "a.txt:1: key-material is elsewhere\nb.txt:1: key-material is elsewhere"
 
 
-@pytest.mark.parametrize("path", ["/proc", "/proc/self", "/proc/sys", "/sys", "/sys/kernel", "/dev", "link"])
-@pytest.mark.parametrize("tool", [list_files(), search_files()], ids=lambda tool: tool.definition.name)
-def test_file_systems_that_are_made_up_are_never_walked(place: Place, tool: Tool, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["/proc", "/proc/self", "/proc/sys", "/sys", "/sys/kernel", "/dev", "link"]
+)
+@pytest.mark.parametrize(
+    "tool", [list_files(), search_files()], ids=lambda tool: tool.definition.name
+)
+def test_file_systems_that_are_made_up_are_never_walked(
+    place: Place, tool: Tool, path: str
+) -> None:
     (place.workspace / "link").symlink_to("/proc")
-    arguments = {"path": path} | ({"pattern": "x"} if tool.definition.name == "search_files" else {})
+    arguments = {"path": path} | (
+        {"pattern": "x"} if tool.definition.name == "search_files" else {}
+    )
     with pytest.raises(CannotBind, match="file system, which tools do not walk") as refused:
         tool.bind(tool.validate(encode(**arguments)), place.scene())
     assert refused.value.code == "hard_deny"
 
 
-def test_a_search_that_meets_made_up_file_systems_leaves_them_out_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the root of all, which has the three; everything else in it is not looked at here, since it is anybody's."""
+def test_a_search_that_meets_made_up_file_systems_leaves_them_out_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    From the root of all, which has the three; everything else in it is not looked at here, since it
+    is anybody's.
+    """
     names_in, root = file_walk.names_in, Path("/").stat().st_ino
-    monkeypatch.setattr(file_walk, "names_in", lambda fd: (["dev", "proc", "sys"], True) if os.fstat(fd).st_ino == root else names_in(fd))
+    monkeypatch.setattr(
+        file_walk,
+        "names_in",
+        lambda fd: (["dev", "proc", "sys"], True) if os.fstat(fd).st_ino == root else names_in(fd),
+    )
     walk = file_walk.FileWalk(os.open("/", os.O_RDONLY | os.O_DIRECTORY), None)
     assert list(walk.files()) == []
-    assert walk.notes() == ["[left out: dev/ (device file system), proc/ (proc file system), sys/ (sysfs file system)]"]
+    assert walk.notes() == [
+        "[left out: dev/ (device file system), proc/ (proc file system), sys/ (sysfs file system)]"
+    ]
 
 
-def test_a_walk_is_bounded_in_files_names_bytes_and_time_and_says_where_it_stopped(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_is_bounded_in_files_names_bytes_and_time_and_says_where_it_stopped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for number in range(30):
         (place.workspace / f"f{number:02}").write_text("text\n" * 10)
 

@@ -1,4 +1,7 @@
-"""Jobs as processes: let go once, alive after their driver, within their bounds, kept out of the home, and never mistaken for another."""
+"""
+Jobs as processes: let go once, alive after their driver, within their bounds, kept out of the home,
+and never mistaken for another.
+"""
 
 import asyncio
 import json
@@ -14,7 +17,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.tools.adversary import COMMAND, MECHANISM, OPEN_IF_LIMITED, PACKAGES, needs, open_folder, system_python, world_in
+from tests.tools.adversary import (
+    COMMAND,
+    MECHANISM,
+    OPEN_IF_LIMITED,
+    PACKAGES,
+    needs,
+    open_folder,
+    system_python,
+    world_in,
+)
 from tests.tools.conftest import KEY, Place, encode
 from tests.tools.conftest import run as run_tool
 from tests.tools.test_shell import sleepers
@@ -41,7 +53,11 @@ DEADLINE_SECONDS = 60.0  # for what takes a second
 
 def key_of(instance: InstanceId, job: JobId, generation: int | None = None) -> JobKey | None:
     """As a store would derive it; see `job_process.py`."""
-    return JobKey(1, subkey(b"k" * 32, "job report", job, instance)) if generation in (None, 1) else None
+    return (
+        JobKey(1, subkey(b"k" * 32, "job report", job, instance))
+        if generation in (None, 1)
+        else None
+    )
 
 
 def files_of(place: Place) -> JobFiles:
@@ -55,7 +71,15 @@ def arguments_of(shell: Shell, command: str, **more: Any) -> bytes:
 class Job:
     """One job, from its making to its end."""
 
-    def __init__(self, place: Place, command: str, *, mechanisms: Any = MECHANISMS, seconds: float = 60.0, **more: Any) -> None:
+    def __init__(
+        self,
+        place: Place,
+        command: str,
+        *,
+        mechanisms: Any = MECHANISMS,
+        seconds: float = 60.0,
+        **more: Any,
+    ) -> None:
         self.place, self.files = place, files_of(place)
         self.shell = Shell(mechanisms=mechanisms)
         self.scene = place.scene()
@@ -65,7 +89,14 @@ class Job:
         self.process: ProcessFacts | None = None
 
     async def ready(self) -> Any:
-        prepared = await self.shell.prepare_job(self.arguments, self.binding, self.scene, job=JOB, key=key_of(INSTANCE, JOB), seconds=self.seconds)
+        prepared = await self.shell.prepare_job(
+            self.arguments,
+            self.binding,
+            self.scene,
+            job=JOB,
+            key=key_of(INSTANCE, JOB),
+            seconds=self.seconds,
+        )
         self.process = prepared.process
         return prepared
 
@@ -106,10 +137,14 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
         job = Job(place, "echo ran > ran.txt")
         prepared = await job.ready()
         assert len(folders(place)) == 1
-        assert (await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())).state == "running"
+        assert (
+            await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())
+        ).state == "running"
         await prepared.abandon()
         await prepared.abandon()
-        assert (await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())).state == "gone"
+        assert (
+            await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())
+        ).state == "gone"
 
     run(story())
     assert (folders(place), (place.workspace / "ran.txt").exists()) == ([], False)
@@ -117,7 +152,10 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
 
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
 def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any) -> None:
-    """Not what left its group and let go of everything, nor what hides its name, nor what those have started in turn."""
+    """
+    Not what left its group and let go of everything, nor what hides its name, nor what those have
+    started in turn.
+    """
     mark = f"1000.{os.getpid()}6"
     (place.workspace / "inner").write_text(f"echo up > up; exec sleep {mark}")
     (place.workspace / "outer").write_text(f"setsid sh inner & exec sleep {mark}")
@@ -159,8 +197,13 @@ except ChildProcessError:
 
 
 def test_what_a_job_leaves_and_ends_by_itself_is_reaped_while_it_runs() -> None:
-    """One that runs for days may leave many: each would keep its number. The command's own end is left to be told."""
-    done = subprocess.run([sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False)
+    """
+    One that runs for days may leave many: each would keep its number. The command's own end is left
+    to be told.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", REAPING], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nnobody else\n", "")
 
 
@@ -169,8 +212,17 @@ def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Plac
         job = Job(place, "echo out; echo err >&2; pwd; exit 3")
         seen = await job.whole()
         assert seen.returned is not None
-        assert (seen.state, seen.returned.outcome, seen.returned.text) == ("ended", "error", f"out\nerr\n{place.workspace}\n[exit 3]")
-        assert await job.files.look(JOB, job.process or processes.facts_of(1), instance=INSTANCE, secrets=()) == seen
+        assert (seen.state, seen.returned.outcome, seen.returned.text) == (
+            "ended",
+            "error",
+            f"out\nerr\n{place.workspace}\n[exit 3]",
+        )
+        assert (
+            await job.files.look(
+                JOB, job.process or processes.facts_of(1), instance=INSTANCE, secrets=()
+            )
+            == seen
+        )
         assert await job.files.present() == (JOB,)
         await job.files.clear(JOB)
         assert await job.files.present() == ()
@@ -182,7 +234,12 @@ def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Plac
 def driver(place: Place) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(what: str, command: str, mechanisms: str = "landlock,bubblewrap", prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    def start(
+        what: str,
+        command: str,
+        mechanisms: str = "landlock,bubblewrap",
+        prefix: tuple[str, ...] = (),
+    ) -> "subprocess.Popen[str]":
         words = [
             *prefix,
             sys.executable,
@@ -208,7 +265,9 @@ def said(process: "subprocess.Popen[str]") -> dict[str, Any]:
     return line
 
 
-def test_a_job_whose_driver_is_killed_before_the_byte_runs_nothing(place: Place, driver: Any) -> None:
+def test_a_job_whose_driver_is_killed_before_the_byte_runs_nothing(
+    place: Place, driver: Any
+) -> None:
     """The pipe closes: launcher, supervisor and folder go by themselves."""
     process = driver("WAIT", "echo ran > ran.txt")
     facts = ProcessFacts(**said(process))
@@ -237,7 +296,11 @@ def test_a_job_whose_driver_is_killed_after_the_byte_goes_on(place: Place, drive
 
     seen = run(story())
     assert seen.returned is not None
-    assert (seen.state, seen.returned.outcome, seen.returned.text) == ("ended", "ok", "the word is late\n")
+    assert (seen.state, seen.returned.outcome, seen.returned.text) == (
+        "ended",
+        "ok",
+        "the word is late\n",
+    )
 
 
 def test_another_process_is_never_taken_for_a_jobs(place: Place) -> None:
@@ -282,10 +345,15 @@ def test_a_supervisor_that_is_killed_leaves_no_word_and_what_it_ran_is_ended(pla
 
 def test_a_job_ends_when_its_time_is_over_with_all_it_started(place: Place) -> None:
     async def story() -> None:
-        job = Job(place, "echo begun; (trap '' TERM; sleep 1000) & wait; sleep 1000", timeout_seconds=0.3)
+        job = Job(
+            place, "echo begun; (trap '' TERM; sleep 1000) & wait; sleep 1000", timeout_seconds=0.3
+        )
         seen = await job.whole()
         assert seen.returned is not None
-        assert (seen.returned.outcome, seen.returned.text) == ("timed_out", "begun\n[ended: its time was over]")
+        assert (seen.returned.outcome, seen.returned.text) == (
+            "timed_out",
+            "begun\n[ended: its time was over]",
+        )
         assert processes.end_call(job.scene.call, None) == 0
 
     run(story())
@@ -339,7 +407,10 @@ def test_a_secret_in_what_a_job_says_is_hidden(place: Place) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> None:
-    """P8: not the key, not its own folder, not through its descriptors, its supervisor's, or its parent's environment."""
+    """
+    P8: not the key, not its own folder, not through its descriptors, its supervisor's, or its
+    parent's environment.
+    """
     needs(mechanism)
     tries = [
         f"cat {place.key}",
@@ -357,11 +428,22 @@ def test_no_way_leads_from_a_job_into_the_home(place: Place, mechanism: Any) -> 
     assert not (place.home / "jobs" / "status").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user; otherwise every test here runs unprivileged already")
-def test_the_key_of_a_report_is_out_of_reach_for_every_program_of_the_same_user(open_folder: Path) -> None:
-    """The supervisor has it in memory alone: not in an argument, an environment or a file, and nobody of that user may look into it. Not even unconfined."""
+@pytest.mark.skipif(
+    os.getuid() != 0,
+    reason="only root can become another user; otherwise every test here runs unprivileged already",
+)
+def test_the_key_of_a_report_is_out_of_reach_for_every_program_of_the_same_user(
+    open_folder: Path,
+) -> None:
+    """
+    The supervisor has it in memory alone: not in an argument, an environment or a file, and nobody
+    of that user may look into it. Not even unconfined.
+    """
     place = Place(open_folder, home="a/home", workspace="b/ws")
-    tries = "; ".join(f"head -c1 /proc/$PPID/{each} > /dev/null 2>&1 && echo open {each}" for each in ("environ", "mem", "maps", "fd/0", "fd/3"))
+    tries = "; ".join(
+        f"head -c1 /proc/$PPID/{each} > /dev/null 2>&1 && echo open {each}"
+        for each in ("environ", "mem", "maps", "fd/0", "fd/3")
+    )
     seeks = f"cat /proc/$PPID/cmdline | tr '\\0' '\\n' > words; grep -rl {key_of(INSTANCE, OTHER).secret.hex()} {place.home} words"  # type: ignore[union-attr]
     own = "tr '\\0' '\\n' < /proc/self/environ; ls -l /proc/self/fd"
     process, facts = as_nobody(open_folder, place, "none", f"{tries}; {seeks}; {own}; echo tried")
@@ -371,18 +453,34 @@ def test_the_key_of_a_report_is_out_of_reach_for_every_program_of_the_same_user(
         process.kill()
         process.communicate()
     seen = run(files_of(place).look(OTHER, facts, instance=INSTANCE, secrets=()))
-    assert (seen.returned.outcome, "tried" in seen.returned.text, "open " in seen.returned.text) == ("ok", True, False)
+    assert (
+        seen.returned.outcome,
+        "tried" in seen.returned.text,
+        "open " in seen.returned.text,
+    ) == ("ok", True, False)
     assert key_of(INSTANCE, OTHER).secret.hex() not in seen.returned.text  # type: ignore[union-attr]
     assert "jobs" not in seen.returned.text  # no descriptor of the job's folder
     assert len(seen.returned.text.splitlines()) < 40
 
 
-def as_nobody(folder: Path, place: Place, mechanisms: str, command: str) -> tuple["subprocess.Popen[str]", ProcessFacts]:
+def as_nobody(
+    folder: Path, place: Place, mechanisms: str, command: str
+) -> tuple["subprocess.Popen[str]", ProcessFacts]:
     for path in (folder, *folder.rglob("*")):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
-    packages = os.pathsep.join(path for path in sys.path if path and not path.startswith(sys.base_prefix))
+    packages = os.pathsep.join(
+        path for path in sys.path if path and not path.startswith(sys.base_prefix)
+    )
     process = subprocess.Popen(
-        [system_python(), Path(__file__).parent / "job_process.py", "GO", place.home, place.workspace, mechanisms, command],
+        [
+            system_python(),
+            Path(__file__).parent / "job_process.py",
+            "GO",
+            place.home,
+            place.workspace,
+            mechanisms,
+            command,
+        ],
         stdout=subprocess.PIPE,
         text=True,
         user=NOBODY,
@@ -402,7 +500,15 @@ def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, le
     needs(MECHANISM[level])
     with world_in(open_folder) as world:
         process = subprocess.Popen(
-            [system_python(), Path(__file__).parent / "job_process.py", "GO", world.home, world.workspace, MECHANISM[level], COMMAND],
+            [
+                system_python(),
+                Path(__file__).parent / "job_process.py",
+                "GO",
+                world.home,
+                world.workspace,
+                MECHANISM[level],
+                COMMAND,
+            ],
             stdout=subprocess.PIPE,
             text=True,
             env=PACKAGES,
@@ -423,7 +529,9 @@ def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, le
 
 
 def test_going_to_the_background_is_part_of_what_is_approved(place: Place) -> None:
-    """P1, P4: another argument, another digest, another display; and a function's definition says it."""
+    """
+    P1, P4: another argument, another digest, another display; and a function's definition says it.
+    """
     shell, scene = Shell(), place.scene()
     assert isinstance(shell, RunsInBackground)
     plain, background = shell.validate(encode(command="ls")), arguments_of(shell, "ls")
@@ -459,7 +567,13 @@ def test_a_half_written_word_is_no_word(place: Place) -> None:
         gone = ProcessFacts(boot_id=processes.boot_id(), group=2**22 - 1, start_time=1)
         folder = place.home / "jobs" / f"{JOB}.{gone.group}.{gone.start_time}"
         folder.mkdir(parents=True)
-        for name, text in ((".status.tmp", '{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}'), ("status", '{"ended": "exi')):
+        for name, text in (
+            (
+                ".status.tmp",
+                '{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}',
+            ),
+            ("status", '{"ended": "exi'),
+        ):
             (folder / name).write_text(text)
             assert (await files.look(JOB, gone, instance=INSTANCE, secrets=())).state == "gone"
 
@@ -478,10 +592,15 @@ def test_a_folder_that_nobody_will_speak_of_again_is_removed_a_day_later(place: 
 
 def test_a_job_id_leads_to_no_other_file(place: Place) -> None:
     (place.home / "jobs").mkdir()
-    (place.home / "jobs" / "status").write_text('{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}')
+    (place.home / "jobs" / "status").write_text(
+        '{"ended": "exited", "status": 0, "bytes": 0, "failed": "", "at_ms": 1}'
+    )
     gone = ProcessFacts(boot_id="x", group=1, start_time=1)
     for name in ("..", ".", "../keys", "j-" + "a" * 25, "j-" + "A" * 26):
-        assert run(files_of(place).look(JobId(name), gone, instance=INSTANCE, secrets=())).state == "gone"
+        assert (
+            run(files_of(place).look(JobId(name), gone, instance=INSTANCE, secrets=())).state
+            == "gone"
+        )
         assert run(files_of(place).output(JobId(name), gone, after=0, bytes_max=10)) == b""
 
 
@@ -536,17 +655,26 @@ def test_a_command_that_may_not_be_signalled_is_waited_for_and_its_word_is_left(
         ended = supervise._watch(Foreign(out, 4), record, woken, 0.0, wrapped)  # type: ignore[arg-type]  # as much of it as is asked
     for fd in (out, said, woken, wake):
         os.close(fd)
-    assert (ended, record.total, (tmp_path / "output").read_bytes()) == ("timed_out", 8, b"as root\n")
+    assert (ended, record.total, (tmp_path / "output").read_bytes()) == (
+        "timed_out",
+        8,
+        b"as root\n",
+    )
 
 
 def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place) -> None:
     facts = JobFacts(job=JOB, tool="shell", submitted_at=1, process=processes.facts_of(os.getpid()))
-    assert run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text == f"{JOB} (shell) runs.\n"
+    assert (
+        run_tool(job_tools.job_status(), place.scene(jobs=(facts,)), job=JOB).text
+        == f"{JOB} (shell) runs.\n"
+    )
 
 
 @pytest.mark.parametrize("left", [b'{"ended":"\xff"}', b'{"x":' + b"[" * 4_000, b"{}"])
 def test_a_word_that_can_not_be_read_is_none(place: Place, left: bytes) -> None:
-    facts = ProcessFacts(boot_id="another", group=4_194_305, start_time=1)  # above every kernel's numbers
+    facts = ProcessFacts(
+        boot_id="another", group=4_194_305, start_time=1
+    )  # above every kernel's numbers
     folder = place.home / "jobs" / folder_name(JOB, facts)
     folder.mkdir(parents=True)
     (folder / STATUS).write_bytes(left)

@@ -41,7 +41,9 @@ def test_how_many_of_200_everyday_commands_can_be_remembered() -> None:
 
 
 @pytest.mark.parametrize("command", REMEMBERED)
-def test_each_can_be_remembered_where_its_program_is_installed(place: Any, encode: Any, command: str) -> None:
+def test_each_can_be_remembered_where_its_program_is_installed(
+    place: Any, encode: Any, command: str
+) -> None:
     shell = Shell()
     words = [each.words[0].text or "" for each in read_command(command).subcommands]
     installed = all(word in BUILTINS or shutil.which(word, path="/usr/bin:/bin") for word in words)
@@ -92,7 +94,15 @@ def _plant(home: Path, workspace: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(evil)
             path.chmod(0o755)
-    for name in ("README.md", "names.txt", "data.csv", "log.txt", "b.txt", "data.bin", "counts.txt"):
+    for name in (
+        "README.md",
+        "names.txt",
+        "data.csv",
+        "log.txt",
+        "b.txt",
+        "data.bin",
+        "counts.txt",
+    ):
         (workspace / name).write_text("b,2\na,1\n")
     (workspace / "src" / "app.py").write_text("def main(): ...\n")
 
@@ -119,5 +129,7 @@ def test_a_program_that_somebody_can_write_is_not_a_leaf(user: str) -> None:
     # The case is read from standard input: the other user may not reach the checkout.
     text += f"{judge} /usr/bin/python3 - judge < /usr/src/cases.py"
     view = ["--bind", "/", "/", "--tmpfs", "/usr/src"]
-    done = subprocess.run(["bwrap", *view, "--", "/bin/sh", "-c", text], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bwrap", *view, "--", "/bin/sh", "-c", text], capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.returncode) == ("judged 12\n", 0), done.stderr

@@ -1,4 +1,7 @@
-"""P4: no letter in a prompt passes for another. Over every character of Unicode's own table of look-alikes."""
+"""
+P4: no letter in a prompt passes for another. Over every character of Unicode's own table of
+look-alikes.
+"""
 
 import subprocess
 import sys
@@ -6,7 +9,12 @@ import unicodedata
 from typing import Any
 
 import pytest
-from proof.generated_docs.confusables_data import ascii_targets, further_targets, module_from_text, table_from_text
+from proof.generated_docs.confusables_data import (
+    ascii_targets,
+    further_targets,
+    module_from_text,
+    table_from_text,
+)
 
 import holdfast
 from holdfast.adapters.tools.files.read import read_file, search_files
@@ -16,7 +24,12 @@ from holdfast.session.view import confusables
 from holdfast.session.view.look_alikes import like_of, name_of
 from holdfast.session.view.rendering import read_back, render, render_argument, render_content
 
-ALIKE = {char: target for group in (confusables.ASCII, confusables.FURTHER) for target, chars in group.items() for char in chars}
+ALIKE = {
+    char: target
+    for group in (confusables.ASCII, confusables.FURTHER)
+    for target, chars in group.items()
+    for char in chars
+}
 LETTERS = {char: target for char, target in ALIKE.items() if unicodedata.category(char)[0] in "LN"}
 
 
@@ -29,33 +42,57 @@ def code_of(char: str) -> str:
 
 
 def test_the_table_is_unicodes_and_whole() -> None:
-    """It names its version; what this Python calls a small capital or a fullwidth letter is a look-alike whatever the table says."""
+    """
+    It names its version; what this Python calls a small capital or a fullwidth letter is a
+    look-alike whatever the table says.
+    """
     assert confusables.UNICODE_VERSION == "17.0.0"
     assert len(ALIKE) > 1900
     for first, last in (("\uff21", "\uff3a"), ("\uff41", "\uff5a"), ("\uff10", "\uff19")):
         assert all(like_of(chr(code)) for code in range(ord(first), ord(last) + 1))
-    small = [chr(code) for code in range(0x80, 0x20000) if unicodedata.name(chr(code), "")[:-1] == "LATIN LETTER SMALL CAPITAL "]
+    small = [
+        chr(code)
+        for code in range(0x80, 0x20000)
+        if unicodedata.name(chr(code), "")[:-1] == "LATIN LETTER SMALL CAPITAL "
+    ]
     assert len(small) > 20
     assert all(like_of(char) for char in small)
 
 
-@pytest.mark.parametrize("place", ["{}", "{}x", "x{}y", "cat {}", "cat /srv/{}/x", "curl https://{}.example/", "x {}\u0436 y"])
-def test_every_look_alike_in_a_command_a_path_or_a_host_is_written_out_and_named(place: str) -> None:
+@pytest.mark.parametrize(
+    "place",
+    ["{}", "{}x", "x{}y", "cat {}", "cat /srv/{}/x", "curl https://{}.example/", "x {}\u0436 y"],
+)
+def test_every_look_alike_in_a_command_a_path_or_a_host_is_written_out_and_named(
+    place: str,
+) -> None:
     for char in ALIKE:
         text = place.format(char)
         shown = render(text)
         assert char not in shown.text, f"{name_of(char)} in {text!a}"
         assert escape_of(char) in shown.text
-        assert any(code_of(char) in warning for warning in shown.warnings), f"{name_of(char)} is not named"
+        assert any(code_of(char) in warning for warning in shown.warnings), (
+            f"{name_of(char)} is not named"
+        )
         assert read_back(shown.text) == text
 
 
-def test_every_letter_that_passes_for_one_is_written_out_in_any_tools_argument_and_in_natural_text() -> None:
-    """Alone, it is a word that reads as ASCII; beside Latin letters, it mixes scripts or imitates one of them."""
+def test_every_letter_that_passes_for_one_is_written_out_in_any_tools_argument_and_in_natural_text() -> (
+    None
+):
+    """
+    Alone, it is a word that reads as ASCII; beside Latin letters, it mixes scripts or imitates one
+    of them.
+    """
     for char, target in LETTERS.items():
         for text in (f'"{char}"', f'"ls{char}ls"', f'"https://x{char}y.example/"'):
             assert char not in render_argument(text).text, f"{name_of(char)} in {text!a}"
-        if len(target) == 1 and char != "\u00fe" and unicodedata.name(char, "").split()[0] != "LATIN" and char.isprintable():
+        if (
+            len(target) == 1
+            and char != "\u00fe"
+            and unicodedata.name(char, "").split()[0] != "LATIN"
+            and char.isprintable()
+        ):
             assert char not in render_content(f"look at p{char}y now").text, name_of(char)
 
 
@@ -85,7 +122,9 @@ def test_every_letter_that_passes_for_one_is_written_out_in_any_tools_argument_a
         "mv a b\ua789c",  # a letter colon
     ],
 )
-def test_a_name_that_passes_for_another_is_marked_with_every_foreign_character_named(text: str) -> None:
+def test_a_name_that_passes_for_another_is_marked_with_every_foreign_character_named(
+    text: str,
+) -> None:
     shown = render(text)
     assert shown.text.isascii()
     foreign = {char for char in text if not char.isascii()}
@@ -114,11 +153,19 @@ def test_natural_text_stays_readable(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "strict", "lenient"),
     [
-        ("x\u0436y", "x\\u0436y", "x\\u0436y"),  # no Latin letter looks like it, but the word has two scripts
+        (
+            "x\u0436y",
+            "x\\u0436y",
+            "x\\u0436y",
+        ),  # no Latin letter looks like it, but the word has two scripts
         ("\u0436\u03bb", "\\u0436\\u03bb", "\\u0436\\u03bb"),
         ("\u0436\u65e5", "\\u0436\\u65e5", "\\u0436\\u65e5"),
         ("\u00e9\u0436", "\u00e9\\u0436", "\u00e9\\u0436"),
-        ("x\u65e5", "x\\u65e5", "x\u65e5"),  # written together every day, and never in a command's name
+        (
+            "x\u65e5",
+            "x\\u65e5",
+            "x\u65e5",
+        ),  # written together every day, and never in a command's name
         ("\u65e5\u30ce\u672c x", "\u65e5\\u30ce\u672c x", "\u65e5\u30ce\u672c x"),
         ("x\u30cey", "x\\u30cey", "x\\u30cey"),
     ],
@@ -153,20 +200,29 @@ def test_every_prompt_marks_and_names_them(place: Any, encode: Any) -> None:
         binding = tool.bind(tool.validate(encode(**arguments)), place.scene())
         assert "\u0430" not in binding.display
         assert "\\u0430" in binding.display
-        assert any("U+0430 CYRILLIC SMALL LETTER A, like a" in warning for warning in binding.warnings)
+        assert any(
+            "U+0430 CYRILLIC SMALL LETTER A, like a" in warning for warning in binding.warnings
+        )
 
 
 def test_many_look_alikes_are_counted_and_not_all_named() -> None:
-    (warning,) = render("x" + "".join(sorted(char for char in LETTERS if char.isprintable())[:50])).warnings
+    (warning,) = render(
+        "x" + "".join(sorted(char for char in LETTERS if char.isprintable())[:50])
+    ).warnings
     assert warning.endswith("; and 30 more)")
 
 
 def test_the_data_is_not_loaded_for_ascii() -> None:
-    """A command that needs no model starts fast: the table is read with the first text that needs it."""
-    code = (
-        "import sys; from holdfast.session.view.rendering import render; render('ls -l'); print('holdfast.session.view.confusables' in sys.modules)"
+    """
+    A command that needs no model starts fast: the table is read with the first text that needs it.
+    """
+    code = "import sys; from holdfast.session.view.rendering import render; render('ls -l'); print('holdfast.session.view.confusables' in sys.modules)"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "False\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 EXCERPT = """\ufeff# confusables.txt
@@ -182,7 +238,12 @@ def test_the_module_is_made_from_unicodes_file() -> None:
     version, table = table_from_text(EXCERPT)
     assert (version, ascii_targets(table)) == ("99.0.0", {"\u0430": "a", "\u00e6": "ae"})
     further = further_targets(table)
-    assert (further["\u0432"], further["\u1d00"], further["\u0138"], further.get("\u06e8")) == ("B", "A", "k", None)
+    assert (further["\u0432"], further["\u1d00"], further["\u0138"], further.get("\u06e8")) == (
+        "B",
+        "A",
+        "k",
+        None,
+    )
     made: dict[str, dict[str, str]] = {}
     exec(module_from_text(EXCERPT.encode()), made)  # noqa: S102  our own text
     assert made["ASCII"] == {"a": "\u0430", "ae": "\u00e6"}

@@ -1,4 +1,7 @@
-"""Functions as tools: typed arguments refused before anyone is asked, outcomes known, the function still a function."""
+"""
+Functions as tools: typed arguments refused before anyone is asked, outcomes known, the function
+still a function.
+"""
 
 import asyncio
 import enum
@@ -47,7 +50,9 @@ class Parcel(msgspec.Struct, omit_defaults=True, tag="parcel"):
 
 
 @tool
-def post(parcel: Parcel, stops: list[Point], order: Order, via: dict[str, Point] | None = None) -> str:
+def post(
+    parcel: Parcel, stops: list[Point], order: Order, via: dict[str, Point] | None = None
+) -> str:
     """Post a parcel."""
     return f"{parcel} {stops} {order} {via}"
 
@@ -58,7 +63,9 @@ async def restart_service(service: str, region: str = "eu-1") -> str:
     return f"{service} restarted in {region}"
 
 
-@tool(contract="pure", mode="auto", audience="team", free=["note"], name="draw-it", timeout_seconds=5)
+@tool(
+    contract="pure", mode="auto", audience="team", free=["note"], name="draw-it", timeout_seconds=5
+)
 def draw(
     box: Box,
     colour: Colour,
@@ -85,11 +92,18 @@ def who(call: ToolCall, greeting: str) -> str:
 
 def test_defaults_are_the_safe_ones() -> None:
     definition = restart_service.definition
-    assert (definition.contract, definition.default_mode, definition.audience) == ("once", "ask", "personal")
+    assert (definition.contract, definition.default_mode, definition.audience) == (
+        "once",
+        "ask",
+        "personal",
+    )
     assert definition.description == "Restart one production service."
     assert msgspec.json.decode(definition.parameters) == {
         "type": "object",
-        "properties": {"service": {"type": "string"}, "region": {"type": "string", "default": "eu-1"}},
+        "properties": {
+            "service": {"type": "string"},
+            "region": {"type": "string", "default": "eu-1"},
+        },
         "required": ["service"],
         "additionalProperties": False,
     }
@@ -102,17 +116,28 @@ def test_a_tool_is_still_the_function_it_was() -> None:
 
 
 def test_arguments_are_completed_in_the_schemas_order() -> None:
-    assert restart_service.validate(b'{"region":"us", "service":"api"}') == b'{"service":"api","region":"us"}'
+    assert (
+        restart_service.validate(b'{"region":"us", "service":"api"}')
+        == b'{"service":"api","region":"us"}'
+    )
     assert restart_service.validate(b'{"service":"api"}') == b'{"service":"api","region":"eu-1"}'
 
 
 def test_every_default_that_will_run_is_shown_however_deep(place: Any) -> None:
-    """Of dataclasses, structs that omit them, and models; sets in one order: equal arguments are equal bytes in every process (P1, P4)."""
+    """
+    Of dataclasses, structs that omit them, and models; sets in one order: equal arguments are equal
+    bytes in every process (P1, P4).
+    """
     whole = post.validate(
         b'{"order":{"item":"pen"},"stops":[{"x":1}],"parcel":{"to":{"x":2},"labels":["b","a","c"],"type":"parcel"},"via":{"k":{"x":3}}}'
     )
     assert json.loads(whole) == {
-        "parcel": {"type": "parcel", "to": {"x": 2, "y": 0}, "fragile": False, "labels": ["a", "b", "c"]},
+        "parcel": {
+            "type": "parcel",
+            "to": {"x": 2, "y": 0},
+            "fragile": False,
+            "labels": ["a", "b", "c"],
+        },
         "stops": [{"x": 1, "y": 0}],
         "order": {"item": "pen", "count": 1},
         "via": {"k": {"x": 3, "y": 0}},
@@ -147,9 +172,11 @@ def test_bad_arguments_are_refused_with_the_fields_name(arguments: bytes, names:
 @pytest.mark.parametrize(
     "arguments",
     [
-        b'{"box":{"name":"b","points":[{"x":1,"z":2}]},"colour":"red"}',  # a dataclass would drop z in silence
+        # a dataclass would drop z in silence
+        b'{"box":{"name":"b","points":[{"x":1,"z":2}]},"colour":"red"}',
         b'{"box":{"name":"b","lid":1},"colour":"red"}',  # and a struct the lid
-        b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","price":1}]}',  # and Pydantic the price
+        # and Pydantic the price
+        b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","price":1}]}',
         b'{"box":{"name":"b"},"colour":"green"}',
         b'{"box":{"name":"b"},"colour":"red","size":"xl"}',
         b'{"box":{"name":"b"},"colour":"red","orders":[{"item":"i","count":"2"}]}',
@@ -164,7 +191,13 @@ def test_unknown_and_wrong_fields_are_refused_however_deep(arguments: bytes) -> 
 
 
 def test_all_kinds_of_types_arrive_as_themselves(place: Any, run: Any) -> None:
-    returned = run(draw, place.scene(), box={"name": "b", "points": [{"x": 1}]}, colour="blue", orders=[{"item": "i", "count": 3}])
+    returned = run(
+        draw,
+        place.scene(),
+        box={"name": "b", "points": [{"x": 1}]},
+        colour="blue",
+        orders=[{"item": "i", "count": 3}],
+    )
     assert (returned.outcome, msgspec.json.decode(returned.text)) == (
         "ok",
         {"box": "b", "points": [[1, 0]], "colour": "blue", "size": "s", "orders": [3]},
@@ -186,7 +219,10 @@ def test_a_tools_exception_is_told_without_a_traceback(place: Any, run: Any) -> 
     def broken() -> None:
         raise ValueError("no such service")
 
-    assert (run(broken, place.scene()).outcome, run(broken, place.scene()).text) == ("error", "ValueError: no such service")
+    assert (run(broken, place.scene()).outcome, run(broken, place.scene()).text) == (
+        "error",
+        "ValueError: no such service",
+    )
 
 
 class _NoWords(Exception):
@@ -198,13 +234,18 @@ class _NoWords(Exception):
     ("raised", "told"),
     [
         (SystemExit(3), "SystemExit: 3"),
-        (BaseExceptionGroup("several", [SystemExit(1)]), "BaseExceptionGroup: several (1 sub-exception)"),
+        (
+            BaseExceptionGroup("several", [SystemExit(1)]),
+            "BaseExceptionGroup: several (1 sub-exception)",
+        ),
         (asyncio.CancelledError("of its own"), "CancelledError: of its own"),
         (GeneratorExit("of its own"), "GeneratorExit: of its own"),
         (_NoWords(), "_NoWords: (it can't say why)"),
     ],
 )
-def test_whatever_a_function_raises_ends_its_call_and_nothing_else(place: Any, run: Any, raised: BaseException, told: str) -> None:
+def test_whatever_a_function_raises_ends_its_call_and_nothing_else(
+    place: Any, run: Any, raised: BaseException, told: str
+) -> None:
     """One tool's `sys.exit` would take everybody's turns along, and leave its own in doubt."""
 
     @tool
@@ -237,7 +278,9 @@ def test_a_call_that_is_stopped_from_outside_is_not_told_as_its_own_failure(plac
             begun.set()
             await asyncio.Event().wait()
 
-        prepared = await waits.prepare(b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k")
+        prepared = await waits.prepare(
+            b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k"
+        )
         task = asyncio.ensure_future(prepared.go(timeout_seconds=60, on_output=lambda _: None))
         await begun.wait()
         task.cancel()
@@ -258,7 +301,9 @@ def test_a_call_that_is_closed_from_outside_is_not_told_as_its_own_failure(place
             begun.set()
             await asyncio.Event().wait()
 
-        prepared = await waits.prepare(b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k")
+        prepared = await waits.prepare(
+            b"{}", waits.bind(b"{}", place.scene()), place.scene(), idempotency_key="k"
+        )
 
         async def awaiting() -> None:
             try:
@@ -273,14 +318,21 @@ def test_a_call_that_is_closed_from_outside_is_not_told_as_its_own_failure(place
         coroutine.close()
         task.cancel()
         await asyncio.wait([task])
-        assert isinstance(task.exception(), RuntimeError)  # there is nothing left that it could go on with
+        assert isinstance(
+            task.exception(), RuntimeError
+        )  # there is nothing left that it could go on with
         return seen
 
     assert asyncio.run(closed()) == ["closed"]
 
 
-def test_a_function_that_is_waited_for_no_longer_never_begins(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions that don't end hold all the threads; what waited behind them was told as over, and must not happen an hour later."""
+def test_a_function_that_is_waited_for_no_longer_never_begins(
+    place: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Functions that don't end hold all the threads; what waited behind them was told as over, and
+    must not happen an hour later.
+    """
     threads = OwnedThreads(workers_max=1)
     monkeypatch.setattr(python, "_FUNCTIONS", threads)
     release, ran = threading.Event(), threading.Event()
@@ -296,7 +348,9 @@ def test_a_function_that_is_waited_for_no_longer_never_begins(place: Any, run: A
     assert "may still take effect" in run(stuck, place.scene()).text
     assert run(late, place.scene()).text.startswith("no result within 0.05 s; it never began")
     release.set()
-    asyncio.run(threads.run(lambda: None))  # the one thread has come to what was handed out after it
+    asyncio.run(
+        threads.run(lambda: None)
+    )  # the one thread has come to what was handed out after it
     assert not ran.is_set()
 
 
@@ -359,8 +413,12 @@ def test_a_prepared_call_runs_at_most_once(place: Any, encode: Any) -> None:
 
 
 def test_the_display_shows_every_argument_as_it_will_be_read(place: Any, encode: Any) -> None:
-    binding = restart_service.bind(restart_service.validate(encode(service="a\u202epi\nregion: x")), place.scene())
-    assert binding.display == 'restart_service\n| service: "a\\u202epi\\nregion: x"\n| region: "eu-1"'
+    binding = restart_service.bind(
+        restart_service.validate(encode(service="a\u202epi\nregion: x")), place.scene()
+    )
+    assert (
+        binding.display == 'restart_service\n| service: "a\\u202epi\\nregion: x"\n| region: "eu-1"'
+    )
     assert binding.warnings == ("invisible or control characters: U+202E RIGHT-TO-LEFT OVERRIDE",)
 
 
@@ -371,7 +429,9 @@ def test_too_long_to_show_can_not_be_bound(place: Any, encode: Any) -> None:
 
 
 @pytest.mark.parametrize("secret", ["sk-live-12345", 'quo"ted\nsecret'])
-def test_a_secret_in_the_arguments_is_refused_and_one_in_a_result_hidden(place: Any, run: Any, encode: Any, secret: str) -> None:
+def test_a_secret_in_the_arguments_is_refused_and_one_in_a_result_hidden(
+    place: Any, run: Any, encode: Any, secret: str
+) -> None:
     @tool
     def leak() -> str:
         return f"it is {secret}!"
@@ -402,7 +462,11 @@ class _Picky(pydantic.BaseModel):
         return {2: 2}[value]
 
 
-_LEAVING: dict[int, type[BaseException]] = {1: SystemExit, 3: GeneratorExit, 4: asyncio.CancelledError}
+_LEAVING: dict[int, type[BaseException]] = {
+    1: SystemExit,
+    3: GeneratorExit,
+    4: asyncio.CancelledError,
+}
 
 
 class _Mute(pydantic.BaseModel):
@@ -437,7 +501,9 @@ def test_a_check_of_the_authors_own_that_fails_in_any_way_is_about_the_arguments
 
 
 @pytest.mark.parametrize("leaving", _LEAVING.values())
-def test_a_result_that_can_not_write_itself_down_is_a_result_all_the_same(place: Any, run: Any, leaving: type[BaseException]) -> None:
+def test_a_result_that_can_not_write_itself_down_is_a_result_all_the_same(
+    place: Any, run: Any, leaving: type[BaseException]
+) -> None:
     class Mute:
         def model_dump_json(self) -> str:
             raise leaving("no words")
@@ -447,7 +513,10 @@ def test_a_result_that_can_not_write_itself_down_is_a_result_all_the_same(place:
         return Mute()
 
     returned = run(ran, place.scene())
-    assert (returned.outcome, returned.text) == ("error", f"it ran, but its result can't be written as JSON ({leaving.__name__}: no words)")
+    assert (returned.outcome, returned.text) == (
+        "error",
+        f"it ran, but its result can't be written as JSON ({leaving.__name__}: no words)",
+    )
 
 
 def test_a_model_that_can_not_write_itself_down_is_about_the_arguments_too() -> None:

@@ -1,4 +1,7 @@
-"""P9: two grants never make a shell. A remembered write covers one path and one content, of a file that nothing runs."""
+"""
+P9: two grants never make a shell. A remembered write covers one path and one content, of a file
+that nothing runs.
+"""
 
 import itertools
 import os
@@ -25,16 +28,33 @@ def look(place: Any, encode: Any, path: str, content: str = "x\n") -> tuple[Bind
 
 def remembering(binding: Binding) -> list[str]:
     ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, remember="any")
-    return [each.option for each in options_for(write_file().definition, binding, ask) if each.option in SCOPES]
+    return [
+        each.option
+        for each in options_for(write_file().definition, binding, ask)
+        if each.option in SCOPES
+    ]
 
 
 def made(binding: Binding, arguments: str, scope: str = "everywhere") -> GrantProposed:
     definition = write_file().definition
-    return grant(tool="write_file", definition=definition.digest(), arguments=arguments, scope=scope, path=binding.path, folder="/")
+    return grant(
+        tool="write_file",
+        definition=definition.digest(),
+        arguments=arguments,
+        scope=scope,
+        path=binding.path,
+        folder="/",
+    )
 
 
 def covered(given: GrantProposed, binding: Binding, arguments: str) -> bool:
-    return covers(given, context=ALICE, definition=write_file().definition, arguments=arguments, binding=binding)
+    return covers(
+        given,
+        context=ALICE,
+        definition=write_file().definition,
+        arguments=arguments,
+        binding=binding,
+    )
 
 
 RUN_BY_SOMETHING = [
@@ -48,15 +68,23 @@ RUN_BY_SOMETHING = [
 
 
 @pytest.mark.parametrize("path", RUN_BY_SOMETHING)
-def test_nothing_is_remembered_of_a_write_that_something_could_run_or_be_steered_by(place: Any, encode: Any, path: str) -> None:
+def test_nothing_is_remembered_of_a_write_that_something_could_run_or_be_steered_by(
+    place: Any, encode: Any, path: str
+) -> None:
     (place.workspace / path).parent.mkdir(parents=True, exist_ok=True)
     binding, arguments = look(place, encode, path)
     assert remembering(binding) == []
-    assert not covered(made(binding, arguments), binding, arguments), "nor does a grant that is there all the same"
+    assert not covered(made(binding, arguments), binding, arguments), (
+        "nor does a grant that is there all the same"
+    )
 
 
-@pytest.mark.parametrize("path", ["notes.txt", "a/report.md", "data.csv", "x.tsv", "run.log", "NOTES.TXT"])
-def test_plain_notes_and_data_may_be_remembered_for_one_path_and_one_content(place: Any, encode: Any, path: str) -> None:
+@pytest.mark.parametrize(
+    "path", ["notes.txt", "a/report.md", "data.csv", "x.tsv", "run.log", "NOTES.TXT"]
+)
+def test_plain_notes_and_data_may_be_remembered_for_one_path_and_one_content(
+    place: Any, encode: Any, path: str
+) -> None:
     (place.workspace / "a").mkdir()
     binding, arguments = look(place, encode, path)
     assert remembering(binding) == ["approve_session", "approve_everywhere"]
@@ -66,12 +94,16 @@ def test_plain_notes_and_data_may_be_remembered_for_one_path_and_one_content(pla
     assert not covered(given, other_content, other_arguments)
     elsewhere, moved = look(place, encode, "other.txt")
     assert not covered(given, elsewhere, moved)
-    assert not covered(made(binding, "{}", "folder"), binding, arguments), "a folder grant for a tool that writes counts for nothing"
+    assert not covered(made(binding, "{}", "folder"), binding, arguments), (
+        "a folder grant for a tool that writes counts for nothing"
+    )
     assert not covered(made(binding, arguments, "folder"), binding, arguments)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o744, 0o654, 0o645, 0o111])
-def test_a_file_that_may_be_executed_is_never_remembered(place: Any, encode: Any, mode: int) -> None:
+def test_a_file_that_may_be_executed_is_never_remembered(
+    place: Any, encode: Any, mode: int
+) -> None:
     target: Path = place.workspace / "notes.txt"
     binding, arguments = look(place, encode, "notes.txt")
     assert remembering(binding)
@@ -80,15 +112,24 @@ def test_a_file_that_may_be_executed_is_never_remembered(place: Any, encode: Any
     target.chmod(mode)
     again, _ = look(place, encode, "notes.txt")
     assert remembering(again) == []
-    assert not covered(given, again, arguments), "also of what was remembered before it became executable"
+    assert not covered(given, again, arguments), (
+        "also of what was remembered before it became executable"
+    )
 
 
-@pytest.mark.parametrize("content", ["#!/bin/sh\nrm x\n", "\n#!/bin/sh\n", "\ufeff#! /usr/bin/env python\n", "\x7fELF\x02"])
-def test_a_content_that_a_kernel_or_a_shell_would_run_is_never_remembered(place: Any, encode: Any, content: str) -> None:
+@pytest.mark.parametrize(
+    "content",
+    ["#!/bin/sh\nrm x\n", "\n#!/bin/sh\n", "\ufeff#! /usr/bin/env python\n", "\x7fELF\x02"],
+)
+def test_a_content_that_a_kernel_or_a_shell_would_run_is_never_remembered(
+    place: Any, encode: Any, content: str
+) -> None:
     assert remembering(look(place, encode, "notes.txt", content)[0]) == []
 
 
-def test_a_folder_of_the_search_path_is_never_remembered(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_of_the_search_path_is_never_remembered(
+    place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (place.workspace / "bin").mkdir()
     assert remembering(look(place, encode, "bin/x.txt")[0])
     (place.workspace / "tools").symlink_to(place.workspace / "bin")
@@ -116,5 +157,7 @@ def test_a_link_that_leads_elsewhere_is_not_what_was_remembered(place: Any, enco
 
 def test_no_ending_that_may_be_remembered_is_an_executable_one() -> None:
     """The list is short, and a name has to end in one of it."""
-    for stem, ending in itertools.product(("x", "x.txt", ".x", "x."), ("", ".", ".exe", ".sh ", ".txt.", ".txt~", ".TXT.py")):
+    for stem, ending in itertools.product(
+        ("x", "x.txt", ".x", "x."), ("", ".", ".exe", ".sh ", ".txt.", ".txt~", ".TXT.py")
+    ):
         assert not is_inert(f"/ws/{stem}{ending}", "x") or f"{stem}{ending}" == "x.txt"

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.limits import DISPLAY_CHARS_MAX
-from holdfast.session.view.rendering import TooLongToShow, fit, framed, read_back, render, render_content
+from holdfast.session.view.rendering import (
+    TooLongToShow,
+    fit,
+    framed,
+    read_back,
+    render,
+    render_content,
+)
 
 NASTY = st.text(
     st.one_of(
@@ -32,12 +39,19 @@ def test_only_printable_characters_and_newlines_are_shown(text: str) -> None:
     for shown in (render(text).text, render_content(text).text):
         assert all(char == "\n" or char.isprintable() for char in shown)
         assert all(not line.endswith(" ") for line in shown.split("\n"))
-        assert not any(unicodedata.category(char) in ("Cf", "Cc", "Co", "Cn", "Cs") for char in shown if char != "\n")
+        assert not any(
+            unicodedata.category(char) in ("Cf", "Cc", "Co", "Cn", "Cs")
+            for char in shown
+            if char != "\n"
+        )
 
 
 @given(NASTY)
 def test_no_shown_character_has_a_second_spelling(text: str) -> None:
-    """Normalising what is shown changes nothing, so composed and decomposed, fullwidth and plain never look alike."""
+    """
+    Normalising what is shown changes nothing, so composed and decomposed, fullwidth and plain never
+    look alike.
+    """
     shown = render(text).text
     assert unicodedata.normalize("NFKC", shown) == shown
 
@@ -48,7 +62,10 @@ LIKE = str.maketrans("\u0430\u0435\u043e\u0440\u0441\uff52\uff4d\u03bf", "aeopcr
 @given(st.text("aeopcrm \u0430\u0435\u043e\u0440\u0441\uff52\uff4d\u03bf", max_size=12), st.data())
 def test_look_alike_words_look_different(one: str, data: st.DataObject) -> None:
     """To an eye that can't tell the letters apart, different texts still look different."""
-    choices = {plain: [plain, *(chr(char) for char, like in LIKE.items() if like == ord(plain))] for plain in "aeopcrm "}
+    choices = {
+        plain: [plain, *(chr(char) for char, like in LIKE.items() if like == ord(plain))]
+        for plain in "aeopcrm "
+    }
     other = "".join(data.draw(st.sampled_from(choices[char.translate(LIKE)])) for char in one)
     if one != other:
         assert render(one).text.translate(LIKE) != render(other).text.translate(LIKE)
@@ -89,7 +106,10 @@ def test_characters_that_hide_or_imitate_are_written_out(text: str, shown: str) 
             "\uff52\uff4d -rf x",
             "look-alike characters: \\uff52\\uff4d (U+FF4D FULLWIDTH LATIN SMALL LETTER M, like m; U+FF52 FULLWIDTH LATIN SMALL LETTER R, like r)",
         ),
-        ("p\u0430ypal", "look-alike characters: p\\u0430ypal (U+0430 CYRILLIC SMALL LETTER A, like a)"),
+        (
+            "p\u0430ypal",
+            "look-alike characters: p\\u0430ypal (U+0430 CYRILLIC SMALL LETTER A, like a)",
+        ),
         ("a\u202eb", "invisible or control characters: U+202E RIGHT-TO-LEFT OVERRIDE"),
         ("ls" + " " * 50 + "; rm", "more than 40 spaces in a row: look to the far right"),
         ("ls" + "\n" * 300 + "rm", "301 lines: read to the end"),
@@ -105,7 +125,10 @@ def test_plain_text_is_not_flagged() -> None:
 
 def test_prose_keeps_its_quotes_and_commands_do_not() -> None:
     text = "\u201cquoted\u201d \u2014 so"
-    assert (render_content(text).text, render(text).text) == (text, "\\u201cquoted\\u201d \\u2014 so")
+    assert (render_content(text).text, render(text).text) == (
+        text,
+        "\\u201cquoted\\u201d \\u2014 so",
+    )
 
 
 def test_every_line_is_framed_so_none_passes_for_ours() -> None:
@@ -143,17 +166,26 @@ def test_escapes_of_ours_are_told_from_those_in_the_text(text: str, shown: str) 
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("\u0915\u093e", "\u0915\u093e"),  # a vowel sign on its own letter, in a script that needs it
+        (
+            "\u0915\u093e",
+            "\u0915\u093e",
+        ),  # a vowel sign on its own letter, in a script that needs it
         ("\u093e\u0915", "\\u093e\u0915"),  # on nothing
         (" \u093e", " \\u093e"),  # on a space
         ("\u202e\u093e", "\\u202e\\u093e"),  # on what is written out itself
         ("x\u0915\u093e", "x\\u0915\\u093e"),
-        ("\u0995\u09c7\u09be", "\u0995\u09c7\\u09be"),  # merges with the sign before it into one with another spelling
+        (
+            "\u0995\u09c7\u09be",
+            "\u0995\u09c7\\u09be",
+        ),  # merges with the sign before it into one with another spelling
         ("e\u0301", "e\\u0301"),  # the same as one accented letter
         ("\u0430\u0301", "\\u0430\\u0301"),
         ("x\u0301", "x\\u0301"),  # no letter of its own, and yet on Latin
         ("1\u0301", "1\\u0301"),
-        ("\u0915\ufe00\u0915\ufe0f", "\u0915\\ufe00\u0915\\ufe0f"),  # selectors, the first and the last: drawn as nothing anywhere
+        (
+            "\u0915\ufe00\u0915\ufe0f",
+            "\u0915\\ufe00\u0915\\ufe0f",
+        ),  # selectors, the first and the last: drawn as nothing anywhere
         ("\u0915\U000e0100\u0915\U000e01ef", "\u0915\\U000e0100\u0915\\U000e01ef"),
     ],
 )
@@ -169,14 +201,30 @@ def test_a_mark_stays_only_where_it_has_one_reading(text: str, shown: str) -> No
         ("a\nb", 2, ()),
         ("a\tb", 1, ()),
         ("x\u200by", 1, ("invisible or control characters: U+200B ZERO WIDTH SPACE",)),
-        ("rm p\u0430y", 1, ("look-alike characters: p\\u0430y (U+0430 CYRILLIC SMALL LETTER A, like a)",)),
+        (
+            "rm p\u0430y",
+            1,
+            ("look-alike characters: p\\u0430y (U+0430 CYRILLIC SMALL LETTER A, like a)",),
+        ),
         ("x" + " " * 40 + "y", 1, ()),
         ("x" + " " * 41 + "y", 1, ("more than 40 spaces in a row: look to the far right",)),
         ("\n" * 59, 60, ()),
         ("\n" * 60, 61, ("61 lines: read to the end",)),
     ],
-    ids=["plain", "two lines", "a tab", "hidden", "look-alike", "forty spaces", "one more", "sixty lines", "one more line"],
+    ids=[
+        "plain",
+        "two lines",
+        "a tab",
+        "hidden",
+        "look-alike",
+        "forty spaces",
+        "one more",
+        "sixty lines",
+        "one more line",
+    ],
 )
-def test_warnings_come_when_there_is_something_to_look_at_and_not_before(text: str, lines: int, warnings: tuple[str, ...]) -> None:
+def test_warnings_come_when_there_is_something_to_look_at_and_not_before(
+    text: str, lines: int, warnings: tuple[str, ...]
+) -> None:
     found = render(text)
     assert (found.lines, found.warnings) == (lines, warnings)

@@ -25,7 +25,9 @@ LINES = Path(__file__).with_name("ways_to_run.txt").read_text().splitlines()
 WAYS = {line[9:]: line[:8].strip() for line in LINES}
 BOUND_WAYS = [way for way, kind in WAYS.items() if kind == "bound"]
 
-pytestmark = pytest.mark.skipif(not isinstance(find_isolation(), Isolation), reason="commands can't be isolated here")
+pytestmark = pytest.mark.skipif(
+    not isinstance(find_isolation(), Isolation), reason="commands can't be isolated here"
+)
 
 
 def scripts(root: Path, said: str) -> dict[str, str]:
@@ -108,7 +110,9 @@ def rewrite_in_place(root: Path) -> None:
         (root / name).write_text(text)
 
 
-def go(shell: Shell, arguments: bytes, scene: Any, between: Callable[[str], None]) -> ToolReturned | str:
+def go(
+    shell: Shell, arguments: bytes, scene: Any, between: Callable[[str], None]
+) -> ToolReturned | str:
     """Prompt, answer, preparation, run; `between` is told after each."""
 
     async def whole() -> ToolReturned | str:
@@ -153,7 +157,9 @@ def test_a_bound_way_runs_what_was_approved(root: Path, place: Any, run: Any, wa
 
 @pytest.mark.parametrize("swap", [swap_files, swap_folders, rewrite_in_place])
 @pytest.mark.parametrize("moment", ["prompt", "answer", "prepared", "copied", "last look"])
-@pytest.mark.parametrize("way", ["sh x.sh", "cd sub && sh x.sh", "sh < x.sh", "cd sub && ./x.sh", "python3 imports.py"])
+@pytest.mark.parametrize(
+    "way", ["sh x.sh", "cd sub && sh x.sh", "sh < x.sh", "cd sub && ./x.sh", "python3 imports.py"]
+)
 def test_a_script_that_is_swapped_at_any_moment_never_runs_in_its_new_form(
     root: Path,
     place: Any,
@@ -201,12 +207,20 @@ def test_every_bound_way_runs_the_approved_bytes_after_a_late_swap(
     assert ran(root) == {"approved"}, returned
 
 
-def test_a_script_that_is_swapped_for_the_copy_and_swapped_back_is_noticed(root: Path, place: Any, encode: Any) -> None:
+def test_a_script_that_is_swapped_for_the_copy_and_swapped_back_is_noticed(
+    root: Path, place: Any, encode: Any
+) -> None:
     """The last look would find everything as it was."""
-    steps = {"answer": lambda: write_all(root, "swapped"), "prepared": lambda: write_all(root, "approved")}
+    steps = {
+        "answer": lambda: write_all(root, "swapped"),
+        "prepared": lambda: write_all(root, "approved"),
+    }
     shell = Shell()
     arguments = shell.validate(encode(command="cd sub && sh x.sh"))
-    assert go(shell, arguments, place.scene(), lambda reached: steps.get(reached, lambda: None)()) == "voided"
+    assert (
+        go(shell, arguments, place.scene(), lambda reached: steps.get(reached, lambda: None)())
+        == "voided"
+    )
     assert ran(root) == set()
 
 
@@ -219,16 +233,30 @@ def test_an_ordinary_users_script_runs_from_its_private_copy(open_folder: Path) 
     for path in world.workspace.rglob("*"):
         os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
     own = "/run/holdfast/bound/0/x.sh"
-    (world.workspace / "x.sh").write_text(f"chmod 777 {own} || echo approved >> {world.workspace}/ran\n")
+    (world.workspace / "x.sh").write_text(
+        f"chmod 777 {own} || echo approved >> {world.workspace}/ran\n"
+    )
     command = "cd sub && cd .. && sh x.sh"
-    words = [system_python(), HERE / "shell_process.py", "GO", world.home, world.workspace, "bubblewrap", command]
-    done = subprocess.run(words, check=False, capture_output=True, text=True, env=PACKAGES, **world.as_owner)
+    words = [
+        system_python(),
+        HERE / "shell_process.py",
+        "GO",
+        world.home,
+        world.workspace,
+        "bubblewrap",
+        command,
+    ]
+    done = subprocess.run(
+        words, check=False, capture_output=True, text=True, env=PACKAGES, **world.as_owner
+    )
     ready, returned = map(json.loads, done.stdout.splitlines())
     assert (BOUND in ready["display"], DECLARED in ready["display"]) == (True, False)
     assert (returned["outcome"], ran(world.workspace)) == ("ok", {"approved"}), returned
 
 
-def test_a_private_copy_cannot_be_changed_by_the_command_itself(root: Path, place: Any, run: Any) -> None:
+def test_a_private_copy_cannot_be_changed_by_the_command_itself(
+    root: Path, place: Any, run: Any
+) -> None:
     """Not by the script that runs from it either, which knows its place from its shell."""
     own = "/run/holdfast/bound/0/x.sh"
     text = f"chmod u+w {own}; echo 'echo swapped >> {root}/ran' > {own}; mv {own} {own}.old; rm -f {own}\n"
@@ -247,7 +275,9 @@ def test_a_script_that_the_command_writes_runs_as_written(root: Path, place: Any
 
 @pytest.mark.usefixtures("root")
 @pytest.mark.parametrize("mechanisms", [("landlock",), ()])
-def test_without_isolation_every_script_is_declared(place: Any, encode: Any, mechanisms: Any) -> None:
+def test_without_isolation_every_script_is_declared(
+    place: Any, encode: Any, mechanisms: Any
+) -> None:
     shell = Shell(mechanisms=mechanisms)
     for way in BOUND_WAYS:
         binding = shell.bind(shell.validate(encode(command=way)), place.scene())
@@ -257,7 +287,17 @@ def test_without_isolation_every_script_is_declared(place: Any, encode: Any, mec
 
 
 @pytest.mark.usefixtures("root")
-@pytest.mark.parametrize("command", ["ls -la", "cat x.sh | wc -l", "cp x.sh y.sh", "rm -rf new", "sed -i s/a/b/ x.sh", "echo hi > out.txt"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ls -la",
+        "cat x.sh | wc -l",
+        "cp x.sh y.sh",
+        "rm -rf new",
+        "sed -i s/a/b/ x.sh",
+        "echo hi > out.txt",
+    ],
+)
 def test_a_command_that_runs_no_file_says_nothing(place: Any, encode: Any, command: str) -> None:
     """A warning at every command would not be read at any."""
     shell = Shell()

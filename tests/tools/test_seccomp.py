@@ -1,4 +1,7 @@
-"""The filter of system calls: numbers as the kernel's own headers have them, and verdicts as the kernel would reach them."""
+"""
+The filter of system calls: numbers as the kernel's own headers have them, and verdicts as the
+kernel would reach them.
+"""
 
 import re
 import struct
@@ -20,8 +23,17 @@ UNIX, INET, INET6, NETLINK, VSOCK = 1, 2, 10, 16, 40
 
 
 def verdict(program: bytes, arch: int, number: int, *arguments: int) -> int:
-    """The kernel's own little machine: a register, a pointer, and the call as it is laid out in memory."""
-    call = struct.pack("=iIQ6Q", number if number < 1 << 31 else number - (1 << 32), arch, 0, *(*arguments, *([0] * (6 - len(arguments)))))
+    """
+    The kernel's own little machine: a register, a pointer, and the call as it is laid out in
+    memory.
+    """
+    call = struct.pack(
+        "=iIQ6Q",
+        number if number < 1 << 31 else number - (1 << 32),
+        arch,
+        0,
+        *(*arguments, *([0] * (6 - len(arguments)))),
+    )
     steps = list(struct.iter_unpack("=HBBI", program))
     at, register = 0, 0
     while True:
@@ -31,7 +43,11 @@ def verdict(program: bytes, arch: int, number: int, *arguments: int) -> int:
             case 0x20:
                 register = struct.unpack_from("=I", call, value)[0]
             case 0x15 | 0x35 | 0x45:
-                hit = {0x15: register == value, 0x35: register >= value, 0x45: bool(register & value)}[code]
+                hit = {
+                    0x15: register == value,
+                    0x35: register >= value,
+                    0x45: bool(register & value),
+                }[code]
                 at += if_true if hit else if_false
             case 0x54:
                 register &= value
@@ -46,10 +62,15 @@ def test_every_number_is_the_kernels(machine: str) -> None:
     header = next((Path(path) for path in HEADERS[machine] if Path(path).exists()), None)
     if header is None:
         pytest.skip("the kernel's headers are not installed")
-    found = {name: int(number) for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())}
+    found = {
+        name: int(number)
+        for name, number in re.findall(r"#define __NR(?:3264)?_(\w+)\s+(\d+)", header.read_text())
+    }
     abi = abi_of(machine)
     assert abi is not None
-    assert {name: number for name, number in abi.numbers.items() if name in found} == {name: found[name] for name in abi.numbers if name in found}
+    assert {name: number for name, number in abi.numbers.items() if name in found} == {
+        name: found[name] for name in abi.numbers if name in found
+    }
     assert len(abi.numbers.keys() & found.keys()) >= 50
 
 
@@ -102,7 +123,9 @@ def test_every_number_is_the_kernels(machine: str) -> None:
         ("limited", True, ("utimensat", 3, 1 << 40), EPERM),
     ],
 )
-def test_a_call_is_judged_by_its_numbers(machine: str, strictness: str, network: bool, call: tuple[str, *tuple[int, ...]], expected: int) -> None:
+def test_a_call_is_judged_by_its_numbers(
+    machine: str, strictness: str, network: bool, call: tuple[str, *tuple[int, ...]], expected: int
+) -> None:
     abi = abi_of(machine)
     assert abi is not None
     program = filter_of(strictness, network=network, machine=machine)  # type: ignore[arg-type]

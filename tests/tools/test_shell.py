@@ -49,11 +49,17 @@ def wait_until_gone(pid: int) -> None:
 
 
 def sleepers(mark: str) -> list[int]:
-    """Processes that sleep for so long, by the numbers they have here: an isolated command has numbers of its own."""
+    """
+    Processes that sleep for so long, by the numbers they have here: an isolated command has numbers
+    of its own.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if (entry / "cmdline").read_bytes().split(b"\0")[:2] == [b"sleep", mark.encode()] and not gone(int(entry.name)):
+            if (entry / "cmdline").read_bytes().split(b"\0")[:2] == [
+                b"sleep",
+                mark.encode(),
+            ] and not gone(int(entry.name)):
                 found.append(int(entry.name))
         except (OSError, ValueError):
             continue
@@ -85,7 +91,10 @@ def test_what_is_shown_is_what_runs(place: Any, encode: Any, run: Any) -> None:
     command = "printf '%s|' 'a ' 'b\r' x\u202ey > out"
     binding = bound(encode, place.scene(), command=command)
     level = "isolated: it sees the system read-only and its workspace, and has no network"
-    assert binding.display == f"{level}\nrun in\n| {place.workspace}\nthe command\n| printf '%s|' 'a ' 'b\\u000d' x\\u202ey > out"
+    assert (
+        binding.display
+        == f"{level}\nrun in\n| {place.workspace}\nthe command\n| printf '%s|' 'a ' 'b\\u000d' x\\u202ey > out"
+    )
     run(Shell(), place.scene(), command=command)
     assert (place.workspace / "out").read_bytes() == "a |b\r|x\u202ey|".encode()
 
@@ -140,7 +149,19 @@ def test_the_environment_is_new(place: Any, run: Any, monkeypatch: pytest.Monkey
     assert "evil" not in text
     names = {line.split("=")[0] for line in text.splitlines() if "=" in line}
     assert names == {
-        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TERM", "TMPDIR", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "HOLDFAST_TOOL"),
+        *(
+            "PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "LANG",
+            "TERM",
+            "TMPDIR",
+            "PAGER",
+            "GIT_PAGER",
+            "GIT_TERMINAL_PROMPT",
+            "HOLDFAST_TOOL",
+        ),
         *("PWD", "SHLVL", "_"),  # bash's own
     }
     assert f"HOLDFAST_TOOL={place.scene().call}" in text
@@ -156,9 +177,15 @@ def test_no_descriptor_of_ours_is_inherited(place: Any, run: Any) -> None:
 
 
 def test_a_command_runs_where_very_many_descriptors_are_open(place: Any, run: Any) -> None:
-    """A server with a thousand followers: `select` knows none beyond the 1,024th, and a command that had run took the server with it."""
+    """
+    A server with a thousand followers: `select` knows none beyond the 1,024th, and a command that
+    had run took the server with it.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096) if hard == resource.RLIM_INFINITY else min(max(soft, 4096), hard), hard))
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE,
+        (max(soft, 4096) if hard == resource.RLIM_INFINITY else min(max(soft, 4096), hard), hard),
+    )
     held = [os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC) for _ in range(1100)]
     try:
         returned = run(Shell(), place.scene(), command="echo done")
@@ -170,7 +197,9 @@ def test_a_command_runs_where_very_many_descriptors_are_open(place: Any, run: An
 
 
 def test_there_is_no_input_and_no_terminal(place: Any, run: Any) -> None:
-    assert run(Shell(), place.scene(), command="cat; tty; ps -o sid= -p $$ >/dev/null").text.startswith("not a tty")
+    assert run(
+        Shell(), place.scene(), command="cat; tty; ps -o sid= -p $$ >/dev/null"
+    ).text.startswith("not a tty")
 
 
 def test_a_secret_is_refused_in_and_hidden_out(place: Any, encode: Any, run: Any) -> None:
@@ -179,12 +208,23 @@ def test_a_secret_is_refused_in_and_hidden_out(place: Any, encode: Any, run: Any
         bound(encode, scene, command="curl -H sk-live-12345 x")
     assert refused.value.code == "secret"
     heard: list[bytes] = []
-    returned = run(Shell(), scene, command="printf 'a sk-li'; printf 've-12345 b sk-liv'", on_output=heard.append)
+    returned = run(
+        Shell(),
+        scene,
+        command="printf 'a sk-li'; printf 've-12345 b sk-liv'",
+        on_output=heard.append,
+    )
     assert (returned.text, b"".join(heard)) == ("a [secret] b sk-liv", b"a [secret] b sk-liv")
 
 
-def test_a_secret_whose_bytes_are_no_text_is_hidden_as_a_command_prints_it(place: Any, run: Any) -> None:
-    returned = run(Shell(), place.scene(secrets=("sk-live-\udcff12345",)), command="printf 'a sk-live-\\37712345 b'")
+def test_a_secret_whose_bytes_are_no_text_is_hidden_as_a_command_prints_it(
+    place: Any, run: Any
+) -> None:
+    returned = run(
+        Shell(),
+        place.scene(secrets=("sk-live-\udcff12345",)),
+        command="printf 'a sk-live-\\37712345 b'",
+    )
     assert returned.text == "a [secret] b"
 
 
@@ -197,7 +237,11 @@ def test_output_is_bounded_for_the_model_and_kept_beside(place: Any, run: Any) -
 
 
 def test_endless_output_is_not_kept_without_end(place: Any, run: Any) -> None:
-    returned = run(Shell(), place.scene(), command=f"head -c {limits.TOOL_OUTPUT_KEPT_BYTES + 500_000} /dev/zero | tr '\\0' x; echo END")
+    returned = run(
+        Shell(),
+        place.scene(),
+        command=f"head -c {limits.TOOL_OUTPUT_KEPT_BYTES + 500_000} /dev/zero | tr '\\0' x; echo END",
+    )
     assert len(returned.full) == limits.TOOL_OUTPUT_KEPT_BYTES
     assert returned.text.endswith("END\n")
 
@@ -206,13 +250,21 @@ def test_endless_output_is_not_kept_without_end(place: Any, run: Any) -> None:
 def test_a_timeout_ends_the_whole_group(place: Any, run: Any, mechanism: Any) -> None:
     mark = f"1000.{os.getpid()}1"
     command = f"trap '' TERM; sleep {mark} & (setsid sleep {mark} & wait) & echo begun; wait; wait"
-    returned = run(Shell(mechanisms=(mechanism,)), place.scene(), command=command, timeout_seconds=0.4)
-    assert (returned.outcome, returned.text.splitlines()[:: len(returned.text.splitlines()) - 1]) == ("timed_out", ["begun", "[ended after 0.4 s]"])
+    returned = run(
+        Shell(mechanisms=(mechanism,)), place.scene(), command=command, timeout_seconds=0.4
+    )
+    assert (
+        returned.outcome,
+        returned.text.splitlines()[:: len(returned.text.splitlines()) - 1],
+    ) == ("timed_out", ["begun", "[ended after 0.4 s]"])
     wait_until_none_sleeps(mark)
 
 
 def test_nothing_of_an_isolated_command_is_left_whatever_it_let_go_of(place: Any, run: Any) -> None:
-    """It left the group, has no output of ours and no name of the call: its namespace ends with the command."""
+    """
+    It left the group, has no output of ours and no name of the call: its namespace ends with the
+    command.
+    """
     mark = f"1000.{os.getpid()}3"
     command = f"mkfifo up; env -i setsid sh -c 'echo up > up; exec sleep {mark}' < /dev/null > /dev/null 2>&1 & read word < up"
     assert run(Shell(mechanisms=("bubblewrap",)), place.scene(), command=command).outcome == "ok"
@@ -235,7 +287,9 @@ def leave(place: Any, how: str) -> str:
 
 
 @pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
-def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(place: Any, run: Any, how: str) -> None:
+def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(
+    place: Any, run: Any, how: str
+) -> None:
     """It would go on unseen and unasked for, with a call's name that is over."""
     returned = run(Shell(mechanisms=("landlock",)), place.scene(), command=leave(place, how))
     note = "[ended with it: 1 that it had left behind: sh]\n[to keep something running, start it with `background`]"
@@ -245,14 +299,21 @@ def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(place: Any, r
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the mark is a resource limit of Linux")
 @pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
-def test_what_a_command_leaves_behind_without_its_name_is_reported(place: Any, run: Any, how: str) -> None:
+def test_what_a_command_leaves_behind_without_its_name_is_reported(
+    place: Any, run: Any, how: str
+) -> None:
     """Its environment is cleared, its group, session and output are its own: the mark is not."""
     returned = run(
-        Shell(mechanisms=("landlock",)), place.scene(), command=leave(place, how.replace("sh inner", "env -i PATH=/usr/bin:/bin sh inner"))
+        Shell(mechanisms=("landlock",)),
+        place.scene(),
+        command=leave(place, how.replace("sh inner", "env -i PATH=/usr/bin:/bin sh inner")),
     )
     pid = int((place.workspace / "pid").read_text())
     try:
-        assert (returned.outcome, returned.text) == ("ok", f"[still running, left behind by this command: sh ({pid})]")
+        assert (returned.outcome, returned.text) == (
+            "ok",
+            f"[still running, left behind by this command: sh ({pid})]",
+        )
     finally:
         os.kill(pid, signal.SIGKILL)
         wait_until_gone(pid)
@@ -265,7 +326,9 @@ def test_a_mark_that_somebody_puts_on_another_process_ends_nobody(place: Any, ru
     try:
         mark = launch.mark_of(scene.call.encode())
         resource.prlimit(other.pid, 10, (mark, mark))
-        assert processes.end_left_behind(scene.call, processes.facts_of(os.getpid())).running == (f"sleep ({other.pid})",)
+        assert processes.end_left_behind(scene.call, processes.facts_of(os.getpid())).running == (
+            f"sleep ({other.pid})",
+        )
         assert run(shell, scene, command="true").text == ""  # it is older than the command
         assert other.poll() is None
     finally:
@@ -274,29 +337,45 @@ def test_a_mark_that_somebody_puts_on_another_process_ends_nobody(place: Any, ru
 
 
 def test_a_command_that_leaves_nothing_behind_says_nothing_of_it(place: Any, run: Any) -> None:
-    assert run(Shell(), place.scene(), command="echo there | cat; sleep 1000 & (exit 3)").text == "there\n[exit 3]"
+    assert (
+        run(Shell(), place.scene(), command="echo there | cat; sleep 1000 & (exit 3)").text
+        == "there\n[exit 3]"
+    )
 
 
 def test_the_commands_own_timeout_is_shown_and_kept(place: Any, encode: Any) -> None:
-    assert "for at most 0.2 s" in bound(encode, place.scene(), command="sleep 1000", timeout_seconds=0.2).display
+    assert (
+        "for at most 0.2 s"
+        in bound(encode, place.scene(), command="sleep 1000", timeout_seconds=0.2).display
+    )
     shell = Shell()
 
     async def go() -> Any:
         arguments = shell.validate(encode(command="sleep 1000", timeout_seconds=0.2))
-        prepared = await shell.prepare(arguments, shell.bind(arguments, place.scene()), place.scene(), idempotency_key="k")
+        prepared = await shell.prepare(
+            arguments, shell.bind(arguments, place.scene()), place.scene(), idempotency_key="k"
+        )
         return await prepared.go(timeout_seconds=600, on_output=lambda _: None)
 
     assert asyncio.run(go()).outcome == "timed_out"
 
 
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
-def test_a_command_is_asked_to_end_before_it_is_ended(place: Any, encode: Any, mechanism: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launcher, "_GRACE_SECONDS", 60.0)  # a busy machine may need longer than a person would wait
+def test_a_command_is_asked_to_end_before_it_is_ended(
+    place: Any, encode: Any, mechanism: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        launcher, "_GRACE_SECONDS", 60.0
+    )  # a busy machine may need longer than a person would wait
     shell, scene, heard = Shell(mechanisms=(mechanism,)), place.scene(), bytearray()
 
     async def cancel() -> None:
-        arguments = shell.validate(encode(command="trap 'echo tidied; exit' TERM; sleep 1000 & echo ready; wait"))
-        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        arguments = shell.validate(
+            encode(command="trap 'echo tidied; exit' TERM; sleep 1000 & echo ready; wait")
+        )
+        prepared = await shell.prepare(
+            arguments, shell.bind(arguments, scene), scene, idempotency_key="k"
+        )
         ready = asyncio.Event()
 
         def hear(chunk: bytes) -> None:
@@ -314,7 +393,10 @@ def test_a_command_is_asked_to_end_before_it_is_ended(place: Any, encode: Any, m
 
 
 def test_the_eldest_is_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers say nothing about age: they come round again. A shell must hear of it before it sees its child end."""
+    """
+    Numbers say nothing about age: they come round again. A shell must hear of it before it sees its
+    child end.
+    """
     asked: list[int] = []
     started = {4: 10, 5: 40, 7: 30, 9: 20}
     monkeypatch.setattr(processes, "_members", lambda *_: set(started))
@@ -332,7 +414,9 @@ def test_cancelling_ends_grandchildren_too(place: Any, encode: Any, mechanism: A
     async def cancel() -> ProcessFacts:
         command = f"(sleep {mark} & echo one; setsid sleep {mark} & echo two; wait) & trap '' TERM; wait; wait"
         arguments = shell.validate(encode(command=command))
-        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        prepared = await shell.prepare(
+            arguments, shell.bind(arguments, scene), scene, idempotency_key="k"
+        )
         two = asyncio.Event()
 
         def hear(chunk: bytes) -> None:
@@ -354,9 +438,16 @@ def test_cancelling_ends_grandchildren_too(place: Any, encode: Any, mechanism: A
 
 
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
-def test_what_a_command_leaves_in_its_group_ends_with_it(place: Any, run: Any, mechanism: Any) -> None:
+def test_what_a_command_leaves_in_its_group_ends_with_it(
+    place: Any, run: Any, mechanism: Any
+) -> None:
     mark = f"1000.{os.getpid()}5"
-    assert run(Shell(mechanisms=(mechanism,)), place.scene(), command=f"sleep {mark} & echo begun").text == "begun\n"
+    assert (
+        run(
+            Shell(mechanisms=(mechanism,)), place.scene(), command=f"sleep {mark} & echo begun"
+        ).text
+        == "begun\n"
+    )
     wait_until_none_sleeps(mark)
 
 
@@ -365,7 +456,9 @@ def test_nothing_runs_before_go_and_nothing_after_abandon(place: Any, encode: An
 
     async def abandon() -> None:
         arguments = shell.validate(encode(command="touch ran"))
-        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        prepared = await shell.prepare(
+            arguments, shell.bind(arguments, scene), scene, idempotency_key="k"
+        )
         assert prepared.process is not None
         assert prepared.process == facts_of(prepared.process.group)
         await prepared.abandon()
@@ -383,14 +476,19 @@ def test_a_launcher_that_died_before_go_ran_nothing(place: Any, encode: Any) -> 
 
     async def go() -> Any:
         arguments = shell.validate(encode(command="touch ran"))
-        prepared = await shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        prepared = await shell.prepare(
+            arguments, shell.bind(arguments, scene), scene, idempotency_key="k"
+        )
         assert prepared.process is not None
         os.killpg(prepared.process.group, signal.SIGKILL)
         wait_until_gone(prepared.process.group)
         return await prepared.go(timeout_seconds=30, on_output=lambda _: None)
 
     returned = asyncio.run(go())
-    assert (returned.outcome, returned.text) == ("error", "nothing was run: the launcher was ended by somebody")
+    assert (returned.outcome, returned.text) == (
+        "error",
+        "nothing was run: the launcher was ended by somebody",
+    )
     assert not (place.workspace / "ran").exists()
 
 
@@ -413,7 +511,9 @@ def test_a_launcher_whose_parent_is_killed_runs_nothing(place: Any, mechanism: s
     assert not (place.workspace / "ran").exists()
 
 
-def test_a_launcher_starts_where_a_pipe_holds_one_page(place: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launcher_starts_where_a_pipe_holds_one_page(
+    place: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What a user gets who has very many pipes: its code goes through it in pieces."""
     made = os.pipe
 
@@ -430,16 +530,26 @@ def test_survivors_of_a_crash_are_ended_by_start_time_or_by_name(place: Any) -> 
     call = place.scene().call
     leader = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     named = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={"HOLDFAST_TOOL": call})
-    other = subprocess.Popen(["sleep", "1000"], start_new_session=True, env={"HOLDFAST_TOOL": call + "x"})
+    other = subprocess.Popen(
+        ["sleep", "1000"], start_new_session=True, env={"HOLDFAST_TOOL": call + "x"}
+    )
     facts = facts_of(leader.pid)
     try:
-        reused = ProcessFacts(boot_id=facts.boot_id, group=other.pid, start_time=facts.start_time - 1)
-        rebooted = ProcessFacts(boot_id="another boot", group=facts.group, start_time=facts.start_time)
+        reused = ProcessFacts(
+            boot_id=facts.boot_id, group=other.pid, start_time=facts.start_time - 1
+        )
+        rebooted = ProcessFacts(
+            boot_id="another boot", group=facts.group, start_time=facts.start_time
+        )
         assert end_survivors(place.scene().call + "none", reused) == 0
         assert end_survivors(place.scene().call + "none", rebooted) == 0
         assert (leader.poll(), named.poll(), other.poll()) == (None, None, None)
         assert end_survivors(call, facts) == 2
-        assert (leader.wait(30), named.wait(30), other.poll()) == (-signal.SIGKILL, -signal.SIGKILL, None)
+        assert (leader.wait(30), named.wait(30), other.poll()) == (
+            -signal.SIGKILL,
+            -signal.SIGKILL,
+            None,
+        )
         assert facts.boot_id == boot_id()
     finally:
         for process in (leader, named, other):
@@ -447,9 +557,16 @@ def test_survivors_of_a_crash_are_ended_by_start_time_or_by_name(place: Any) -> 
             process.wait()
 
 
-@pytest.mark.parametrize("times", [60, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(900)])])
-def test_a_folder_or_a_parent_flipped_again_and_again_never_runs_elsewhere(place: Any, encode: Any, times: int) -> None:
-    """Bind in one folder, flip it (itself, or a link above it) at any moment up to go: it runs there, or not at all."""
+@pytest.mark.parametrize(
+    "times", [60, pytest.param(1000, marks=[pytest.mark.long, pytest.mark.timeout(900)])]
+)
+def test_a_folder_or_a_parent_flipped_again_and_again_never_runs_elsewhere(
+    place: Any, encode: Any, times: int
+) -> None:
+    """
+    Bind in one folder, flip it (itself, or a link above it) at any moment up to go: it runs there,
+    or not at all.
+    """
     good, bad = place.workspace / "good", place.workspace / "bad"
     for folder in (good, bad):
         (folder / "in").mkdir(parents=True)
@@ -497,7 +614,9 @@ def test_a_folder_or_a_parent_flipped_again_and_again_never_runs_elsewhere(place
     assert (ran, refused) == (times // 4, times - times // 4)  # only the undisturbed quarter ran
 
 
-def test_the_launcher_itself_enters_only_the_bound_folder(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launcher_itself_enters_only_the_bound_folder(
+    place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Even if the last look were fooled: the folder is entered by identity before go, and kept."""
     good, bad = place.workspace / "good", place.workspace / "bad"
     good.mkdir()
@@ -530,8 +649,12 @@ def test_the_launcher_itself_enters_only_the_bound_folder(place: Any, encode: An
     assert list(place.workspace.rglob("here")) == [place.workspace / "aside" / "here"]
 
 
-@pytest.mark.parametrize("change", ["replaced", "edited", "earlier in PATH", "appeared", "script", "removed"])
-def test_a_changed_program_or_script_voids_what_was_approved(place: Any, encode: Any, change: str) -> None:
+@pytest.mark.parametrize(
+    "change", ["replaced", "edited", "earlier in PATH", "appeared", "script", "removed"]
+)
+def test_a_changed_program_or_script_voids_what_was_approved(
+    place: Any, encode: Any, change: str
+) -> None:
     early, late = place.root / "early", place.root / "late"
     early.mkdir()
     late.mkdir()
@@ -574,7 +697,9 @@ def test_a_changed_program_or_script_voids_what_was_approved(place: Any, encode:
     assert not (place.workspace / "ran").exists()
 
 
-def test_another_interpreter_voids_what_was_approved(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_interpreter_voids_what_was_approved(
+    place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     shell, scene = Shell(), place.scene()
     arguments = shell.validate(encode(command="ls"))
     before = shell.bind(arguments, scene)
@@ -588,7 +713,9 @@ def test_another_interpreter_voids_what_was_approved(place: Any, encode: Any, mo
 
 
 def test_equal_calls_bind_equally(place: Any, encode: Any) -> None:
-    assert bound(encode, place.scene(), command="ls | sort") == bound(encode, place.scene(), command="ls | sort")
+    assert bound(encode, place.scene(), command="ls | sort") == bound(
+        encode, place.scene(), command="ls | sort"
+    )
 
 
 @pytest.mark.parametrize("cwd", ["missing", "file", "{home}", "{home}/keys", "link"])
@@ -612,8 +739,13 @@ def test_a_relative_folder_without_a_workspace_is_refused(place: Any, encode: An
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
-    """However often: a server that is told to stop cancels once, and again when nobody waits any longer."""
+def test_cancelling_while_the_launcher_starts_leaves_none(
+    place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """
+    However often: a server that is told to stop cancels once, and again when nobody waits any
+    longer.
+    """
     shell, scene = Shell(), place.scene()
     made: list[Launched] = []
     original = Launched.__init__
@@ -630,12 +762,16 @@ def test_cancelling_while_the_launcher_starts_leaves_none(place: Any, encode: An
 
     async def cancel() -> None:
         arguments = shell.validate(encode(command="touch ran"))
-        task = asyncio.ensure_future(shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k"))
+        task = asyncio.ensure_future(
+            shell.prepare(arguments, shell.bind(arguments, scene), scene, idempotency_key="k")
+        )
         loops.append(asyncio.get_running_loop())
         await begun.wait()
         for _ in range(times):
             task.cancel()
-            await asyncio.wait([task], timeout=0)  # it hears of it, and can't be done: the thread has not gone on
+            await asyncio.wait(
+                [task], timeout=0
+            )  # it hears of it, and can't be done: the thread has not gone on
         go_on.set()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -667,14 +803,21 @@ def test_a_start_that_fails_after_a_cancel_is_still_a_cancel() -> None:
 
 def test_signals_are_as_a_command_expects_them(place: Any, run: Any) -> None:
     """Python ignores SIGPIPE; a command that inherits that never ends behind `head`."""
-    said, _, ignored = run(Shell(), place.scene(), command="yes | head -1; grep SigIgn /proc/self/status").text.split()
-    of_the_c_library = 0b11 << 31  # 32 and 33 are its own; nobody can reset them, whoever ignored them
+    said, _, ignored = run(
+        Shell(), place.scene(), command="yes | head -1; grep SigIgn /proc/self/status"
+    ).text.split()
+    of_the_c_library = (
+        0b11 << 31
+    )  # 32 and 33 are its own; nobody can reset them, whoever ignored them
     assert (said, int(ignored, 16) & ~of_the_c_library) == ("y", 0)
 
 
 @pytest.mark.timeout(60)
 def test_what_left_the_group_and_never_stops_talking_holds_nobody_up() -> None:
-    """A command that is over is over, whoever still writes into its pipe, and however fast: everything else waits on the loop that reads it."""
+    """
+    A command that is over is over, whoever still writes into its pipe, and however fast: everything
+    else waits on the loop that reads it.
+    """
     read, write = os.pipe()
     for each in (read, write):
         os.set_blocking(each, False)

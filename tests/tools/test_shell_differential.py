@@ -1,4 +1,6 @@
-"""The shell itself is asked what a text means: it runs what was read, with the words that were read."""
+"""
+The shell itself is asked what a text means: it runs what was read, with the words that were read.
+"""
 
 import random
 import shlex
@@ -40,7 +42,9 @@ def recorder() -> str:
     """Functions in place of all leaf programs: each writes down its words."""
     say = "builtin printf '%s\\0' {name} \"$@\" >&9; builtin printf '\\1' >&9"
     lines = [f"{name}() {{ {say.format(name=name)}; }}" for name in NAMES]
-    return "\n".join([*lines, f"command_not_found_handle() {{ {say.format(name='not-found')}; }}", ""])
+    return "\n".join(
+        [*lines, f"command_not_found_handle() {{ {say.format(name='not-found')}; }}", ""]
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -49,11 +53,18 @@ def test_the_shell_runs_what_was_read_and_makes_no_file(tmp_path: Path, seed: in
     chosen = texts(seed, 400)
     script = recorder()
     for text in chosen:
-        script += f"( eval {shlex.quote(text)} ) </dev/null >/dev/null 2>&1; builtin printf '\\2' >&9\n"
+        script += (
+            f"( eval {shlex.quote(text)} ) </dev/null >/dev/null 2>&1; builtin printf '\\2' >&9\n"
+        )
     work = tmp_path / "work"
     work.mkdir()
     out = tmp_path / "out"
-    subprocess.run(["/bin/bash", "--noprofile", "--norc", "-c", f"exec 9>'{out}'\n{script}"], cwd=work, timeout=120, check=False)
+    subprocess.run(
+        ["/bin/bash", "--noprofile", "--norc", "-c", f"exec 9>'{out}'\n{script}"],
+        cwd=work,
+        timeout=120,
+        check=False,
+    )
     parts = out.read_bytes().split(TEXT)[:-1]
     assert len(parts) == len(chosen)
     for text, part in zip(chosen, parts, strict=True):

@@ -83,7 +83,9 @@ def test_plain_commands_can_be_covered(place: Any, encode: Any, command: str) ->
 
 
 @pytest.mark.parametrize("command", UNREADABLE)
-def test_what_may_do_something_else_next_time_is_never_covered(place: Any, encode: Any, command: str) -> None:
+def test_what_may_do_something_else_next_time_is_never_covered(
+    place: Any, encode: Any, command: str
+) -> None:
     (place.workspace / "build.sh").write_text("#!/bin/sh\nls\n")
     (place.workspace / "build.sh").chmod(0o755)
     shell = Shell()
@@ -102,7 +104,9 @@ def test_more_than_fifty_commands_are_not_read(joint: str) -> None:
 def test_a_program_by_another_name_is_still_that_program(place: Any, encode: Any) -> None:
     (place.workspace / "harmless").symlink_to("/bin/bash")
     shell = Shell()
-    assert not shell.bind(shell.validate(encode(command=f"{place.workspace}/harmless x")), place.scene()).memorable
+    assert not shell.bind(
+        shell.validate(encode(command=f"{place.workspace}/harmless x")), place.scene()
+    ).memorable
 
 
 def test_deep_nesting_is_read_without_recursion() -> None:

@@ -1,4 +1,7 @@
-"""A spare launcher: a command that runs in one is the same command, kept out of the same home, found again by the same name; and the spare itself is nobody's."""
+"""
+A spare launcher: a command that runs in one is the same command, kept out of the same home, found
+again by the same name; and the spare itself is nobody's.
+"""
 
 import asyncio
 import json
@@ -14,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tools.adversary import COMMAND, MECHANISM, OPEN_IF_LIMITED, PACKAGES, World, needs, open_folder, system_python, world_in
+from tests.tools.adversary import (
+    COMMAND,
+    MECHANISM,
+    OPEN_IF_LIMITED,
+    PACKAGES,
+    World,
+    needs,
+    open_folder,
+    system_python,
+    world_in,
+)
 from tests.tools.spare_process import PromptSpare, call_at
 from tests.tools.test_shell import gone, sleepers, wait_until_none_sleeps
 
@@ -51,8 +64,13 @@ async def prepared(shell: Shell, scene: Any, encode: Any, command: str) -> Any:
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_command_can_not_tell_that_it_runs_in_a_spare(place: Any, encode: Any, spare: PromptSpare, mechanism: str) -> None:
-    """Same folder, environment, descriptors, rights, bounds and signals; and the spare was one process for one call."""
+def test_a_command_can_not_tell_that_it_runs_in_a_spare(
+    place: Any, encode: Any, spare: PromptSpare, mechanism: str
+) -> None:
+    """
+    Same folder, environment, descriptors, rights, bounds and signals; and the spare was one process
+    for one call.
+    """
     shell = shell_with(spare, mechanism)
     command = (
         "pwd; env; ls /proc/self/fd; ulimit -a; umask; cat /proc/self/cgroup; id; "
@@ -65,7 +83,9 @@ def test_a_command_can_not_tell_that_it_runs_in_a_spare(place: Any, encode: Any,
             kept = spare.leader if found else None
             ready = await prepared(shell, place.scene(), encode, command)
             assert kept in (None, ready.process.group)
-            found.append((ready.process.group, await ready.go(timeout_seconds=60, on_output=lambda _: None)))
+            found.append(
+                (ready.process.group, await ready.go(timeout_seconds=60, on_output=lambda _: None))
+            )
         return found
 
     (first, fresh), (second, spared), (third, again) = asyncio.run(runs())
@@ -75,12 +95,19 @@ def test_a_command_can_not_tell_that_it_runs_in_a_spare(place: Any, encode: Any,
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_spare_with_a_call_carries_its_name_before_it_may_go(place: Any, encode: Any, spare: PromptSpare, mechanism: str) -> None:
-    """By name alone, as after a crash in which bubblewrap died: the launcher is found and ended, and nothing ran."""
+def test_a_spare_with_a_call_carries_its_name_before_it_may_go(
+    place: Any, encode: Any, spare: PromptSpare, mechanism: str
+) -> None:
+    """
+    By name alone, as after a crash in which bubblewrap died: the launcher is found and ended, and
+    nothing ran.
+    """
     shell, scene = shell_with(spare, mechanism), place.scene()
 
     async def killed() -> None:
-        await (await prepared(shell, scene, encode, "true")).go(timeout_seconds=60, on_output=lambda _: None)
+        await (await prepared(shell, scene, encode, "true")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
         kept = spare.leader
         assert end_survivors(scene.call, None) == 0  # a spare is no call's
         ready = await prepared(shell, scene, encode, "touch ran")
@@ -94,24 +121,34 @@ def test_a_spare_with_a_call_carries_its_name_before_it_may_go(place: Any, encod
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_spare_knows_nothing_of_any_call(place: Any, encode: Any, spare: PromptSpare, mechanism: str) -> None:
+def test_a_spare_knows_nothing_of_any_call(
+    place: Any, encode: Any, spare: PromptSpare, mechanism: str
+) -> None:
     shell, scene = shell_with(spare, mechanism), place.scene()
 
     async def run() -> None:
-        await (await prepared(shell, scene, encode, "true # telltale")).go(timeout_seconds=60, on_output=lambda _: None)
+        await (await prepared(shell, scene, encode, "true # telltale")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
 
     asyncio.run(run())
     spare.wait_until_up()
     members = _members(spare.leader, None)
-    assert len(members) == (1 if mechanism == "landlock" else 3)  # the launcher; bubblewrap in front of it and in its namespace
+    assert len(members) == (
+        1 if mechanism == "landlock" else 3
+    )  # the launcher; bubblewrap in front of it and in its namespace
     for pid in members:
         words = Path(f"/proc/{pid}/cmdline").read_bytes()
         assert b"telltale" not in words
-        assert (str(place.workspace).encode() in words) == words.startswith(b"/usr/bin/bwrap")  # which shows it the workspace
+        assert (str(place.workspace).encode() in words) == words.startswith(
+            b"/usr/bin/bwrap"
+        )  # which shows it the workspace
         if os.geteuid() == 0:  # else it can't even be looked at, once it waits
             assert scene.call.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
             assert str(Path(f"/proc/{pid}/cwd").readlink()) == "/"
-            held = {str(each.readlink()).partition(":")[0] for each in Path(f"/proc/{pid}/fd").iterdir()}
+            held = {
+                str(each.readlink()).partition(":")[0] for each in Path(f"/proc/{pid}/fd").iterdir()
+            }
             assert held <= {"pipe", "/dev/null", "anon_inode"}
 
 
@@ -131,7 +168,9 @@ class Owner:
 
 
 @contextmanager
-def started(place: Any, what: str, mechanism: str, command: str = "") -> Generator[Owner, None, None]:
+def started(
+    place: Any, what: str, mechanism: str, command: str = ""
+) -> Generator[Owner, None, None]:
     """Its first command has run; it is killed in the end."""
     needs(mechanism)
     with subprocess.Popen(
@@ -171,8 +210,13 @@ def test_a_forked_child_keeps_no_spare_of_its_parents_alive(place: Any) -> None:
             os.close(watched)
 
 
-@pytest.mark.parametrize(("mechanism", "known_by"), [("landlock", "name"), ("bubblewrap", "group"), ("bubblewrap", "name")])
-def test_what_ran_in_a_spare_is_ended_after_a_crash(place: Any, mechanism: str, known_by: str) -> None:
+@pytest.mark.parametrize(
+    ("mechanism", "known_by"),
+    [("landlock", "name"), ("bubblewrap", "group"), ("bubblewrap", "name")],
+)
+def test_what_ran_in_a_spare_is_ended_after_a_crash(
+    place: Any, mechanism: str, known_by: str
+) -> None:
     """kill -9 of the owner while the command runs; a part of it has left its group."""
     os.mkfifo(place.workspace / "up")
     mark = f"1000.{os.getpid()}8"
@@ -182,28 +226,50 @@ def test_what_ran_in_a_spare_is_ended_after_a_crash(place: Any, mechanism: str, 
         assert ready["group"] == leader
         assert (place.workspace / "up").read_text() == "up\n"
         owner.kill()
-        facts = ProcessFacts(boot_id=facts_of(leader).boot_id, group=leader, start_time=ready["start_time"])
+        facts = ProcessFacts(
+            boot_id=facts_of(leader).boot_id, group=leader, start_time=ready["start_time"]
+        )
         assert len(sleepers(mark)) == 2
         assert end_survivors(call_at(place.workspace), facts if known_by == "group" else None) >= 2
         wait_until_none_sleeps(mark)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_no_command_can_tell_a_spare_what_to_run(place: Any, encode: Any, spare: PromptSpare, mechanism: str) -> None:
-    """A word on its pipe would run unconfined. The pipe is there for whoever can open it under /proc."""
+def test_no_command_can_tell_a_spare_what_to_run(
+    place: Any, encode: Any, spare: PromptSpare, mechanism: str
+) -> None:
+    """
+    A word on its pipe would run unconfined. The pipe is there for whoever can open it under /proc.
+    """
     shell = shell_with(spare, mechanism)
 
     async def tell() -> tuple[int, Any, Any]:
-        await (await prepared(shell, place.scene(), encode, "true")).go(timeout_seconds=60, on_output=lambda _: None)
-        ready = await prepared(shell, place.scene(), encode, "for fd in $(cat told); do echo x >> $fd && echo WROTE; done 2>&1; true")
+        await (await prepared(shell, place.scene(), encode, "true")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
+        ready = await prepared(
+            shell,
+            place.scene(),
+            encode,
+            "for fd in $(cat told); do echo x >> $fd && echo WROTE; done 2>&1; true",
+        )
         spare.make(ready._launched.prefix)  # the next one, before this one goes
         kept = spare.leader
-        descriptors = [f"/proc/{pid}/fd/{number}" for pid in _members(kept, None) for number in range(20)]
+        descriptors = [
+            f"/proc/{pid}/fd/{number}" for pid in _members(kept, None) for number in range(20)
+        ]
         (place.workspace / "told").write_text(" ".join(descriptors))
         told = await ready.go(timeout_seconds=60, on_output=lambda _: None)
         assert len(told.text.splitlines()) == len(descriptors)
         last = await prepared(shell, place.scene(), encode, "echo as told")
-        return kept, told, (last.process.group, (await last.go(timeout_seconds=60, on_output=lambda _: None)).text)
+        return (
+            kept,
+            told,
+            (
+                last.process.group,
+                (await last.go(timeout_seconds=60, on_output=lambda _: None)).text,
+            ),
+        )
 
     kept, told, last = asyncio.run(tell())
     assert told.outcome == "ok"
@@ -212,11 +278,15 @@ def test_no_command_can_tell_a_spare_what_to_run(place: Any, encode: Any, spare:
 
 
 @pytest.mark.parametrize("level", ["isolated", "limited"])
-def test_a_command_in_a_spare_reaches_no_more_than_another_of_its_level(open_folder: Path, level: str) -> None:
+def test_a_command_in_a_spare_reaches_no_more_than_another_of_its_level(
+    open_folder: Path, level: str
+) -> None:
     needs(MECHANISM[level])
     with world_in(open_folder) as world:
         # A command with a bound script starts a launcher of its own: this one is not bound.
-        first, _, kept, ready, result = as_owner(world, "RUN", MECHANISM[level], f"exec {COMMAND}", lines=5)
+        first, _, kept, ready, result = as_owner(
+            world, "RUN", MECHANISM[level], f"exec {COMMAND}", lines=5
+        )
     assert (first["level"], ready["group"]) == (level, kept["spare"])
     allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
     assert (result["outcome"], set(result["text"].split())) == ("ok", {"tried", *allowed})
@@ -242,13 +312,22 @@ def as_owner(world: World, what: str, mechanism: str, command: str, *, lines: in
 
 
 @pytest.mark.parametrize("given_up", ["umask", "bound"])
-def test_a_spare_of_before_is_not_used_where_a_new_one_would_have_less(place: Any, encode: Any, spare: PromptSpare, given_up: str) -> None:
-    """A program may give up rights while its home is open; what it starts from then on has them no more."""
+def test_a_spare_of_before_is_not_used_where_a_new_one_would_have_less(
+    place: Any, encode: Any, spare: PromptSpare, given_up: str
+) -> None:
+    """
+    A program may give up rights while its home is open; what it starts from then on has them no
+    more.
+    """
     shell = shell_with(spare, "landlock")
 
     async def run() -> tuple[int, str]:
-        ready = await prepared(shell, place.scene(), encode, "umask" if given_up == "umask" else "ulimit -Sn")
-        return ready.process.group, (await ready.go(timeout_seconds=60, on_output=lambda _: None)).text.strip()
+        ready = await prepared(
+            shell, place.scene(), encode, "umask" if given_up == "umask" else "ulimit -Sn"
+        )
+        return ready.process.group, (
+            await ready.go(timeout_seconds=60, on_output=lambda _: None)
+        ).text.strip()
 
     bounds, mask = resource.getrlimit(resource.RLIMIT_NOFILE), os.umask(0o022)
     try:
@@ -267,14 +346,22 @@ def test_a_spare_of_before_is_not_used_where_a_new_one_would_have_less(place: An
     assert gone(kept)
 
 
-def test_a_spare_of_another_confinement_is_not_used(place: Any, encode: Any, spare: PromptSpare) -> None:
+def test_a_spare_of_another_confinement_is_not_used(
+    place: Any, encode: Any, spare: PromptSpare
+) -> None:
     bare, wrapped = shell_with(spare, "landlock"), shell_with(spare, "bubblewrap")
 
     async def both() -> tuple[int, int, str]:
-        await (await prepared(bare, place.scene(), encode, "true")).go(timeout_seconds=60, on_output=lambda _: None)
+        await (await prepared(bare, place.scene(), encode, "true")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
         kept = spare.leader
         ready = await prepared(wrapped, place.scene(), encode, f"cat {place.key} 2>&1; echo $?")
-        return kept, ready.process.group, (await ready.go(timeout_seconds=60, on_output=lambda _: None)).text
+        return (
+            kept,
+            ready.process.group,
+            (await ready.go(timeout_seconds=60, on_output=lambda _: None)).text,
+        )
 
     kept, group, text = asyncio.run(both())
     assert group != kept
@@ -282,11 +369,15 @@ def test_a_spare_of_another_confinement_is_not_used(place: Any, encode: Any, spa
     assert "key-material" not in text
 
 
-def test_a_spare_that_somebody_ended_is_replaced(place: Any, encode: Any, spare: PromptSpare) -> None:
+def test_a_spare_that_somebody_ended_is_replaced(
+    place: Any, encode: Any, spare: PromptSpare
+) -> None:
     shell = shell_with(spare, "landlock")
 
     async def run() -> str:
-        await (await prepared(shell, place.scene(), encode, "true")).go(timeout_seconds=60, on_output=lambda _: None)
+        await (await prepared(shell, place.scene(), encode, "true")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
         os.kill(spare.leader, signal.SIGKILL)
         ready = await prepared(shell, place.scene(), encode, "echo ran")
         return str((await ready.go(timeout_seconds=60, on_output=lambda _: None)).text)
@@ -294,13 +385,19 @@ def test_a_spare_that_somebody_ended_is_replaced(place: Any, encode: Any, spare:
     assert asyncio.run(run()) == "ran\n"
 
 
-def test_two_commands_at_once_never_share_a_spare_and_a_closed_one_is_gone(place: Any, encode: Any, spare: PromptSpare) -> None:
+def test_two_commands_at_once_never_share_a_spare_and_a_closed_one_is_gone(
+    place: Any, encode: Any, spare: PromptSpare
+) -> None:
     shell = shell_with(spare, "landlock")
 
     async def run() -> set[int]:
-        await (await prepared(shell, place.scene(), encode, "true")).go(timeout_seconds=60, on_output=lambda _: None)
+        await (await prepared(shell, place.scene(), encode, "true")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
         kept = spare.leader
-        ready = await asyncio.gather(*(prepared(shell, place.scene(), encode, "true") for _ in range(3)))
+        ready = await asyncio.gather(
+            *(prepared(shell, place.scene(), encode, "true") for _ in range(3))
+        )
         groups = {each.process.group for each in ready}
         assert kept in groups
         for each in ready:

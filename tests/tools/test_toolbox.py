@@ -25,7 +25,12 @@ def helper(x: int) -> int:
 
 def test_the_built_in_tools_are_as_promised() -> None:
     facts = {
-        one.definition.name: (one.definition.contract, one.definition.default_mode, one.definition.kind, one.definition.audience)
+        one.definition.name: (
+            one.definition.contract,
+            one.definition.default_mode,
+            one.definition.kind,
+            one.definition.audience,
+        )
         for one in builtin_tools()
     }
     assert facts == {
@@ -48,7 +53,9 @@ def test_the_built_in_tools_are_as_promised() -> None:
 
 
 def test_definitions_are_the_same_in_every_process() -> None:
-    assert [one.definition.digest() for one in builtin_tools()] == [one.definition.digest() for one in builtin_tools()]
+    assert [one.definition.digest() for one in builtin_tools()] == [
+        one.definition.digest() for one in builtin_tools()
+    ]
     for one in builtin_tools():
         assert msgspec.json.decode(one.definition.parameters)["type"] == "object"
 
@@ -73,9 +80,16 @@ def test_tools_are_loaded_by_the_names_of_settings(monkeypatch: pytest.MonkeyPat
         assert refused.value.hint
 
 
-@pytest.mark.parametrize("body", ["1 / 0", "import sys; sys.exit(3)", "def x(", "raise LookupError", "import nosuch"])
-def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> None:
-    """It was a traceback in every command, an exit code that meant something else, and the end of a server."""
+@pytest.mark.parametrize(
+    "body", ["1 / 0", "import sys; sys.exit(3)", "def x(", "raise LookupError", "import nosuch"]
+)
+def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    """
+    It was a traceback in every command, an exit code that meant something else, and the end of a
+    server.
+    """
     (tmp_path / "broken_bot.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="'broken_bot:x'") as refused:
@@ -83,7 +97,9 @@ def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(tmp_path:
     assert refused.value.hint
 
 
-def test_what_is_wrong_with_a_tool_is_told_in_its_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_a_tool_is_told_in_its_own_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "untyped_bot.py").write_text("import holdfast\n\n@holdfast.tool\ndef x(a): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="parameter 'a' of x has no type"):
@@ -113,8 +129,13 @@ def test_a_question_is_shown_and_never_run(place: Any, encode: Any) -> None:
 def test_a_choice_that_is_a_word_of_ours_gets_no_number(place: Any, encode: Any) -> None:
     """It is not offered, so the numbers that are shown count only what is."""
     asking = ask_person()
-    arguments = asking.validate(encode(question="Which one?", choices=["red", *sorted(RESERVED), "blue"]))
-    assert asking.bind(arguments, place.scene()).display == "the agent asks\n| Which one?\n  1. red\n  2. blue"
+    arguments = asking.validate(
+        encode(question="Which one?", choices=["red", *sorted(RESERVED), "blue"])
+    )
+    assert (
+        asking.bind(arguments, place.scene()).display
+        == "the agent asks\n| Which one?\n  1. red\n  2. blue"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,5 +157,11 @@ def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
     import subprocess
 
     code = "import sys, holdfast.adapters.tools.registry as t; t.builtin_tools(); print([m for m in ('pydantic', 'tree_sitter', 'tree_sitter_bash') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env={"PYTHONPATH": ":".join(sys.path)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
     assert done.stdout == "[]\n"

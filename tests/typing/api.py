@@ -38,7 +38,14 @@ async def everything(home: holdfast.Home) -> None:
     assert_type(turn.reply, str | None)
     for approval in turn.approvals:
         assert_type(approval, holdfast.Approval)
-        answer = await home.answer(approval, "edit", by=alice, arguments={"service": "api"}, reason="only this one", answer_id="a-1")
+        answer = await home.answer(
+            approval,
+            "edit",
+            by=alice,
+            arguments={"service": "api"},
+            reason="only this one",
+            answer_id="a-1",
+        )
         assert_type(answer, holdfast.Answer)
         assert_type(answer.turn, holdfast.Turn)
     assert_type(await home.approvals(for_="alice"), tuple[holdfast.Approval, ...])
@@ -46,7 +53,14 @@ async def everything(home: holdfast.Home) -> None:
     assert_type(await home.cancel("ops/api", by=alice), tuple[holdfast.Turn, ...])
     assert_type(await home.resume(), tuple[holdfast.Turn, ...])
     assert_type(await home.grants(), tuple[holdfast.Grant, ...])
-    made = await home.remind("ops/api", "look", source=alice, cron="0 9 * * MON", time_zone="Europe/Berlin", may_prompt=True)
+    made = await home.remind(
+        "ops/api",
+        "look",
+        source=alice,
+        cron="0 9 * * MON",
+        time_zone="Europe/Berlin",
+        may_prompt=True,
+    )
     assert_type(made, holdfast.Reminder)
     assert_type(await home.reminders(), tuple[holdfast.Reminder, ...])
     assert_type(await home.cancel_reminder(made.id, by=alice), holdfast.Reminder)
@@ -70,7 +84,9 @@ async def everything(home: holdfast.Home) -> None:
 async def opened() -> None:
     async with holdfast.open("./state", agents=[ops]) as home:
         assert_type(home, holdfast.Home)
-    async with holdfast.testing.open_in_memory(agents=[ops], disk=holdfast.testing.Disk(), clock=holdfast.testing.ManualClock()) as home:
+    async with holdfast.testing.open_in_memory(
+        agents=[ops], disk=holdfast.testing.Disk(), clock=holdfast.testing.ManualClock()
+    ) as home:
         await everything(home)
 
 

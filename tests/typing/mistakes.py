@@ -1,5 +1,6 @@
 """
-Mistakes that a type checker must see: never run, and read by mypy, which calls an ignore that ignores nothing an error.
+Mistakes that a type checker must see: never run, and read by mypy, which calls an ignore that
+ignores nothing an error.
 
 Each line is a program that would have failed, or worse, would not have.
 """

@@ -1,4 +1,7 @@
-"""The comparison with others is told as it was measured: who is ahead, who does not sync, who could not run."""
+"""
+The comparison with others is told as it was measured: who is ahead, who does not sync, who could
+not run.
+"""
 
 import io
 import itertools
@@ -12,7 +15,13 @@ from bench import docs, npm, peers, postgres
 from bench.peer_table import OURS, Peer, table
 from bench.picture import DARK, LIGHT, picture
 
-SIZES = {"lengths": (10, 1_000), "turn_lengths": (10,), "sessions": 1_000, "tasks": 64, "parked": 200}
+SIZES = {
+    "lengths": (10, 1_000),
+    "turn_lengths": (10,),
+    "sessions": 1_000,
+    "tasks": 64,
+    "parked": 200,
+}
 SYNCED, UNSYNCED, ABSENT = Peer("Synced"), Peer("Unsynced", synced=False), Peer("Absent")
 FOUND = {
     OURS: {
@@ -23,8 +32,21 @@ FOUND = {
         "bare": 200.0,
         "durability": "synced",
     },
-    SYNCED: {"version": "1.2", "append": {"10": 400.0, "1000": 9000.0}, "many": 70.0, "pause": 8000.0, "bare": 100.0, "durability": "too"},
-    UNSYNCED: {"version": "3", "append": {"10": 9.0, "1000": 9.0}, "many": "failed: locked", "pause": "not offered", "durability": "none"},
+    SYNCED: {
+        "version": "1.2",
+        "append": {"10": 400.0, "1000": 9000.0},
+        "many": 70.0,
+        "pause": 8000.0,
+        "bare": 100.0,
+        "durability": "too",
+    },
+    UNSYNCED: {
+        "version": "3",
+        "append": {"10": 9.0, "1000": 9.0},
+        "many": "failed: locked",
+        "pause": "not offered",
+        "durability": "none",
+    },
     ABSENT: {"version": "4", "left_out": "nobody installed it"},
 }
 
@@ -37,9 +59,20 @@ def rows() -> dict[str, dict[str, str]]:
 
 
 def test_one_who_does_not_sync_never_takes_the_mark_from_those_who_do() -> None:
-    """Bold is the best of all, and beside one who does not wait for the disk also the best of those who do."""
-    assert rows()["append at 10"] == {"Holdfast": "500 us", "Synced 1.2": "**400 us**", "Unsynced 3": "**9 us**"}
-    assert rows()["append at 1,000"] == {"Holdfast": "**510 us**", "Synced 1.2": "9.00 ms", "Unsynced 3": "**9 us**"}
+    """
+    Bold is the best of all, and beside one who does not wait for the disk also the best of those
+    who do.
+    """
+    assert rows()["append at 10"] == {
+        "Holdfast": "500 us",
+        "Synced 1.2": "**400 us**",
+        "Unsynced 3": "**9 us**",
+    }
+    assert rows()["append at 1,000"] == {
+        "Holdfast": "**510 us**",
+        "Synced 1.2": "9.00 ms",
+        "Unsynced 3": "**9 us**",
+    }
 
 
 def test_more_appends_a_second_are_better_and_a_failure_is_told_in_its_place() -> None:
@@ -51,12 +84,19 @@ def test_more_appends_a_second_are_better_and_a_failure_is_told_in_its_place() -
 
 
 def test_what_is_not_offered_says_so_and_what_was_not_measured_has_no_cell() -> None:
-    assert rows()["turn up to a pause"] == {"Holdfast": "**7.00 ms**", "Synced 1.2": "8.00 ms", "Unsynced 3": "not offered"}
+    assert rows()["turn up to a pause"] == {
+        "Holdfast": "**7.00 ms**",
+        "Synced 1.2": "8.00 ms",
+        "Unsynced 3": "not offered",
+    }
     assert rows()["load 1,000 messages"] == {}
 
 
 def test_the_disk_itself_wins_nothing() -> None:
-    assert rows()["the disk just before, write + fdatasync"] == {"Holdfast": "200 us", "Synced 1.2": "100 us"}
+    assert rows()["the disk just before, write + fdatasync"] == {
+        "Holdfast": "200 us",
+        "Synced 1.2": "100 us",
+    }
 
 
 def test_wherever_somebody_is_ahead_of_us_it_is_said() -> None:
@@ -75,7 +115,11 @@ def test_one_that_could_not_run_is_left_out_with_its_reason() -> None:
 
 def test_the_page_states_how_durable_each_one_is() -> None:
     lines = docs.peers(table(FOUND, SIZES)).splitlines()
-    assert [line for line in lines if line in {"- Holdfast: synced.", "- Synced 1.2: too.", "- Unsynced 3: none."}] == [
+    assert [
+        line
+        for line in lines
+        if line in {"- Holdfast: synced.", "- Synced 1.2: too.", "- Unsynced 3: none."}
+    ] == [
         "- Holdfast: synced.",
         "- Synced 1.2: too.",
         "- Unsynced 3: none.",
@@ -89,11 +133,15 @@ def test_a_peer_that_cannot_start_never_ends_the_run(tmp_path: Path) -> None:
     assert found["left_out"].startswith("FileNotFoundError: ")
 
 
-def test_a_machine_without_postgres_is_told_as_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_postgres_is_told_as_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(postgres, "PLACES", ())
     found = peers._peer("langgraph_postgres", tmp_path / "no-python", tmp_path)
-    assert found == {"left_out": "NoPostgres: no PostgreSQL server is installed here (initdb and postgres were not found)"}
+    assert found == {
+        "left_out": "NoPostgres: no PostgreSQL server is installed here (initdb and postgres were not found)"
+    }
 
 
 # --- the picture
@@ -104,8 +152,12 @@ def test_the_picture_has_a_ground_of_its_own_and_a_line_for_each(colours) -> Non
     drawn = ET.fromstring(picture(table(FOUND, SIZES)["series"], "append & load", colours))  # noqa: S314  our own
     names = [each.text for each in drawn.iterfind(".//{*}text")]
     assert next(drawn.iterfind(".//{*}rect")).get("fill") == colours.page
-    assert {"append & load", "Holdfast", "Synced", "Unsynced", "write + fdatasync alone"} <= set(names)
-    assert [each.get("fill") for each in drawn.iterfind(".//{*}text") if each.text == "Holdfast"] == [colours.ours]
+    assert {"append & load", "Holdfast", "Synced", "Unsynced", "write + fdatasync alone"} <= set(
+        names
+    )
+    assert [
+        each.get("fill") for each in drawn.iterfind(".//{*}text") if each.text == "Holdfast"
+    ] == [colours.ours]
 
 
 @pytest.mark.parametrize("end", [10.0, 999.0], ids=["at the bottom", "at the top"])
@@ -114,7 +166,11 @@ def test_labels_of_the_picture_never_lie_on_each_other_or_outside(end: float) ->
     series = {f"peer {number}": [(10, 100.0), (1_000, end + number / 100)] for number in range(8)}
     drawn = ET.fromstring(picture(series, "all alike"))  # noqa: S314  our own
     height = float(drawn.get("viewBox", "").split()[-1])
-    places = sorted(float(each.get("y", 0)) for each in drawn.iterfind(".//{*}text") if (each.text or "").startswith("peer"))
+    places = sorted(
+        float(each.get("y", 0))
+        for each in drawn.iterfind(".//{*}text")
+        if (each.text or "").startswith("peer")
+    )
     assert len(places) == 8
     assert all(after - before >= 16 for before, after in itertools.pairwise(places))
     assert places[0] > 0
@@ -123,8 +179,15 @@ def test_labels_of_the_picture_never_lie_on_each_other_or_outside(end: float) ->
 
 def test_the_picture_is_of_one_run() -> None:
     """Ours comes from beside the others, not from another hour of this machine."""
-    assert docs._series({"ours": {"series": {"Holdfast": [(10, 1.0)]}}, "peers": {"series": {"Holdfast": [(10, 2.0)]}}}) == {"Holdfast": [(10, 2.0)]}
-    assert docs._series({"ours": {"series": {"Holdfast": [(10, 1.0)]}}}) == {"Holdfast": [(10, 1.0)]}
+    assert docs._series(
+        {
+            "ours": {"series": {"Holdfast": [(10, 1.0)]}},
+            "peers": {"series": {"Holdfast": [(10, 2.0)]}},
+        }
+    ) == {"Holdfast": [(10, 2.0)]}
+    assert docs._series({"ours": {"series": {"Holdfast": [(10, 1.0)]}}}) == {
+        "Holdfast": [(10, 1.0)]
+    }
 
 
 # --- what is fetched of npm
@@ -145,14 +208,20 @@ def test_a_package_with_another_digest_is_never_unpacked(tmp_path: Path) -> None
     assert not (tmp_path / "node_modules").exists()
     digest = str(refused.value).split()[-1]
     npm.unpack(archive, npm.Pinned("@scope/x", "1.0.0", digest), tmp_path / "node_modules")
-    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.js")] == ["node_modules/@scope/x/index.js"]
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.js")] == [
+        "node_modules/@scope/x/index.js"
+    ]
     assert [path.name for path in (tmp_path / "node_modules").iterdir()] == ["@scope"]
 
 
 def test_every_package_of_npm_is_pinned_by_version_and_digest() -> None:
     text = npm.LOCK.read_text()
     assert [
-        bool(re.fullmatch(r"\d+\.\d+\.\d+", each.version) and re.fullmatch(r"sha512-[\w+/]{86}==", each.digest)) for each in npm.pinned(text)
+        bool(
+            re.fullmatch(r"\d+\.\d+\.\d+", each.version)
+            and re.fullmatch(r"sha512-[\w+/]{86}==", each.digest)
+        )
+        for each in npm.pinned(text)
     ] == [
         True,
         True,

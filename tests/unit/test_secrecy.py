@@ -1,4 +1,6 @@
-"""S1, at its one place: secrets are found however they are written, and hidden however they are cut."""
+"""
+S1, at its one place: secrets are found however they are written, and hidden however they are cut.
+"""
 
 import base64
 import os
@@ -31,7 +33,9 @@ def percent_all(data: bytes) -> str:
 FORMS = {
     "as written": lambda data: data.decode("latin-1"),
     "json": lambda data: msgspec.json.encode(data.decode("latin-1")).decode()[1:-1],
-    "json in json": lambda data: msgspec.json.encode(msgspec.json.encode(data.decode("latin-1")).decode()).decode(),
+    "json in json": lambda data: msgspec.json.encode(
+        msgspec.json.encode(data.decode("latin-1")).decode()
+    ).decode(),
     "json of escapes": lambda data: "".join(f"\\u{each:04x}" for each in data),
     "json of escapes in json": lambda data: "".join(f"\\\\u{each:04X}" for each in data),
     "base64": lambda data: base64.b64encode(data).decode(),
@@ -39,25 +43,39 @@ FORMS = {
     "base64, two before": lambda data: base64.b64encode(b"xy" + data + b"z").decode(),
     "base64, urlsafe": lambda data: base64.urlsafe_b64encode(b"\xff\xfe" + data).decode(),
     "base64, no padding": lambda data: base64.urlsafe_b64encode(data).decode().rstrip("="),
-    "base64, wrapped": lambda data: wrapped(base64.b64encode(b"some text before it, " + data).decode(), 76),
-    "base64, wrapped in json": lambda data: msgspec.json.encode(wrapped(base64.b64encode(data).decode(), 19)).decode(),
-    "base64, percent": lambda data: urllib.parse.quote(base64.b64encode(data + b"\xff\xff").decode()),
+    "base64, wrapped": lambda data: wrapped(
+        base64.b64encode(b"some text before it, " + data).decode(), 76
+    ),
+    "base64, wrapped in json": lambda data: msgspec.json.encode(
+        wrapped(base64.b64encode(data).decode(), 19)
+    ).decode(),
+    "base64, percent": lambda data: urllib.parse.quote(
+        base64.b64encode(data + b"\xff\xff").decode()
+    ),
     "hex": lambda data: data.hex(),
     "HEX": lambda data: data.hex().upper(),
-    "hex, mixed": lambda data: "".join(each.upper() if number % 3 else each for number, each in enumerate(data.hex())),
+    "hex, mixed": lambda data: "".join(
+        each.upper() if number % 3 else each for number, each in enumerate(data.hex())
+    ),
     "hex, wrapped": lambda data: wrapped(data.hex(), 60),
     "percent, all": percent_all,
     "percent, ALL": lambda data: percent_all(data).upper(),
-    "percent, some": lambda data: "".join(f"%{each:02X}" if number % 2 else chr(each) for number, each in enumerate(data)),
+    "percent, some": lambda data: "".join(
+        f"%{each:02X}" if number % 2 else chr(each) for number, each in enumerate(data)
+    ),
 }
 SECRETS = {"token": (TOKEN, ()), "passphrase": (PASSPHRASE, (PASSPHRASE,)), "key": (KEY, (KEY,))}
-TEXTUAL = [name for name in FORMS if name not in ("as written", "json", "json in json", "percent, some")]
+TEXTUAL = [
+    name for name in FORMS if name not in ("as written", "json", "json in json", "percent, some")
+]
 TABLE = [(secret, form) for secret in SECRETS for form in (TEXTUAL if secret == "key" else FORMS)]
 
 
 def written(secret: str, form: str) -> tuple[Secrecy, str]:
     value, known_ones = SECRETS[secret]
-    return secrecy_of(known_ones), FORMS[form](value if isinstance(value, bytes) else value.encode())
+    return secrecy_of(known_ones), FORMS[form](
+        value if isinstance(value, bytes) else value.encode()
+    )
 
 
 @pytest.mark.parametrize(("secret", "form"), TABLE)
@@ -67,9 +85,15 @@ def test_each_form_of_a_secret_is_found_and_hidden(secret: str, form: str) -> No
     assert secrecy.holds(around)
     assert secrecy.holds(around.encode())
     hidden = secrecy.hidden(around)
-    assert (hidden.startswith("before "), hidden.endswith(" after"), HIDDEN in hidden) == (True, True, True)
+    assert (hidden.startswith("before "), hidden.endswith(" after"), HIDDEN in hidden) == (
+        True,
+        True,
+        True,
+    )
     assert not secrecy.holds(hidden)
-    assert len(hidden) < len("before [secret] after") + 40  # what goes with it in one blob may stay, the secret's own characters do not
+    assert (
+        len(hidden) < len("before [secret] after") + 40
+    )  # what goes with it in one blob may stay, the secret's own characters do not
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 20, 64])
@@ -92,7 +116,16 @@ def test_a_line_that_begins_no_secret_is_not_held_back() -> None:
     """Followers see a line when it is printed, not when the next one is."""
     heard: list[str] = []
     streamed = secrecy_of((PASSPHRASE, KEY)).streamed(heard.append)
-    for line in ("ready to go now\n", "tick\n", "50 % done, it is fine.\n", "12346\n", "oh\n", "epoch\n", "a\r\n", "hf\n"):
+    for line in (
+        "ready to go now\n",
+        "tick\n",
+        "50 % done, it is fine.\n",
+        "12346\n",
+        "oh\n",
+        "epoch\n",
+        "a\r\n",
+        "hf\n",
+    ):
         heard.clear()
         streamed.hear(line)
         assert "".join(heard) == line
@@ -108,11 +141,21 @@ def test_every_token_is_recognised_and_none_of_its_neighbours(random: bytes) -> 
 
 
 def test_what_only_looks_like_a_token_is_none() -> None:
-    for text in ("hf_" + "a" * 49, "hf_" + "a" * 34, TOKEN[:-1], TOKEN.removeprefix("hf_"), TOKEN.swapcase()):
+    for text in (
+        "hf_" + "a" * 49,
+        "hf_" + "a" * 34,
+        TOKEN[:-1],
+        TOKEN.removeprefix("hf_"),
+        TOKEN.swapcase(),
+    ):
         assert not secrecy_of(()).holds(text), text
 
 
-@given(st.text() | st.binary().map(lambda data: base64.b64encode(data).decode()) | st.binary().map(bytes.hex))
+@given(
+    st.text()
+    | st.binary().map(lambda data: base64.b64encode(data).decode())
+    | st.binary().map(bytes.hex)
+)
 @example("%")
 @example("\\u00")
 @example("a%4")
@@ -135,12 +178,18 @@ def test_words_are_no_secrets() -> None:
 def test_what_is_json_stays_json_when_it_is_hidden() -> None:
     secrecy = secrecy_of((PASSPHRASE,))
     body = msgspec.json.encode({PASSPHRASE: [1, {"a": f"x {TOKEN}"}], "plain": None})
-    assert msgspec.json.decode(secrecy.hidden_json(body)) == {HIDDEN: [1, {"a": f"x {HIDDEN}"}], "plain": None}
+    assert msgspec.json.decode(secrecy.hidden_json(body)) == {
+        HIDDEN: [1, {"a": f"x {HIDDEN}"}],
+        "plain": None,
+    }
 
 
 @pytest.mark.parametrize("form", ["base64", "hex", "percent, all", "json of escapes"])
 def test_no_record_is_written_that_holds_what_the_process_knows(form: str) -> None:
-    """The last guard, below every store: `check_draft` is asked before each record of a session or of the home."""
+    """
+    The last guard, below every store: `check_draft` is asked before each record of a session or of
+    the home.
+    """
     owner, secret = object(), "a secret " + os.urandom(8).hex()
     for value in (secret, TOKEN):
         body = msgspec.json.encode({"text": FORMS[form](value.encode())})

@@ -1,4 +1,7 @@
-"""Settings: what is understood, what is refused and how it is said, and that a running process follows the file without ever becoming laxer by accident."""
+"""
+Settings: what is understood, what is refused and how it is said, and that a running process follows
+the file without ever becoming laxer by accident.
+"""
 
 import errno
 import os
@@ -16,7 +19,15 @@ from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.context import AgentSpec
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.policy import Policy, Rule
-from holdfast.settings import FILE_NAME, Notify, Settings, SettingsSource, lines, load_settings, settings_from_toml
+from holdfast.settings import (
+    FILE_NAME,
+    Notify,
+    Settings,
+    SettingsSource,
+    lines,
+    load_settings,
+    settings_from_toml,
+)
 from holdfast.settings.keys import ANY, NOTIFY_KEYS, RULE_KEYS, SECTIONS
 from holdfast.settings.lines import line_of, places_of
 
@@ -90,7 +101,9 @@ def refusal(text: str) -> Unusable:
 def test_without_a_file_there_is_one_agent_with_all_built_in_tools(tmp_path: Path) -> None:
     found = load_settings(tmp_path)
     assert found == Settings() == load_settings(tmp_path / "absent")
-    assert found.agents() == {"assistant": AgentSpec(name="assistant", model="demo", tools=BUILTIN_TOOLS)}
+    assert found.agents() == {
+        "assistant": AgentSpec(name="assistant", model="demo", tools=BUILTIN_TOOLS)
+    }
     assert (found.default_agent, found.policy()) == ("assistant", Policy())
 
 
@@ -98,14 +111,24 @@ def test_everything_that_may_be_said_is_understood() -> None:
     found = settings(FULL)
     assert found == Settings(
         configured={
-            "ops": AgentSpec(name="ops", model="openai:gpt-5", instructions="Look first.", tools=("read_file", "bot:restart_service")),
+            "ops": AgentSpec(
+                name="ops",
+                model="openai:gpt-5",
+                instructions="Look first.",
+                tools=("read_file", "bot:restart_service"),
+            ),
             "second": AgentSpec(name="second", model="demo", tools=BUILTIN_TOOLS),
         },
         people={"alice": {"local": "alice", "slack": "U024BE7LH"}, "Bob": {"local": "bob"}},
         rules={
             Audience.PERSONAL: {"now": Rule(mode="auto"), "write_file": Rule(mode="ask")},
             Audience.TEAM: {
-                "restart_service": Rule(mode="ask", approvers=("bob", "carol"), requester_may_answer=False, expires_after_seconds=86400),
+                "restart_service": Rule(
+                    mode="ask",
+                    approvers=("bob", "carol"),
+                    requester_may_answer=False,
+                    expires_after_seconds=86400,
+                ),
                 "shell": Rule(mode="ask", requester_may_answer=True, remember="session"),
                 "*": Rule(mode="deny"),
             },
@@ -152,9 +175,13 @@ def test_the_built_in_tools_are_those_that_there_are() -> None:
     assert tuple(tool.definition.name for tool in builtin_tools()) == BUILTIN_TOOLS
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("30m", 1800), ("12h", 43200), ("7d", 604800)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("45s", 45), ("30m", 1800), ("12h", 43200), ("7d", 604800)]
+)
 def test_durations(text: str, seconds: int) -> None:
-    assert settings(f'[approvals]\nexpires_after = "{text}"').approvals_expire_after_seconds == seconds
+    assert (
+        settings(f'[approvals]\nexpires_after = "{text}"').approvals_expire_after_seconds == seconds
+    )
 
 
 # What is refused, and how it is said
@@ -169,7 +196,12 @@ REFUSED = [
     ("serve = 1", 1, "serve", None),
     ("[tools.shel]\nconfine = 'auto'", 1, "tools.shel", "shell"),
     ("[tools]\nshell = 'auto'", 2, "shell", None),
-    ("\n\n[limits]\n# a comment\nturn_model_call_max = 4", 5, "turn_model_call_max", "turn_model_calls_max"),
+    (
+        "\n\n[limits]\n# a comment\nturn_model_call_max = 4",
+        5,
+        "turn_model_call_max",
+        "turn_model_calls_max",
+    ),
     ("[policy.team]\nshell = { asks = ['bob'] }", 2, "asks", "ask"),
     ("[policy.team.shell]\nask = ['bob']\nexpire_after = '1d'", 3, "expire_after", "expires_after"),
     ("[policy.team]\nshell = 'allow'", 2, "shell", None),
@@ -192,7 +224,12 @@ REFUSED = [
     ("[approvals]\nprompts_per_turn_max = 5.0", 2, "5.0", None),
     ("[approvals]\non_message = 'queue'", 2, "supersede", None),
     ("[approvals]\nnotify = {}", 2, "exactly one", None),
-    ("[approvals]\nnotify = { webhook = 'https://a.example', command = ['x'] }", 2, "exactly one", None),
+    (
+        "[approvals]\nnotify = { webhook = 'https://a.example', command = ['x'] }",
+        2,
+        "exactly one",
+        None,
+    ),
     ("[approvals]\nnotify = { webhook = 'ftp://a.example' }", 2, "webhook", None),
     ("[approvals]\nnotify = { webhook = 'http://a.example' }", 2, "https", None),
     ("[approvals]\nnotify = { webhook = 'https://u:p@a.example' }", 2, "password", None),
@@ -227,11 +264,15 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "named", "nearest"), REFUSED)
-def test_what_is_not_understood_is_refused_by_line_key_and_nearest_valid_key(text: str, line: int, named: str, nearest: str | None) -> None:
+def test_what_is_not_understood_is_refused_by_line_key_and_nearest_valid_key(
+    text: str, line: int, named: str, nearest: str | None
+) -> None:
     error = refusal(text)
     assert f"line {line}:" in error.message
     assert named in error.message
-    assert (f"did you mean {nearest!r}?" if nearest else "did you mean") in error.message or nearest is None
+    assert (
+        f"did you mean {nearest!r}?" if nearest else "did you mean"
+    ) in error.message or nearest is None
 
 
 def test_all_problems_are_said_at_once_in_the_order_of_the_file() -> None:
@@ -311,7 +352,9 @@ x = 1
         (("nowhere",), None),
     ],
 )
-def test_the_line_of_a_key_is_found_whatever_stands_around_it(path: tuple[str, ...], line: int | None) -> None:
+def test_the_line_of_a_key_is_found_whatever_stands_around_it(
+    path: tuple[str, ...], line: int | None
+) -> None:
     tomllib.loads(TRICKY)
     assert line_of(places_of(TRICKY), path) == line
     assert line_of(places_of(TRICKY.replace("\n", "\r\n")), path) == line
@@ -328,11 +371,18 @@ def test_a_key_is_found_behind_any_value(value: str) -> None:
     text = f"[one]\nvalue = {value}\nother = 1\n[two]\nlast = 2\n"
     tomllib.loads(text)
     places, more = places_of(text), value.count("\n")
-    assert [places[path] for path in (("one", "value"), ("one", "other"), ("two",), ("two", "last"))] == [2, 3 + more, 4 + more, 5 + more]
+    assert [
+        places[path] for path in (("one", "value"), ("one", "other"), ("two",), ("two", "last"))
+    ] == [2, 3 + more, 4 + more, 5 + more]
 
 
-def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long instructions and many wrong keys: the text was read once for every line and every problem, for minutes, by every command."""
+def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Long instructions and many wrong keys: the text was read once for every line and every problem,
+    for minutes, by every command.
+    """
     read = 0
 
     def counting(text: str) -> dict[str, Any]:
@@ -341,9 +391,14 @@ def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(m
         return tomllib.loads(text)
 
     monkeypatch.setattr(lines, "loads", counting)
-    said, wrong = "look [before] you act\n" * 1_000, "".join(f"key{number} = 1\n" for number in range(1_000))
+    said, wrong = (
+        "look [before] you act\n" * 1_000,
+        "".join(f"key{number} = 1\n" for number in range(1_000)),
+    )
     text = f"[agents.one]\ninstructions = '''\n{said}'''\n[limits]\n{wrong}"
-    assert refusal(text).message.startswith("holdfast.toml, line 1005: there is no key 'key0' in [limits]")
+    assert refusal(text).message.startswith(
+        "holdfast.toml, line 1005: there is no key 'key0' in [limits]"
+    )
     assert read < 5 * len(text)
 
 
@@ -352,7 +407,9 @@ def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(m
 
 def test_a_person_is_found_by_exactly_the_listed_identity() -> None:
     """Another case, another normal form, another channel: somebody else."""
-    found = settings('[people.alice]\nlocal = "alice"\nslack = "U024BE7LH"\n[people."Zoë"]\nlocal = "zoë"\n')
+    found = settings(
+        '[people.alice]\nlocal = "alice"\nslack = "U024BE7LH"\n[people."Zoë"]\nlocal = "zoë"\n'
+    )
     assert found.person_for("local", "alice") == "alice"
     assert found.person_for("slack", "U024BE7LH") == "alice"
     assert found.person_for("local", "zoë") == "Zoë"
@@ -375,33 +432,64 @@ def test_nobody_becomes_a_listed_person_by_having_their_name() -> None:
 
 def test_secrets_are_the_values_of_named_variables_that_are_set() -> None:
     found = settings('[secrets]\nenv = ["DEPLOY_TOKEN", "ABSENT"]')
-    environment = {"DEPLOY_TOKEN": "t-1234567", "OPENAI_API_KEY": "sk-1", "PATH": "/bin", "ANTHROPIC_API_KEY": ""}
-    assert found.secret_values(environment, beside=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEPLOY_TOKEN")) == ("t-1234567", "sk-1")
+    environment = {
+        "DEPLOY_TOKEN": "t-1234567",
+        "OPENAI_API_KEY": "sk-1",
+        "PATH": "/bin",
+        "ANTHROPIC_API_KEY": "",
+    }
+    assert found.secret_values(
+        environment, beside=("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "DEPLOY_TOKEN")
+    ) == ("t-1234567", "sk-1")
 
 
 def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:
     found = settings('[policy.team]\nshel = "deny"\nshell = "ask"\n"*" = "deny"')
-    assert found.unknown_tools(BUILTIN_TOOLS) == ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)
+    assert found.unknown_tools(BUILTIN_TOOLS) == (
+        "[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",
+    )
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[agents.ops]\ntools = ["shel", "now", "mine"]', ("agent ops: there is no tool 'shel'; did you mean 'shell'?",)),
-        ('[policy.team]\nshel = "deny"', ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)),
-        ('[agents.ops]\ntools = ["now"]\ndelegates = ["helper"]\n[agents.helper]\n[policy.team]\ndelegate_helper = "ask"', ()),
+        (
+            '[agents.ops]\ntools = ["shel", "now", "mine"]',
+            ("agent ops: there is no tool 'shel'; did you mean 'shell'?",),
+        ),
+        (
+            '[policy.team]\nshel = "deny"',
+            (
+                "[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",
+            ),
+        ),
+        (
+            '[agents.ops]\ntools = ["now"]\ndelegates = ["helper"]\n[agents.helper]\n[policy.team]\ndelegate_helper = "ask"',
+            (),
+        ),
         ('[agents.ops]\ntools = ["bot:restart"]\n[policy.team]\nrestart_service = "deny"', ()),
         ("", ()),
     ],
-    ids=["a misspelt tool", "a misspelt rule", "a delegate", "a tool whose name only its program knows", "the defaults"],
+    ids=[
+        "a misspelt tool",
+        "a misspelt rule",
+        "a delegate",
+        "a tool whose name only its program knows",
+        "the defaults",
+    ],
 )
-def test_what_nobody_has_is_pointed_out_without_importing_anybodys_program(text: str, said: tuple[str, ...]) -> None:
+def test_what_nobody_has_is_pointed_out_without_importing_anybodys_program(
+    text: str, said: tuple[str, ...]
+) -> None:
     assert settings(text).unknown_at_hand([*BUILTIN_TOOLS, "mine"]) == said
 
 
 def test_a_rule_may_be_for_a_tool_of_a_program_beside_the_file() -> None:
     beside = AgentSpec(name="bot", model="demo", tools=("bot:restart",))
-    assert settings('[policy.team]\nrestart_service = "deny"').unknown_at_hand(BUILTIN_TOOLS, [beside]) == ()
+    assert (
+        settings('[policy.team]\nrestart_service = "deny"').unknown_at_hand(BUILTIN_TOOLS, [beside])
+        == ()
+    )
 
 
 # The file, and a process that runs on
@@ -466,14 +554,26 @@ def test_the_message_names_the_file(home: Path) -> None:
     path = write(home, "[serve]\nprot = 1")
     with pytest.raises(Unusable) as caught:
         load_settings(home)
-    assert caught.value.message == f"{path}, line 2: there is no key 'prot' in [serve]; did you mean 'port'?"
+    assert (
+        caught.value.message
+        == f"{path}, line 2: there is no key 'prot' in [serve]; did you mean 'port'?"
+    )
     assert caught.value.hint == "valid here: host, port, hosts, allow_remote, workspace, stop_after"
 
 
 @pytest.mark.parametrize(
-    ("folder", "mode", "is_refused"), [(0o755, 0o664, True), (0o701, 0o664, False), (0o750, 0o664, True), (0o700, 0o666, False), (0o711, 0o666, True)]
+    ("folder", "mode", "is_refused"),
+    [
+        (0o755, 0o664, True),
+        (0o701, 0o664, False),
+        (0o750, 0o664, True),
+        (0o700, 0o666, False),
+        (0o711, 0o666, True),
+    ],
 )
-def test_a_file_that_others_can_write_is_nobodys_decision(home: Path, folder: int, mode: int, is_refused: bool) -> None:
+def test_a_file_that_others_can_write_is_nobodys_decision(
+    home: Path, folder: int, mode: int, is_refused: bool
+) -> None:
     """Group-writable files are usual where the folder lets nobody in."""
     write(home, "[serve]\nport = 1").chmod(mode)
     home.chmod(folder)
@@ -500,7 +600,9 @@ def test_what_is_no_plain_file_is_refused(home: Path) -> None:
         load_settings(home)
 
 
-def test_a_file_that_can_not_be_read_is_no_missing_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_can_not_be_read_is_no_missing_file(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(home, "[serve]\nport = 1")
 
     def refusing(*_: object) -> int:
@@ -517,13 +619,19 @@ def test_a_file_that_can_not_be_read_is_no_missing_file(home: Path, monkeypatch:
 def section_of(text: str, path: tuple[str, ...]) -> str:
     """What docs/settings.md says under the heading that names the section."""
     heading = f"`[{'.'.join(path).replace(ANY, 'NAME')}]`"
-    parts = [part for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:] if heading in part.split("\n", 1)[0]]
+    parts = [
+        part
+        for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+        if heading in part.split("\n", 1)[0]
+    ]
     assert len(parts) == 1, heading
     return parts[0]
 
 
 @pytest.mark.parametrize("path", list(SECTIONS), ids=".".join)
-def test_every_section_and_key_is_documented_with_its_default_and_an_example(path: tuple[str, ...]) -> None:
+def test_every_section_and_key_is_documented_with_its_default_and_an_example(
+    path: tuple[str, ...],
+) -> None:
     text = section_of(DOCS.read_text(encoding="utf-8"), path)
     assert "```toml" in text
     examples = "\n".join(re.findall(r"```toml\n(.*?)```", text, re.DOTALL))
@@ -548,9 +656,17 @@ def test_the_document_names_no_key_that_there_is_not() -> None:
 
 def test_the_defaults_in_the_document_are_the_defaults() -> None:
     """Every default that can be written down, written down, changes nothing."""
-    sections = {path: keys for path, keys in SECTIONS.items() if path[0] not in {"agents", "people", "policy"}}
+    sections = {
+        path: keys
+        for path, keys in SECTIONS.items()
+        if path[0] not in {"agents", "people", "policy"}
+    }
     for path, keys in sections.items():
-        lines = [f"{name} = {key.default.strip('`')}" for name, key in keys.items() if key.default.startswith("`")]
+        lines = [
+            f"{name} = {key.default.strip('`')}"
+            for name, key in keys.items()
+            if key.default.startswith("`")
+        ]
         assert settings("\n".join([f"[{'.'.join(path)}]", *lines])) == Settings()
 
 
@@ -562,7 +678,9 @@ def test_the_examples_in_the_document_are_valid() -> None:
 
 
 def test_an_agents_delegates_are_agents_of_the_file() -> None:
-    found = settings_from_toml(b'[agents.ops]\ndelegates = ["helper"]\n[agents.helper]\ntools = ["now"]\n')
+    found = settings_from_toml(
+        b'[agents.ops]\ndelegates = ["helper"]\n[agents.helper]\ntools = ["now"]\n'
+    )
     assert found.agents()["ops"].delegates == ("helper",)
     assert found.agents()["helper"].delegates == ()
 
@@ -570,7 +688,10 @@ def test_an_agents_delegates_are_agents_of_the_file() -> None:
 @pytest.mark.parametrize(
     ("delegates", "said"),
     [
-        ('["helpr"]', "line 2: delegates in [agents.ops]: there is no agent 'helpr'; did you mean 'helper'?"),
+        (
+            '["helpr"]',
+            "line 2: delegates in [agents.ops]: there is no agent 'helpr'; did you mean 'helper'?",
+        ),
         ('["ops"]', "line 2: delegates in [agents.ops]: an agent can't be its own delegate"),
         ('["helper", "helper"]', "has 'helper' twice"),
         ('["Zo\u00eb"]', "is no name that a model can call"),
@@ -583,7 +704,8 @@ def test_delegates_that_can_not_be_called_are_told_by_line(delegates: str, said:
     assert said in wrong.value.message
 
 
-# --- deep, and much of it ------------------------------------------------------------------------------------------------
+# --- deep, and much of it
+# ------------------------------------------------------------------------------------------------
 
 _DEEP = 20_000
 _MUCH = {
@@ -603,12 +725,21 @@ _MUCH = {
 def test_deep_nesting_is_an_error_with_its_line(name: str) -> None:
     """19: no RecursionError, and no minutes of work; the same bound as for JSON."""
     data, line = _MUCH[name]
-    with pytest.raises(Unusable, match=f"line {line}: is nested deeper than {JSON_DEPTH_MAX}") as refused:
+    with pytest.raises(
+        Unusable, match=f"line {line}: is nested deeper than {JSON_DEPTH_MAX}"
+    ) as refused:
         settings_from_toml(data)
     assert (refused.value.code, refused.value.line) == ("settings", line)
 
 
-@pytest.mark.parametrize("text", ['[serve]\nhosts = ["' + "a." * 100 + 'org"]', "# " + "[" * 200 + "." * 200, "[serve]\nport = 1 # a" + ".a" * 99])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[serve]\nhosts = ["' + "a." * 100 + 'org"]',
+        "# " + "[" * 200 + "." * 200,
+        "[serve]\nport = 1 # a" + ".a" * 99,
+    ],
+)
 def test_dots_and_brackets_in_texts_and_comments_are_no_nesting(text: str) -> None:
     settings_from_toml(text.encode())
 
@@ -616,10 +747,26 @@ def test_dots_and_brackets_in_texts_and_comments_are_no_nesting(text: str) -> No
 @pytest.mark.parametrize(
     ("data", "line"),
     [
-        (b'["' + b"a" * 30_000 + b'"]\n' + b"".join(b"k%d = 1\n" % each for each in range(3_000)), 1),
+        (
+            b'["'
+            + b"a" * 30_000
+            + b'"]\n'
+            + b"".join(b"k%d = 1\n" % each for each in range(3_000)),
+            1,
+        ),
         (b"[serve]\n" + b"".join(b"k%d = 1\n" % each for each in range(6_000)), 2),
-        (b"[agents.x]\ndelegates = [" + b",".join(b'"d%d"' % each for each in range(6_000)) + b"]", 2),
-        (b"[agents.x]\ntools = [" + b",".join(b'"t%d"' % each for each in range(6_000)) + b', "t0"]', 2),
+        (
+            b"[agents.x]\ndelegates = ["
+            + b",".join(b'"d%d"' % each for each in range(6_000))
+            + b"]",
+            2,
+        ),
+        (
+            b"[agents.x]\ntools = ["
+            + b",".join(b'"t%d"' % each for each in range(6_000))
+            + b', "t0"]',
+            2,
+        ),
     ],
 )
 def test_the_same_mistake_a_thousand_times_is_said_twenty_times(data: bytes, line: int) -> None:

@@ -1,8 +1,10 @@
 """
-One seeded life of a simulated home: people do things (`simulated_people`); processes die, settings change, clocks jump, drivers are robbed, an outsider edits a record.
+One seeded life of a simulated home: people do things (`simulated_people`); processes die, settings
+change, clocks jump, drivers are robbed, an outsider edits a record.
 
-Safety always: `simulated_judge` compares every journal with every promise, with what people were told, and with what the world remembers.
-Liveness once the faults have stopped: nothing owed remains, and every accepted input has an outcome or a standing prompt; answered, it has an outcome.
+Safety always: `simulated_judge` compares every journal with every promise, with what people were
+told, and with what the world remembers. Liveness once the faults have stopped: nothing owed
+remains, and every accepted input has an outcome or a standing prompt; answered, it has an outcome.
 """
 
 import asyncio
@@ -81,7 +83,10 @@ class Life:
         home.policy, home.compaction = policy_of(home.kind), CompactionRules()
 
     async def _accept_the_clock(self) -> None:
-        """Clocks were days ahead and are right again; a person says so, and prompts can be approved again."""
+        """
+        Clocks were days ahead and are right again; a person says so, and prompts can be approved
+        again.
+        """
         clock = SimulatedClock()
         home = HomeLedger(InMemoryStore(self.home.disk, clock=clock))
         await accept_clock(home, clock.now_ms(), by="alice")
@@ -95,7 +100,9 @@ class Life:
         elif roll < 0.52:
             home.policy = _policy(dice, home.kind)
         elif roll < 0.64 and living:
-            dice.choice(living).clock.skew_ms += dice.choice((-3_600_000, 3_600_000, 8 * 86_400_000))
+            dice.choice(living).clock.skew_ms += dice.choice(
+                (-3_600_000, 3_600_000, 8 * 86_400_000)
+            )
         elif roll < 0.70:
             home.index = type(home.index)()  # a cache: deleting it changes nothing
         elif roll < 0.80:
@@ -109,7 +116,9 @@ class Life:
 
     def _rob(self) -> None:
         """A driver loses its claim and does not know it; whoever claims next has a higher epoch."""
-        driven = [each for each in self.home.sessions() if self.home.disk.living(each).driver is not None]
+        driven = [
+            each for each in self.home.sessions() if self.home.disk.living(each).driver is not None
+        ]
         if driven:
             self.home.disk.rob(self._dice.choice(driven))
 
@@ -124,13 +133,22 @@ class Life:
     # --- calm
 
     def _honest(self) -> list[SessionId]:
-        return [each for each in self.home.sessions() if self.edited is None or each != self.edited.session]
+        return [
+            each
+            for each in self.home.sessions()
+            if self.edited is None or each != self.edited.session
+        ]
 
     async def _settle(self) -> None:
-        """Nothing owed remains; then people answer all they are asked, and nothing is left open at all."""
+        """
+        Nothing owed remains; then people answer all they are asked, and nothing is left open at
+        all.
+        """
         if self.edited is not None:
             with contextlib.suppress(Untrusted):
-                await self.home.records(self.edited.session)  # somebody looks: what was changed is noticed at the next open
+                await self.home.records(
+                    self.edited.session
+                )  # somebody looks: what was changed is noticed at the next open
         await self._until_quiet()
         for _ in range(10):
             asked = [each for each in await self._waiting() if each.session in self._honest()]
@@ -140,19 +158,29 @@ class Life:
             for each in asked:
                 answer = f"calm-{each.id}"
                 await self.people.persist(
-                    lambda service, each=each, answer=answer: service.answer(each.id, "deny", by=each.may_answer[0], answer_id=answer)
+                    lambda service, each=each, answer=answer: service.answer(
+                        each.id, "deny", by=each.may_answer[0], answer_id=answer
+                    )
                 )
             await self._until_quiet()
         for session in self._honest():
             state = self._state(session)
-            hold("T7", not state.turns and not state.queued, f"{session}: {list(state.turns)} left over when all was answered")
+            hold(
+                "T7",
+                not state.turns and not state.queued,
+                f"{session}: {list(state.turns)} left over when all was answered",
+            )
 
     async def _stop_what_comes_again(self) -> None:
-        """Reminders without an end would never let it be quiet. Those that come once are waited for."""
+        """
+        Reminders without an end would never let it be quiet. Those that come once are waited for.
+        """
         standing, _, _ = await self.people.persist(lambda service: service.reminders())
         for each in standing or ():
             if each.when.startswith("every"):
-                await self.people.persist(lambda service, each=each: service.cancel_reminder(each.id, by=each.by))
+                await self.people.persist(
+                    lambda service, each=each: service.cancel_reminder(each.id, by=each.by)
+                )
 
     async def _check_reach(self, asked: list[ApprovalReport]) -> None:
         """What a delegate asks is told with the request that a person made, all the way up."""
@@ -160,7 +188,9 @@ class Life:
             parent = self._state(each.session).parent
             while parent is not None and parent.session in self._honest():
                 above, turn = parent.session, parent.turn
-                report, _, _ = await self.people.persist(lambda service, above=above, turn=turn: service.turn(above, turn))
+                report, _, _ = await self.people.persist(
+                    lambda service, above=above, turn=turn: service.turn(above, turn)
+                )
                 told = [one.id for one in report.approvals] if report is not None else []
                 hold("T7", each.id in told, f"{each.session} asks, and {above} does not tell of it")
                 parent = self._state(above).parent
@@ -172,13 +202,24 @@ class Life:
     async def _until_quiet(self) -> None:
         loop = asyncio.get_running_loop()
         ends = loop.time() + QUIET_SECONDS_MAX
-        while owed := [line for session in self._honest() for line in _owed(self._state(session), self._honest())]:
-            hold("T7", loop.time() < ends, f"faults have stopped, and it still does not end: {owed}")
-            await self._stop_what_comes_again()  # each time: a turn that is still under way may set another
+        while owed := [
+            line
+            for session in self._honest()
+            for line in _owed(self._state(session), self._honest())
+        ]:
+            hold(
+                "T7", loop.time() < ends, f"faults have stopped, and it still does not end: {owed}"
+            )
+            await (
+                self._stop_what_comes_again()
+            )  # each time: a turn that is still under way may set another
             await asyncio.sleep(10)
 
     def _state(self, session: SessionId) -> SessionState:
-        """As it lies there, folded on from the last look: nobody's opening, which would mend what it finds."""
+        """
+        As it lies there, folded on from the last look: nobody's opening, which would mend what it
+        finds.
+        """
         life = self.home.disk.living(session)
         hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
         state = self._folded.get(session) or initial(session, life.instance)
@@ -191,16 +232,29 @@ class Life:
             batch.append(record)
             if not record.more:
                 for each in batch:
-                    state = evolve(state, decode(each.type, each.version, each.body, seq=each.seq), seq=each.seq, at=each.at)
+                    state = evolve(
+                        state,
+                        decode(each.type, each.version, each.body, seq=each.seq),
+                        seq=each.seq,
+                        at=each.at,
+                    )
                 batch = []
         self._folded[session] = state
         return state
 
 
 def _owed(state: SessionState, honest: list[SessionId]) -> list[str]:
-    """A parked turn whose prompt stands waits for a person, and one whose delegate works for that one: no debts of this session. A sealed delegate never ends."""
+    """
+    A parked turn whose prompt stands waits for a person, and one whose delegate works for that one:
+    no debts of this session. A sealed delegate never ends.
+    """
     owed = [type(effect).__name__ for effect in react(state)]
-    owed += [*(each.delivery for each in unsettled(state)), *(each.turn for each in state.queued), *state.jobs, *state.reminders]
+    owed += [
+        *(each.delivery for each in unsettled(state)),
+        *(each.turn for each in state.queued),
+        *state.jobs,
+        *state.reminders,
+    ]
     owed += [turn.turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
     owed += [child.call for child in state.delegates.values() if child.session not in honest]
     return [f"{state.session} {each}" for each in owed]
@@ -215,7 +269,12 @@ def _policy(dice: Any, kind: frozenset[Has]) -> Policy:
                 approvers=dice.choice((None, ("bob",), ("bob", "carol"), ())),
                 requester_may_answer=dice.choice((None, False)),
             )
-            for name in ("act", "look", "charge", *(("delegate_helper", "dig", "set_reminder", "recall") if kind else ()))
+            for name in (
+                "act",
+                "look",
+                "charge",
+                *(("delegate_helper", "dig", "set_reminder", "recall") if kind else ()),
+            )
             if dice.random() < 0.5
         }
         for audience in Audience
@@ -230,7 +289,10 @@ def _policy(dice: Any, kind: frozenset[Has]) -> Policy:
 
 
 def simulate_home(seed: int) -> Lived:
-    """One life. Raises PromiseBroken, or whatever broke; the seed is all that is needed to see it again."""
+    """
+    One life. Raises PromiseBroken, or whatever broke; the seed is all that is needed to see it
+    again.
+    """
     try:
         return run_virtually(_live(seed), seconds_max=LIFE_SECONDS_MAX)
     except BaseExceptionGroup as errors:

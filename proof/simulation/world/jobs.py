@@ -1,8 +1,10 @@
 """
-Jobs that are processes of their own, in made-up time: a launcher that waits for one byte, a supervisor that outlives whoever let it go, and the word that it leaves.
+Jobs that are processes of their own, in made-up time: a launcher that waits for one byte, a
+supervisor that outlives whoever let it go, and the word that it leaves.
 
-They belong to the machine, so they go on when a simulated process dies; a launcher that was never let go ends with the process that made it, and ran nothing.
-What truly became of each is kept here, to be compared with what its journal says.
+They belong to the machine, so they go on when a simulated process dies; a launcher that was never
+let go ends with the process that made it, and ran nothing. What truly became of each is kept here,
+to be compared with what its journal says.
 """
 
 import asyncio
@@ -14,7 +16,15 @@ from holdfast.adapters.inmemory import Crashed, InMemoryDisk
 from holdfast.adapters.tools.python.decorator import PythonTool
 from holdfast.ids import CallId, InstanceId, JobId
 from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
-from holdfast.ports.tools import CannotBind, Prepared, PreparedJob, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.ports.tools import (
+    CannotBind,
+    Prepared,
+    PreparedJob,
+    ProcessFacts,
+    Scene,
+    ToolCall,
+    ToolReturned,
+)
 from holdfast.secrecy import Secret
 from holdfast.session.authority.plan import Binding, ToolDefinition
 from proof.simulation.world.ports import Chaos
@@ -38,7 +48,8 @@ class Supervisor:
         self.was_asked = False
         self.returned: ToolReturned | None = None
         self.is_cleared = False
-        # Somebody without the key has written another report in place of the one that it leaves. By its number: dice that were thrown before fall as they did.
+        # Somebody without the key has written another report in place of the one that it leaves. By
+        # its number: dice that were thrown before fall as they did.
         self.is_forged = group % 13 == 5
         self.hurry = asyncio.Event()
 
@@ -61,13 +72,23 @@ class Supervisor:
 
     def truth(self) -> str:
         """The outcome that its journal must tell, once it was let go."""
-        return "in_doubt" if self.returned is None or self.was_asked or self.is_forged else self.returned.outcome
+        return (
+            "in_doubt"
+            if self.returned is None or self.was_asked or self.is_forged
+            else self.returned.outcome
+        )
 
 
 class JobTable:
     """The machine's: what runs on it, whoever started it."""
 
-    def __init__(self, disk: InMemoryDisk, chaos: Chaos, effect: Callable[[ToolCall, str], None], broken: list[str]) -> None:
+    def __init__(
+        self,
+        disk: InMemoryDisk,
+        chaos: Chaos,
+        effect: Callable[[ToolCall, str], None],
+        broken: list[str],
+    ) -> None:
         self._disk = disk
         self._chaos = chaos
         self._effect = effect
@@ -87,7 +108,9 @@ class JobTable:
         """T1, T2: its submission is durable, and nobody let it go before."""
         wanted = supervisor.job.encode()
         entries = self._disk.living(call.session).entries
-        if not any(b'"job_submitted"' in entry.header and wanted in entry.body for entry in entries):
+        if not any(
+            b'"job_submitted"' in entry.header and wanted in entry.body for entry in entries
+        ):
             self._broken.append(f"T1: {supervisor.job} runs before its submission is durable")
         self._let_go[supervisor.job] += 1
         if self._let_go[supervisor.job] > 1:
@@ -110,7 +133,9 @@ class JobTable:
             outcome: Any = "timed_out" if takes == seconds_max else "error" if fails else "ok"
             supervisor.ends(ToolReturned(outcome=outcome, text=f"dug by {supervisor.facts.group}"))
             return
-        if supervisor.lives and not self._chaos.strikes(0.2):  # else it does not listen, and has to be ended
+        if supervisor.lives and not self._chaos.strikes(
+            0.2
+        ):  # else it does not listen, and has to be ended
             await asyncio.sleep(dice.uniform(0, 2))
             supervisor.ends(ToolReturned(outcome="cancelled", text="half dug"))
 
@@ -118,7 +143,11 @@ class JobTable:
         return self._all.get(process.group)
 
     def present(self) -> list[JobId]:
-        return [each.job for each in self._all.values() if each.lives or (each.is_let_go and not each.is_cleared)]
+        return [
+            each.job
+            for each in self._all.values()
+            if each.lives or (each.is_let_go and not each.is_cleared)
+        ]
 
     def kill_one(self) -> None:
         """By an operator, or for want of memory: it leaves no word."""
@@ -140,23 +169,45 @@ class SimulatedJobs:
             raise Crashed
 
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
-        """A simulated report is not bytes that somebody could forge: whether it is genuine is known here."""
+        """
+        A simulated report is not bytes that somebody could forge: whether it is genuine is known
+        here.
+        """
         return JobKey(1, f"{instance}/{job}".encode())
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
+    async def look(
+        self,
+        job: JobId,
+        process: ProcessFacts,
+        *,
+        instance: InstanceId,
+        secrets: tuple[Secret, ...],
+    ) -> JobSeen:
         del instance, secrets
         await self._chaos.dawdle(1, 0.2)
         self._check_alive()
         found = self._table.find(process)
         if found is not None and found.lives:
             return JobSeen(state="running")
-        if found is None or found.job != job or found.returned is None or found.is_cleared or found.is_forged:
+        if (
+            found is None
+            or found.job != job
+            or found.returned is None
+            or found.is_cleared
+            or found.is_forged
+        ):
             return JobSeen(state="gone")
         return JobSeen(state="ended", returned=found.returned, was_asked=found.was_asked)
 
     def lives(self, process: ProcessFacts) -> bool:
         found = self._table.find(process)
-        return found.lives if found is not None else any(each.facts == process and each.is_alive for each in self._process.home.processes)
+        return (
+            found.lives
+            if found is not None
+            else any(
+                each.facts == process and each.is_alive for each in self._process.home.processes
+            )
+        )
 
     def own_process(self) -> ProcessFacts:
         return self._process.facts
@@ -169,7 +220,9 @@ class SimulatedJobs:
         del process  # no descriptors here: whoever watches looks again
         return None
 
-    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+    async def output(
+        self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int
+    ) -> bytes:
         del job, process, after, bytes_max
         return b""
 
@@ -194,9 +247,14 @@ class SimulatedJobs:
 
 
 class DigTool:
-    """A tool all of whose calls are jobs with a process of their own. One process's: its launchers die with it."""
+    """
+    A tool all of whose calls are jobs with a process of their own. One process's: its launchers die
+    with it.
+    """
 
-    def __init__(self, about: PythonTool[Any, Any], process: "Process", table: JobTable, chaos: Chaos) -> None:
+    def __init__(
+        self, about: PythonTool[Any, Any], process: "Process", table: JobTable, chaos: Chaos
+    ) -> None:
         self._about = about
         self._process = process
         self._table = table
@@ -215,10 +273,21 @@ class DigTool:
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         return self._about.bind(arguments, scene)
 
-    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
+    async def prepare(
+        self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
+    ) -> Prepared:
         return await self._about.prepare(arguments, binding, scene, idempotency_key=idempotency_key)
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: JobKey, seconds: float) -> PreparedJob:
+    async def prepare_job(
+        self,
+        arguments: bytes,
+        binding: Binding,
+        scene: Scene,
+        *,
+        job: JobId,
+        key: JobKey,
+        seconds: float,
+    ) -> PreparedJob:
         del arguments, binding, key
         await self._chaos.dawdle(1, 0.2)
         if self._chaos.strikes(0.05):
@@ -234,12 +303,33 @@ class DigTool:
             audience=scene.audience,
             boundary=scene.boundary,
         )
-        return _Launcher(self._process, self._table, self._chaos, call, self._table.fork(job, self._process), seconds)
+        return _Launcher(
+            self._process,
+            self._table,
+            self._chaos,
+            call,
+            self._table.fork(job, self._process),
+            seconds,
+        )
 
 
 class _Launcher:
-    def __init__(self, process: "Process", table: JobTable, chaos: Chaos, call: ToolCall, supervisor: Supervisor, seconds: float) -> None:
-        self._process, self._table, self._chaos, self._call, self._supervisor = process, table, chaos, call, supervisor
+    def __init__(
+        self,
+        process: "Process",
+        table: JobTable,
+        chaos: Chaos,
+        call: ToolCall,
+        supervisor: Supervisor,
+        seconds: float,
+    ) -> None:
+        self._process, self._table, self._chaos, self._call, self._supervisor = (
+            process,
+            table,
+            chaos,
+            call,
+            supervisor,
+        )
         self.seconds_max = seconds
 
     @property

@@ -1,8 +1,9 @@
 """
-A memory made to fail by dice: slow, failing, full, and at times handing out what it was not asked for, since a store is no judge.
+A memory made to fail by dice: slow, failing, full, and at times handing out what it was not asked
+for, since a store is no judge.
 
-It holds canaries from the beginning, one for each circle: words that only memory knows, so wherever one is seen, memory was the source.
-What each search came to is kept outside of all processes.
+It holds canaries from the beginning, one for each circle: words that only memory knows, so wherever
+one is seen, memory was the source. What each search came to is kept outside of all processes.
 """
 
 import asyncio
@@ -30,11 +31,17 @@ PLACED: dict[str, Label] = {
     "kept4web": ("team", "team:web", "alice"),
     "kept4nobody": ("everybody", "public", "alice"),
 }
-"""Canary: whom it was remembered for. The last one's audience is none of ours, so it is of nobody's circle."""
+"""
+Canary: whom it was remembered for. The last one's audience is none of ours, so it is of nobody's
+circle.
+"""
 
 
 class Search(NamedTuple):
-    """One search, and whether its asker got an answer in time; `items` are those of the asker's own circle that it got."""
+    """
+    One search, and whether its asker got an answer in time; `items` are those of the asker's own
+    circle that it got.
+    """
 
     words: tuple[str, ...]
     answered: bool
@@ -77,11 +84,19 @@ class SimulatedMemory(InMemoryMemory):
         loop.take(took)
         found = super().find(words, circle, limit=limit, seconds=seconds)
         failed = self._chaos.strikes(0.15)
-        own = sum(is_of((item.audience, item.boundary, item.person), (circle.audience.value, circle.boundary, circle.person)) for item in found.items)
+        own = sum(
+            is_of(
+                (item.audience, item.boundary, item.person),
+                (circle.audience.value, circle.boundary, circle.person),
+            )
+            for item in found.items
+        )
         self._searches.append(Search(tuple(words), not failed and took < 2 * seconds, own))
         if failed:
             raise CannotRecall("dice")
-        return Found(self._everything(words), found.unverified) if self._chaos.strikes(0.2) else found
+        return (
+            Found(self._everything(words), found.unverified) if self._chaos.strikes(0.2) else found
+        )
 
     def _everything(self, words: Sequence[str]) -> tuple[MemoryItem, ...]:
         """As if it had never heard of circles."""
@@ -95,5 +110,12 @@ class SimulatedMemory(InMemoryMemory):
 
 
 def is_of(whose: Label, circle: Label) -> bool:
-    """Whether a circle may see it: said here once more, so that a filter of ours that lets everything through does not judge itself."""
-    return whose[:2] == circle[:2] and whose[0] in ("personal", "team") and (whose[0] == "team" or whose[2] == circle[2])
+    """
+    Whether a circle may see it: said here once more, so that a filter of ours that lets everything
+    through does not judge itself.
+    """
+    return (
+        whose[:2] == circle[:2]
+        and whose[0] in ("personal", "team")
+        and (whose[0] == "team" or whose[2] == circle[2])
+    )

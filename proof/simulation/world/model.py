@@ -1,7 +1,9 @@
 """
-A model made of dice: it says little, asks for tools often, for nonsense at times, and fails in every way there is. Once faults have stopped it says that it is done.
+A model made of dice: it says little, asks for tools often, for nonsense at times, and fails in
+every way there is. Once faults have stopped it says that it is done.
 
-It also looks at what it is shown: every request keeps T5, and what it finds of other people's memory in one is told to the home, with the turn that the request is of.
+It also looks at what it is shown: every request keeps T5, and what it finds of other people's
+memory in one is told to the home, with the turn that the request is of.
 """
 
 import asyncio
@@ -31,7 +33,10 @@ _BELOW = (ONLY_BELOW, ONLY_BELOW, ONLY_BELOW, "delegate_scout")
 _DRIVES = re.compile(r"(?P<session>\S+) model (?P<turn>\S+) -\Z")
 
 Shown = Callable[[SessionId | None, TurnId | None, frozenset[str]], None]
-"""Told of canaries that stood in a request; of no turn when it was for a summary that somebody asked for."""
+"""
+Told of canaries that stood in a request; of no turn when it was for a summary that somebody asked
+for.
+"""
 
 
 class SimulatedModel:
@@ -60,15 +65,26 @@ class SimulatedModel:
         if chaos.is_over or dice.random() < 0.4:
             return ModelAnswer(text="so be it", usage=usage)
         names = self._names + _BELOW if request.instructions == BELOW else self._names
-        return ModelAnswer(text="", calls=tuple(_call(dice, names) for _ in range(dice.choice((1, 1, 2, 3)))), usage=usage)
+        return ModelAnswer(
+            text="",
+            calls=tuple(_call(dice, names) for _ in range(dice.choice((1, 1, 2, 3)))),
+            usage=usage,
+        )
 
     def _look_for_canaries(self, request: ModelRequest) -> None:
-        """Which turn it is of is known by the driver's task; a request that can't be placed is of nobody."""
+        """
+        Which turn it is of is known by the driver's task; a request that can't be placed is of
+        nobody.
+        """
         found = frozenset(CANARY.findall("\n".join(message.text for message in request.messages)))
         if found:
             task = asyncio.current_task()
             place = _DRIVES.match(task.get_name()) if task is not None else None
-            self._shown(SessionId(place["session"]) if place else None, TurnId(place["turn"]) if place else None, found)
+            self._shown(
+                SessionId(place["session"]) if place else None,
+                TurnId(place["turn"]) if place else None,
+                found,
+            )
 
 
 def _call(dice: random.Random, names: tuple[str, ...]) -> ProposedCall:
@@ -77,10 +93,18 @@ def _call(dice: random.Random, names: tuple[str, ...]) -> ProposedCall:
         case "ask_person":
             return ProposedCall(name, '{"question":"which?","choices":["left","right"]}')
         case "delegate_helper" | "delegate_scout":
-            return ProposedCall(name, dice.choice(('{"task":"see to it"}',) * 3 + ('{"task":"see to it","audience":"public"}',)))
+            return ProposedCall(
+                name,
+                dice.choice(
+                    ('{"task":"see to it"}',) * 3 + ('{"task":"see to it","audience":"public"}',)
+                ),
+            )
         case "set_reminder":
             when = f'"at":"{soon(dice.uniform(1, 25))}"' if dice.random() < 0.7 else '"every":"1m"'
-            return ProposedCall(name, f'{{"text":"again {dice.randrange(10**9)}",{when},"may_prompt":{dice.choice(("true", "false"))}}}')
+            return ProposedCall(
+                name,
+                f'{{"text":"again {dice.randrange(10**9)}",{when},"may_prompt":{dice.choice(("true", "false"))}}}',
+            )
         case "remember":
             return ProposedCall(name, f'{{"text":"the service said {dice.randrange(10**9)}"}}')
         case "recall":
@@ -92,7 +116,9 @@ def _call(dice: random.Random, names: tuple[str, ...]) -> ProposedCall:
         case "job_status":
             return ProposedCall(name, '{"job":"j-nosuch"}')
         case _:
-            return ProposedCall(name, dice.choice(('{"what":"a"}',) * 5 + ('{"what":"b"}', '{"what":1}', "{broken")))
+            return ProposedCall(
+                name, dice.choice(('{"what":"a"}',) * 5 + ('{"what":"b"}', '{"what":1}', "{broken"))
+            )
 
 
 def soon(seconds: float) -> str:

@@ -1,7 +1,9 @@
 """
-People of a simulated life: they write, answer, cancel, set reminders, stop jobs and give up waiting; they ask a server, or run a command of their own.
+People of a simulated life: they write, answer, cancel, set reminders, stop jobs and give up
+waiting; they ask a server, or run a command of their own.
 
-What they were told, and may rely on, is kept in `Told`; `simulated_judge` compares it with what is there in the end.
+What they were told, and may rely on, is kept in `Told`; `simulated_judge` compares it with what is
+there in the end.
 """
 
 import asyncio
@@ -19,7 +21,9 @@ from proof.simulation.kinds import Has, sessions_of
 from proof.simulation.world.model import soon
 
 NAMES = ("alice", "bob", "carol")
-THINGS_EACH = 3  # that a person does: enough for turns to meet, few enough for a thousand lives a minute
+THINGS_EACH = (
+    3  # that a person does: enough for turns to meet, few enough for a thousand lives a minute
+)
 STORM_SECONDS = 25.0
 TRIES_MAX = 12
 
@@ -90,7 +94,10 @@ class People:
             return None
 
     async def persist(self, work: Any) -> tuple[Any, HoldfastError | None, int]:
-        """Again and again, as a client with a key does, until it is told something that stands. What it was told, and the tries it took."""
+        """
+        Again and again, as a client with a key does, until it is told something that stands. What
+        it was told, and the tries it took.
+        """
         for tries in range(1, TRIES_MAX + 1):
             try:
                 return await self._asked_of_somebody(work), None, tries
@@ -106,9 +113,12 @@ class People:
         key, source = f"{name}-{number}", _source(name, self._dice, self.home.kind)
         text = self._dice.choice(("do it", "do more", "yes"))
         if Has.MEMORY in self.home.kind:
-            text = f"the service {tag(key)}"  # words that memory finds something by, and one that tells whose search it was
+            # words that memory finds something by, and one that tells whose search it was
+            text = f"the service {tag(key)}"
         wait = self._dice.random() < 0.6
-        report, _, _ = await self.persist(lambda service: service.send(session, text, source=source, dedup=key, wait=wait))
+        report, _, _ = await self.persist(
+            lambda service: service.send(session, text, source=source, dedup=key, wait=wait)
+        )
         if report is not None and (report.error is None or report.error.code != "answer_word"):
             self.told.inputs[session, key] = text
 
@@ -118,14 +128,27 @@ class People:
         if not waiting:
             return
         asked: ApprovalReport = self._dice.choice(waiting)
-        by = self._dice.choice(asked.may_answer) if asked.may_answer and self._dice.random() < 0.8 else name
+        by = (
+            self._dice.choice(asked.may_answer)
+            if asked.may_answer and self._dice.random() < 0.8
+            else name
+        )
         option = self._dice.choice((*asked.options, "approve_once", "yes"))
         digest = asked.digest if self._dice.random() < 0.9 else "another"
         arguments = {"what": "b"} if option == "edit" else None
         wait = self._dice.random() < 0.6
 
         def work(service: Service) -> Any:
-            return service.answer(asked.id, option, by=by, digest=digest, arguments=arguments, answer_id=answer, reason="because", wait=wait)
+            return service.answer(
+                asked.id,
+                option,
+                by=by,
+                digest=digest,
+                arguments=arguments,
+                answer_id=answer,
+                reason="because",
+                wait=wait,
+            )
 
         report, refusal, tries = await self.persist(work)
         if report is not None:
@@ -136,14 +159,28 @@ class People:
     # --- what goes on by itself
 
     async def _remind(self, name: str, session: SessionId) -> None:
-        report, _, _ = await self.persist(lambda service: service.remind(session, self._wanted(), source=MessageSource.local(name)))
+        report, _, _ = await self.persist(
+            lambda service: service.remind(
+                session, self._wanted(), source=MessageSource.local(name)
+            )
+        )
         if report is not None:
             self.told.reminders[report.id] = session
 
     def _wanted(self) -> Wanted:
-        """Another text for each try: there is no key here, so a try whose end nobody heard may have set one too."""
-        at, every = (soon(self._dice.uniform(1, 20)), None) if self._dice.random() < 0.7 else (None, "1m")
-        return Wanted(text=f"again {self._dice.randrange(10**9)}", at=at, every=every, may_prompt=self._dice.random() < 0.5)
+        """
+        Another text for each try: there is no key here, so a try whose end nobody heard may have
+        set one too.
+        """
+        at, every = (
+            (soon(self._dice.uniform(1, 20)), None) if self._dice.random() < 0.7 else (None, "1m")
+        )
+        return Wanted(
+            text=f"again {self._dice.randrange(10**9)}",
+            at=at,
+            every=every,
+            may_prompt=self._dice.random() < 0.5,
+        )
 
     async def _cancel_reminder(self, name: str) -> None:
         standing: Any = await self.once(lambda service: service.reminders())

@@ -1,8 +1,10 @@
 """
-Every port of the runtime, made to fail by dice: stores that are slow, busy, in doubt or deadly, notices that are lost, late or doubled, clocks that jump,
-channels that lose things. Models, tools, jobs and memory have files of their own. Equal seeds fail equally.
+Every port of the runtime, made to fail by dice: stores that are slow, busy, in doubt or deadly,
+notices that are lost, late or doubled, clocks that jump, channels that lose things. Models, tools,
+jobs and memory have files of their own. Equal seeds fail equally.
 
-A port belongs to one simulated process. Once that is dead, none of them does anything: what a dying program still tries while it unwinds reaches nobody.
+A port belongs to one simulated process. Once that is dead, none of them does anything: what a dying
+program still tries while it unwinds reaches nobody.
 """
 
 import asyncio
@@ -10,7 +12,13 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryJournal, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import (
+    Crashed,
+    InMemoryDisk,
+    InMemoryJournal,
+    InMemoryNotifier,
+    InMemoryStore,
+)
 from holdfast.adapters.inmemory.disk import Fault
 from holdfast.errors import Busy
 from holdfast.ids import InstanceId, SessionId
@@ -22,7 +30,11 @@ if TYPE_CHECKING:
     from proof.simulation.home import Process
 
 START_MS = 1_700_000_000_000
-FAULTS = (*Fault, Fault.CRASH_PARTLY, Fault.IN_DOUBT_PARTLY)  # the last two are the rarest to matter: a commit of one record has no middle
+FAULTS = (
+    *Fault,
+    Fault.CRASH_PARTLY,
+    Fault.IN_DOUBT_PARTLY,
+)  # the last two are the rarest to matter: a commit of one record has no middle
 
 
 class Chaos:
@@ -66,7 +78,9 @@ class SimulatedJournal(InMemoryJournal):
 
     _store: "SimulatedStore"
 
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    async def append(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         chaos = self._store.chaos
         await chaos.dawdle(0.5, 0.2)
         if chaos.strikes(0.03):
@@ -81,7 +95,9 @@ class SimulatedJournal(InMemoryJournal):
 
 
 class SimulatedStore(InMemoryStore):
-    def __init__(self, process: "Process", disk: InMemoryDisk, chaos: Chaos, clock: Clock, name: str) -> None:
+    def __init__(
+        self, process: "Process", disk: InMemoryDisk, chaos: Chaos, clock: Clock, name: str
+    ) -> None:
         super().__init__(disk, clock=clock, name=name)
         self.process = process
         self.chaos = chaos
@@ -89,14 +105,26 @@ class SimulatedStore(InMemoryStore):
     async def open(self, session: SessionId) -> InMemoryJournal:
         await self.chaos.dawdle(0.5, 0.1)
         if self.chaos.strikes(0.01):
-            raise Busy(f"{session} is being written by somebody else; try again", holder="dice", held_seconds=1.0)
+            raise Busy(
+                f"{session} is being written by somebody else; try again",
+                holder="dice",
+                held_seconds=1.0,
+            )
         try:
             return _shaky(await super().open(session))
         except Crashed:
             self.process.die()  # it found damage, and the home could not be told
             raise
 
-    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> InMemoryJournal:
+    async def create(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        first: Sequence[Draft],
+        *,
+        origin: str,
+        by: str,
+    ) -> InMemoryJournal:
         await self.chaos.dawdle(0.5, 0.2)
         try:
             return _shaky(await super().create(session, instance, first, origin=origin, by=by))
@@ -125,7 +153,9 @@ class SimulatedNotifier(InMemoryNotifier):
         if not self._process.is_alive or self._chaos.strikes(0.3):
             return
         if self._chaos.strikes(0.2):
-            asyncio.get_running_loop().call_later(self._chaos.dice.uniform(0, 5), super().notify, session)
+            asyncio.get_running_loop().call_later(
+                self._chaos.dice.uniform(0, 5), super().notify, session
+            )
         if not self._chaos.strikes(0.1):
             super().notify(session)
 

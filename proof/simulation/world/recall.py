@@ -1,7 +1,9 @@
 """
-Memory in a simulated life: a canary is seen in no request but those of its own circle, nobody outside reads what was recalled, and a memory that fails says so.
+Memory in a simulated life: a canary is seen in no request but those of its own circle, nobody
+outside reads what was recalled, and a memory that fails says so.
 
-Circles are compared here once more, by the labels as they are written, and not by the functions that the runtime filters with.
+Circles are compared here once more, by the labels as they are written, and not by the functions
+that the runtime filters with.
 """
 
 from collections.abc import Mapping
@@ -30,7 +32,9 @@ def check_memory(home: SimulatedHome, histories: Mapping[SessionId, History]) ->
 def _check_shown(home: SimulatedHome, histories: Mapping[SessionId, History]) -> None:
     """M1: whatever a model was shown of memory was for whoever asked in that turn."""
     for shown in home.shown:
-        hold("M1", shown.session is not None, f"a request of no turn holds {sorted(shown.canaries)}")
+        hold(
+            "M1", shown.session is not None, f"a request of no turn holds {sorted(shown.canaries)}"
+        )
         history = histories.get(SessionId(shown.session or ""))
         if history is None:
             continue  # an outsider changed its journal, so nobody can say what it was
@@ -46,41 +50,84 @@ def _check_kept(home: SimulatedHome, histories: Mapping[SessionId, History]) -> 
         history = histories.get(item.session)
         if history is not None:
             circle = _circle(_context(history, item.turn))
-            hold("A1", is_of((item.audience, item.boundary, item.person), circle), f"{item.session} {item.turn} remembered for {item.boundary}")
+            hold(
+                "A1",
+                is_of((item.audience, item.boundary, item.person), circle),
+                f"{item.session} {item.turn} remembered for {item.boundary}",
+            )
 
 
 def _check_readers(history: History, recalled: Entry) -> None:
-    """M1: everybody who took part in the session by then is of the circle that it was recalled for."""
+    """
+    M1: everybody who took part in the session by then is of the circle that it was recalled for.
+    """
     context = _context(history, recalled.body["turn"])
     circle = _circle(context)
-    hold("M1", context["provenance"]["kind"] != "delegate", f"{history.state.session}: a delegate recalls, and does not know who reads")
+    hold(
+        "M1",
+        context["provenance"]["kind"] != "delegate",
+        f"{history.state.session}: a delegate recalls, and does not know who reads",
+    )
     outsiders = _outsiders(history, circle, recalled.seq)
-    hold("M1", not outsiders, f"{history.state.session}: {outsiders} read what was recalled for {circle}")
+    hold(
+        "M1",
+        not outsiders,
+        f"{history.state.session}: {outsiders} read what was recalled for {circle}",
+    )
     for item in recalled.body.get("items", ()):
         hold(
-            "M1", is_of((item["audience"], item["boundary"], item["person"]), circle), f"{history.state.session}: {circle} was given {item['memory']}"
+            "M1",
+            is_of((item["audience"], item["boundary"], item["person"]), circle),
+            f"{history.state.session}: {circle} was given {item['memory']}",
         )
 
 
 def _check_degraded(history: History, searches: list[Search]) -> None:
-    """A memory that gave no answer in time is said to have given none; one that did is not slandered. Where others read by then, nothing is said at all."""
-    tags = {each.body["input"]: tag(each.body.get("dedup") or "-") for each in history.of("input_accepted")}
-    asked = {each.body["turn"]: each.seq for each in reversed(history.of("model_call_started"))}  # the first of each
+    """
+    A memory that gave no answer in time is said to have given none; one that did is not slandered.
+    Where others read by then, nothing is said at all.
+    """
+    tags = {
+        each.body["input"]: tag(each.body.get("dedup") or "-")
+        for each in history.of("input_accepted")
+    }
+    asked = {
+        each.body["turn"]: each.seq for each in reversed(history.of("model_call_started"))
+    }  # the first of each
     recalled = {each.body["turn"]: each.body for each in history.of("memory_recalled")}
     for started in history.of("turn_started"):
         turn, words = started.body["turn"], {tags[name] for name in started.body["inputs"]}
         mine = [each for each in searches if words & set(each.words)]
-        if not mine or turn not in asked or _outsiders(history, _circle(_context(history, turn)), asked[turn]):
+        if (
+            not mine
+            or turn not in asked
+            or _outsiders(history, _circle(_context(history, turn)), asked[turn])
+        ):
             continue
         body = recalled.get(turn, {})
         degraded = body.get("degraded") is not None
-        hold("M1", degraded or any(each.answered for each in mine), f"{history.state.session} {turn}: its memory failed, and nobody says so")
-        hold("M1", not degraded or not all(each.answered for each in mine), f"{history.state.session} {turn}: its memory is said to have failed")
+        hold(
+            "M1",
+            degraded or any(each.answered for each in mine),
+            f"{history.state.session} {turn}: its memory failed, and nobody says so",
+        )
+        hold(
+            "M1",
+            not degraded or not all(each.answered for each in mine),
+            f"{history.state.session} {turn}: its memory is said to have failed",
+        )
 
 
 def _outsiders(history: History, circle: Label, seq: int) -> list[str]:
-    """Who took part in the session before that record, and is not of the circle. Whoever may answer a prompt takes part in the circle that asks."""
-    spoke = [_circle(each.body["context"]) for each in history.of("input_accepted") if each.seq < seq and each.body.get("kind") != "job"]
+    """
+    Who took part in the session before that record, and is not of the circle. Whoever may answer a
+    prompt takes part in the circle that asks.
+    """
+    spoke = [
+        _circle(each.body["context"])
+        for each in history.of("input_accepted")
+        if each.seq < seq and each.body.get("kind") != "job"
+    ]
     asked = [
         (*_circle(_context(history, each.body["turn"]))[:2], person)
         for each in history.of("approval_requested")
@@ -88,12 +135,18 @@ def _outsiders(history: History, circle: Label, seq: int) -> list[str]:
         for person in each.body["may_answer"]
     ]
     others = [each for each in (*spoke, *asked) if each[2] is not None]
-    members = {each[2] for each in others if each[:2] == circle[:2]} if circle[0] == "team" else {circle[2]}
+    members = (
+        {each[2] for each in others if each[:2] == circle[:2]}
+        if circle[0] == "team"
+        else {circle[2]}
+    )
     return sorted({str(each[2]) for each in others} - members)
 
 
 def _context(history: History, turn: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(each.body["context"] for each in history.of("input_accepted") if each.body["turn"] == turn)
+    found: dict[str, Any] = next(
+        each.body["context"] for each in history.of("input_accepted") if each.body["turn"] == turn
+    )
     return found
 
 

@@ -1,7 +1,9 @@
 """
-Tools made of dice: one of each contract, slow, failing and hanging; `effect` is what the world remembers of each.
+Tools made of dice: one of each contract, slow, failing and hanging; `effect` is what the world
+remembers of each.
 
-The functions are one program in every process. What reaches a port (memory, the clock, the machine's jobs) is made for each process, and dies with it.
+The functions are one program in every process. What reaches a port (memory, the clock, the
+machine's jobs) is made for each process, and dies with it.
 """
 
 import asyncio
@@ -36,7 +38,9 @@ _LIFE: ContextVar[tuple[Chaos, Effect]] = ContextVar("life")
 
 
 class SimulatedToolbox(Toolbox):
-    """What reaches a port of the process is made when it is first asked for: most commands never do."""
+    """
+    What reaches a port of the process is made when it is first asked for: most commands never do.
+    """
 
     def __init__(self, tools: Iterable[Tool], own: Mapping[str, Callable[[], Tool]]) -> None:
         super().__init__(tools)
@@ -51,7 +55,10 @@ class SimulatedToolbox(Toolbox):
         return tuple(sorted({*super().names(), *self._own}))
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
-        del call, facts  # functions die with their process, and this machine's real processes are none of ours
+        del (
+            call,
+            facts,
+        )  # functions die with their process, and this machine's real processes are none of ours
         return 0
 
 
@@ -63,7 +70,10 @@ def simulated_functions(chaos: Chaos, effect: Effect) -> Functions:
 
 @cache
 def _functions() -> Functions:
-    """`act`, `vault` and `charge` ask; `tidy` must not run twice and asks nobody; `brew` and `dig` go on in the background."""
+    """
+    `act`, `vault` and `charge` ask; `tidy` must not run twice and asks nobody; `brew` and `dig` go
+    on in the background.
+    """
 
     async def work(call: ToolCall, name: str, what: str) -> str:
         chaos, effect = _LIFE.get()
@@ -114,11 +124,19 @@ def _functions() -> Functions:
     return Functions((act, tidy, look, charge, vault, brew, ask_person()), dig)
 
 
-_ALIKE: tuple[Tool, ...] = (delegate_tool("helper"), delegate_tool("scout"), cancel_reminder(), list_reminders(), job_status())
+_ALIKE: tuple[Tool, ...] = (
+    delegate_tool("helper"),
+    delegate_tool("scout"),
+    cancel_reminder(),
+    list_reminders(),
+    job_status(),
+)
 """What reaches no port of a process."""
 
 
-def toolbox_of(functions: Functions, dig: Tool, kind: frozenset[Has], memory: Any, now_ms: Callable[[], int]) -> SimulatedToolbox:
+def toolbox_of(
+    functions: Functions, dig: Tool, kind: frozenset[Has], memory: Any, now_ms: Callable[[], int]
+) -> SimulatedToolbox:
     """One process's. Agents name what they have; that more is here makes nothing callable."""
     own: dict[str, Callable[[], Tool]] = {}
     if Has.MEMORY in kind:

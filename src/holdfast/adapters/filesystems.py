@@ -1,6 +1,6 @@
 """
-Which filesystem a home lies on. `flock`, `fdatasync` and `rename` mean what we need on local ones only, so network and FUSE
-filesystems are refused by name unless a setting allows them.
+Which filesystem a home lies on. `flock`, `fdatasync` and `rename` mean what we need on local ones
+only, so network and FUSE filesystems are refused by name unless a setting allows them.
 """
 
 import ctypes

@@ -1,4 +1,7 @@
-"""What one listener in this process has heard and not taken yet. However slow it is, it hears of each session once, so what waits for it is bounded."""
+"""
+What one listener in this process has heard and not taken yet. However slow it is, it hears of each
+session once, so what waits for it is bounded.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,7 +22,9 @@ class Listener:
         if _running() is self._loop:
             self.take(session)
         else:
-            with suppress(RuntimeError):  # the loop is closed, or closes just now: nobody listens any more
+            with suppress(
+                RuntimeError
+            ):  # the loop is closed, or closes just now: nobody listens any more
                 self._loop.call_soon_threadsafe(self.take, session)
 
     def take(self, session: SessionId) -> None:

@@ -1,4 +1,7 @@
-"""Time zones from the system's database (`/usr/share/zoneinfo`, or the package `tzdata` where that is installed)."""
+"""
+Time zones from the system's database (`/usr/share/zoneinfo`, or the package `tzdata` where that is
+installed).
+"""
 
 import re
 from datetime import UTC, tzinfo
@@ -36,4 +39,8 @@ def _hint(name: str) -> str:
         return "this system has no time zone database: install its tzdata, or use UTC"
     folded = {each.casefold(): each for each in sorted(known)}
     near = get_close_matches(name.casefold()[:80], folded, n=1)
-    return f"did you mean {folded[near[0]]}?" if near else "use a name of the IANA database, such as Europe/Berlin or UTC"
+    return (
+        f"did you mean {folded[near[0]]}?"
+        if near
+        else "use a name of the IANA database, such as Europe/Berlin or UTC"
+    )

@@ -1,1 +1,4 @@
-"""The command line: one file per command. Nothing here decides anything; it asks the service, and says what came of it."""
+"""
+The command line: one file per command. Nothing here decides anything; it asks the service, and says
+what came of it.
+"""

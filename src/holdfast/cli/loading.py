@@ -1,4 +1,7 @@
-"""Finding commands: a module `holdfast.cli.NAME` with a function `register(app)` is one; a name without a module is not there in this install."""
+"""
+Finding commands: a module `holdfast.cli.NAME` with a function `register(app)` is one; a name
+without a module is not there in this install.
+"""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -12,7 +15,8 @@ _TAKE_NONE = frozenset({"--json"})
 
 def wanted(arguments: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """
-    The command that these arguments name; or all, where any may be needed: help, completion, a name that there is not.
+    The command that these arguments name; or all, where any may be needed: help, completion, a name
+    that there is not.
 
     >>> wanted(["--home", "send", "--json", "approvals", "list"], ("send", "approvals")), wanted(["--help", "send"], ("send", "approvals"))
     (('approvals',), ('send', 'approvals'))

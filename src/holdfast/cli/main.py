@@ -1,8 +1,8 @@
 """
 `holdfast`: reads the arguments, runs one command, says what went wrong, exits with its code.
 
-Commands are files beside this one; each has `register(app)`. To add one, write the file and name it in COMMANDS. Nothing heavy is imported before a
-command runs: `--help` costs what typer costs.
+Commands are files beside this one; each has `register(app)`. To add one, write the file and name it
+in COMMANDS. Nothing heavy is imported before a command runs: `--help` costs what typer costs.
 """
 
 import contextlib
@@ -16,7 +16,15 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast.cli.loading import register_all, wanted
-from holdfast.cli.shared.options import APP_HELP, HOME_HELP, JSON_HELP, Options, take_app, take_home, take_json
+from holdfast.cli.shared.options import (
+    APP_HELP,
+    HOME_HELP,
+    JSON_HELP,
+    Options,
+    take_app,
+    take_home,
+    take_json,
+)
 from holdfast.cli.shared.output import Output, error_from_os, exit_code_of
 from holdfast.cli.shared.terminal import prepare_streams
 from holdfast.errors import HoldfastError, Refused, Unusable
@@ -60,21 +68,44 @@ Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untr
 
 
 class _InOrder(TyperGroup):
-    """Listed in the order of COMMANDS: left to itself the list has commands of commands last, what waits for an answer among them."""
+    """
+    Listed in the order of COMMANDS: left to itself the list has commands of commands last, what
+    waits for an answer among them.
+    """
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=COMMANDS.index)
 
 
 def make_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
-    app = typer.Typer(name="holdfast", cls=_InOrder, help=_ABOUT, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False)
+    app = typer.Typer(
+        name="holdfast",
+        cls=_InOrder,
+        help=_ABOUT,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
 
     @app.callback()
     def common(
-        home: Annotated[str | None, typer.Option("--home", metavar="DIR", help=HOME_HELP, callback=take_home)] = None,
+        home: Annotated[
+            str | None, typer.Option("--home", metavar="DIR", help=HOME_HELP, callback=take_home)
+        ] = None,
         json: Annotated[bool, typer.Option("--json", help=JSON_HELP, callback=take_json)] = False,
-        app: Annotated[str | None, typer.Option("--app", metavar="MODULE:AGENT", help=APP_HELP, callback=take_app)] = None,
-        version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)] = False,
+        app: Annotated[
+            str | None,
+            typer.Option("--app", metavar="MODULE:AGENT", help=APP_HELP, callback=take_app),
+        ] = None,
+        version: Annotated[
+            bool,
+            typer.Option(
+                "--version",
+                help="Print the version and exit.",
+                callback=_print_version,
+                is_eager=True,
+            ),
+        ] = False,
     ) -> None:
         pass
 
@@ -94,14 +125,22 @@ def main() -> NoReturn:
     _leave_the_scripts_folder()
     prepare_streams()
     code = _run(sys.argv[1:])
-    gc.freeze()  # nobody looks for garbage in what goes away with the process: after a list of ten thousand that took as long as a tenth of it
+    # nobody looks for garbage in what goes away with the process: after a list of ten thousand that
+    # took as long as a tenth of it
+    gc.freeze()
     sys.exit(code)
 
 
 def _leave_the_scripts_folder() -> None:
-    """Python searches the folder of an installed script first, for every module that is imported from here on. Nothing of ours is there."""
+    """
+    Python searches the folder of an installed script first, for every module that is imported from
+    here on. Nothing of ours is there.
+    """
     if not sys.flags.safe_path and os.path.basename(sys.argv[0]) == "holdfast":  # noqa: PTH119
-        folders = {os.path.dirname(os.path.abspath(sys.argv[0])), os.path.dirname(os.path.realpath(sys.argv[0]))}  # noqa: PTH100, PTH120
+        folders = {
+            os.path.dirname(os.path.abspath(sys.argv[0])),  # noqa: PTH100, PTH120
+            os.path.dirname(os.path.realpath(sys.argv[0])),  # noqa: PTH120
+        }
         if sys.path and sys.path[0] in folders:
             del sys.path[0]
 
@@ -120,7 +159,9 @@ def _checked(arguments: list[str], options: Options) -> int:
     from asyncio import CancelledError
 
     _refuse_what_is_no_text(arguments)
-    command = typer.main.get_command(make_app(wanted(arguments, COMMANDS)))  # the others would take longer to declare than most take to run
+    command = typer.main.get_command(
+        make_app(wanted(arguments, COMMANDS))
+    )  # the others would take longer to declare than most take to run
     try:
         code = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=options)
     except typer.TyperException as exc:
@@ -135,7 +176,11 @@ def _checked(arguments: list[str], options: Options) -> int:
     except OSError as exc:
         raise error_from_os(exc) from exc
     if code == _INTERRUPTED:
-        options.out.note("stopped; what was accepted is safe, `holdfast resume` goes on with it" if options.drives else "stopped")
+        options.out.note(
+            "stopped; what was accepted is safe, `holdfast resume` goes on with it"
+            if options.drives
+            else "stopped"
+        )
     return code if isinstance(code, int) else 0
 
 
@@ -146,7 +191,9 @@ def _refuse_what_is_no_text(arguments: list[str]) -> None:
             word.encode()
         except UnicodeEncodeError as exc:
             raise Refused(
-                f"{word!a} is no text in UTF-8", code="malformed", hint="write it in UTF-8; a terminal needs a locale of it, such as LANG=C.UTF-8"
+                f"{word!a} is no text in UTF-8",
+                code="malformed",
+                hint="write it in UTF-8; a terminal needs a locale of it, such as LANG=C.UTF-8",
             ) from exc
 
 

@@ -1,1 +1,3 @@
-"""Bytes that can't be changed unseen: framing, mac chain, segments, anchor, fence, verification. Pure."""
+"""
+Bytes that can't be changed unseen: framing, mac chain, segments, anchor, fence, verification. Pure.
+"""

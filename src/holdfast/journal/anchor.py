@@ -1,9 +1,10 @@
 """
 The anchor: a journal's head, kept elsewhere, so that a journal that was cut short is noticed.
 
-A cell of 512 bytes, which is one sector of a disk: two slots of 192 bytes, then two claims of 64 bytes. A slot moves only with records: each
-batch writes one, in turn, so the newer one is exactly one batch ahead of the other. It counts only in its own place (counter mod 2). A claim
-holds the newest driver's epoch, in turn by the epoch. All numbers are big endian:
+A cell of 512 bytes, which is one sector of a disk: two slots of 192 bytes, then two claims of 64
+bytes. A slot moves only with records: each batch writes one, in turn, so the newer one is exactly
+one batch ahead of the other. It counts only in its own place (counter mod 2). A claim holds the
+newest driver's epoch, in turn by the epoch. All numbers are big endian:
 
     slot   0 "HFA1"   4 generation u32   8 counter u64   16 segment u64   24 length u64   32 seq u64   40 at u64   48 head's mac (32)
            80 zeros   160 keyed BLAKE3 of bytes 0-159 (32)
@@ -31,7 +32,11 @@ CLAIM_MAGIC = b"HFE1"
 
 _SLOT = struct.Struct(">4sIQQQQQ32s80x")
 _CLAIM = struct.Struct(">4sIQ16x")
-_GENERATION, _COUNTER, _SEQ = slice(4, 8), slice(8, 16), slice(32, 40)  # where a list of many looks, without taking the rest apart
+_GENERATION, _COUNTER, _SEQ = (
+    slice(4, 8),
+    slice(8, 16),
+    slice(32, 40),
+)  # where a list of many looks, without taking the rest apart
 
 
 class Anchor(NamedTuple):
@@ -41,7 +46,8 @@ class Anchor(NamedTuple):
     length: int  # durable bytes of that segment
     seq: int
     at: int
-    epoch: int  # the newest driver's, even before it has written anything; kept in a claim, not in a slot
+    # the newest driver's, even before it has written anything; kept in a claim, not in a slot
+    epoch: int
     mac: bytes
 
 
@@ -73,7 +79,10 @@ def encode_claim(epoch: int, generation: int, keys: Keyring) -> bytes:
 
 
 def encode_newborn(anchor: Anchor, keys: Keyring) -> bytes:
-    """A whole cell, as creation writes it: both slots name the same head, and the claim says that nobody has driven it yet."""
+    """
+    A whole cell, as creation writes it: both slots name the same head, and the claim says that
+    nobody has driven it yet.
+    """
     slots = [encode_slot(anchor._replace(counter=counter), keys) for counter in (0, 1)]
     return b"".join((*slots, encode_claim(0, anchor.generation, keys), bytes(CLAIM_BYTES)))
 
@@ -87,7 +96,10 @@ def claim_offset(epoch: int) -> int:
 
 
 def look_at(data: bytes, keys: Keyring) -> Look:
-    """What both slots and both claims say. Nothing is accused here: a reader without the lock may have met a writer."""
+    """
+    What both slots and both claims say. Nothing is accused here: a reader without the lock may have
+    met a writer.
+    """
     missing: KeyMissing | None = None
     found: list[Anchor] = []
     epochs = [epoch for place in (0, 1) if (epoch := _epoch(data, place, keys)) is not None]
@@ -107,9 +119,12 @@ def look_at(data: bytes, keys: Keyring) -> Look:
     return Look(Slots.SETTLED if is_pair else Slots.APART, newest)
 
 
-def acknowledged_seq(data: bytes, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId) -> int | None:
+def acknowledged_seq(
+    data: bytes, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId
+) -> int | None:
     """
-    The number of the last acknowledged record, and nothing else: for lists of many sessions. None unless both slots verify, one apart.
+    The number of the last acknowledged record, and nothing else: for lists of many sessions. None
+    unless both slots verify, one apart.
 
     Each key is derived once: the two slots of a cell nearly always have the same.
     """
@@ -136,7 +151,10 @@ def acknowledged_seq(data: bytes, keys: Mapping[int, bytes], session: SessionId,
 
 
 def _slot(data: bytes, place: int, keys: Keyring) -> Anchor | None:
-    """One slot, if it verifies in its own place. A slot that was copied over its neighbour has the wrong parity."""
+    """
+    One slot, if it verifies in its own place. A slot that was copied over its neighbour has the
+    wrong parity.
+    """
     slot = data[place * SLOT_BYTES : (place + 1) * SLOT_BYTES]
     if len(slot) != SLOT_BYTES:
         return None
@@ -160,4 +178,8 @@ def _epoch(data: bytes, place: int, keys: Keyring) -> int | None:
         key = keys.get(generation).anchor
     except KeyMissing:
         return None
-    return int(epoch) if blake3(claim[: _CLAIM.size], key=key).digest() == claim[_CLAIM.size :] else None
+    return (
+        int(epoch)
+        if blake3(claim[: _CLAIM.size], key=key).digest() == claim[_CLAIM.size :]
+        else None
+    )

@@ -1,9 +1,10 @@
 """
 Every state of the two anchor slots and the journal's end, with the one legal cause of each.
 
-A batch is written and synced, then one slot is moved over it, then it is acknowledged. So whatever stops a writer leaves one of the legal
-cases below; a state without a legal cause is somebody else's work, and counts as cut short or broken. The end is judged against the newest
-slot that verifies, with the write lock held. Exactly one case matches any combination. Pure.
+A batch is written and synced, then one slot is moved over it, then it is acknowledged. So whatever
+stops a writer leaves one of the legal cases below; a state without a legal cause is somebody else's
+work, and counts as cut short or broken. The end is judged against the newest slot that verifies,
+with the write lock held. Exactly one case matches any combination. Pure.
 """
 
 from enum import Enum
@@ -14,7 +15,8 @@ class Slots(Enum):
     """What the two slots of a cell say together."""
 
     SETTLED = "both verify, one apart"
-    ONE = "one verifies"  # the other is zeroed, torn, copied from its neighbour, or of a key that we lack
+    # the other is zeroed, torn, copied from its neighbour, or of a key that we lack
+    ONE = "one verifies"
     APART = "both verify, not one apart"
     NONE = "none verifies"  # or no claim does
 
@@ -51,8 +53,16 @@ _ANY_SLOTS = frozenset(Slots)
 _READABLE = frozenset({Slots.SETTLED, Slots.ONE})
 
 CASES = (
-    Case("A", frozenset({Slots.SETTLED}), frozenset({End.AT}), Action.GO_ON, "a clean stop; a newborn session; a claim without a record"),
-    Case("B", frozenset({Slots.SETTLED}), frozenset({End.TORN}), Action.CUT, "a crash in mid append"),
+    Case(
+        "A",
+        frozenset({Slots.SETTLED}),
+        frozenset({End.AT}),
+        Action.GO_ON,
+        "a clean stop; a newborn session; a claim without a record",
+    ),
+    Case(
+        "B", frozenset({Slots.SETTLED}), frozenset({End.TORN}), Action.CUT, "a crash in mid append"
+    ),
     Case(
         "C",
         frozenset({Slots.SETTLED}),
@@ -60,7 +70,13 @@ CASES = (
         Action.MOVE,
         "a crash between the sync and the slot; a slot that could not be written; a power cut before the anchor's sync",
     ),
-    Case("D", frozenset({Slots.SETTLED}), frozenset({End.PAST_TORN}), Action.MOVE_AND_CUT, "a power cut before the anchor's sync, in mid append"),
+    Case(
+        "D",
+        frozenset({Slots.SETTLED}),
+        frozenset({End.PAST_TORN}),
+        Action.MOVE_AND_CUT,
+        "a power cut before the anchor's sync, in mid append",
+    ),
     Case(
         "E",
         frozenset({Slots.ONE}),
@@ -68,7 +84,13 @@ CASES = (
         Action.MOVE,
         "a crash in mid write of the slot, once or again; a slot that was written in part",
     ),
-    Case("F", frozenset({Slots.ONE}), frozenset({End.PAST_TORN}), Action.MOVE_AND_CUT, "a power cut that tore the slot, in mid append"),
+    Case(
+        "F",
+        frozenset({Slots.ONE}),
+        frozenset({End.PAST_TORN}),
+        Action.MOVE_AND_CUT,
+        "a power cut that tore the slot, in mid append",
+    ),
     Case(
         "G",
         frozenset({Slots.ONE}),
@@ -84,7 +106,13 @@ CASES = (
         Action.CUT_SHORT,
         "none: the slots are written in turn, and creation writes both",
     ),
-    Case("J", _ANY_SLOTS, frozenset({End.BROKEN}), Action.BROKEN, "none: a crash leaves no whole line that does not verify"),
+    Case(
+        "J",
+        _ANY_SLOTS,
+        frozenset({End.BROKEN}),
+        Action.BROKEN,
+        "none: a crash leaves no whole line that does not verify",
+    ),
 )
 
 
@@ -94,7 +122,10 @@ def judge(slots: Slots, end: End) -> Case:
 
 
 def end_of(*, reaches: bool, past: bool, torn: bool) -> End:
-    """`reaches`: up to the slot; `past`: at least one whole batch follows it; `torn`: part of a batch stands at the end."""
+    """
+    `reaches`: up to the slot; `past`: at least one whole batch follows it; `torn`: part of a batch
+    stands at the end.
+    """
     if not reaches:
         return End.BEFORE
     if past:

@@ -1,8 +1,9 @@
 """
 Keys and what is derived from them.
 
-A home key (32 random bytes, one per generation) never touches a record: every session *instance* has subkeys of its own, one per
-purpose, so a row of another session, of an earlier life or of another use never verifies. Pure; where keys lie is the store's affair.
+A home key (32 random bytes, one per generation) never touches a record: every session *instance*
+has subkeys of its own, one per purpose, so a row of another session, of an earlier life or of
+another use never verifies. Pure; where keys lie is the store's affair.
 """
 
 from collections.abc import Mapping
@@ -37,13 +38,22 @@ class Subkeys(NamedTuple):
 def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
     """Keyed BLAKE3 over the three parts, each preceded by its length in 4 bytes, big endian."""
     name, life = session.encode(), instance.encode()
-    parts = (_framed(purpose), len(name).to_bytes(4, "big"), name, len(life).to_bytes(4, "big"), life)
+    parts = (
+        _framed(purpose),
+        len(name).to_bytes(4, "big"),
+        name,
+        len(life).to_bytes(4, "big"),
+        life,
+    )
     return blake3(b"".join(parts), key=key).digest()
 
 
 @cache
 def _framed(purpose: str) -> bytes:
-    """There are a handful of purposes, and lists of ten thousand sessions derive a key for each of them."""
+    """
+    There are a handful of purposes, and lists of ten thousand sessions derive a key for each of
+    them.
+    """
     named = purpose.encode()
     return len(named).to_bytes(4, "big") + named
 
@@ -74,6 +84,9 @@ class Keyring:
                 key = self._keys[generation]
             except KeyError:
                 raise KeyMissing(generation) from None
-            parts = [subkey(key, purpose, self._session, self._instance) for purpose in ("record", "segment", "anchor")]
+            parts = [
+                subkey(key, purpose, self._session, self._instance)
+                for purpose in ("record", "segment", "anchor")
+            ]
             found = self._derived[generation] = Subkeys(generation, key_id(key), *parts)
         return found

@@ -1,8 +1,10 @@
 """
-The fence: how far we have read or written a journal, and a running keyed digest of the active segment up to there.
+The fence: how far we have read or written a journal, and a running keyed digest of the active
+segment up to there.
 
-It moves only over bytes that verified or that we wrote, so it can never be made to bless anything else: whoever comes back compares
-the digest with the file's prefix, then feeds what follows. Cost is bounded by one segment, whatever the session's length. Pure.
+It moves only over bytes that verified or that we wrote, so it can never be made to bless anything
+else: whoever comes back compares the digest with the file's prefix, then feeds what follows. Cost
+is bounded by one segment, whatever the session's length. Pure.
 """
 
 from collections.abc import Sequence
@@ -45,15 +47,22 @@ class Fed(NamedTuple):
     records: list[Record]
     taken: int
     bad_line: bool
-    """A whole line stands at `taken` that does not verify. If False, what is left has no newline."""
+    """
+    A whole line stands at `taken` that does not verify. If False, what is left has no newline.
+    """
     ends: tuple[End, ...]
     """Of the last two batches that ended in these bytes, oldest first."""
 
 
 class Fence:
-    """One reader's position. Owned by one handle; moved only with the session's write lock held, or while opening."""
+    """
+    One reader's position. Owned by one handle; moved only with the session's write lock held, or
+    while opening.
+    """
 
-    def __init__(self, keys: Keyring, session: SessionId, instance: InstanceId, *, number: int = 1) -> None:
+    def __init__(
+        self, keys: Keyring, session: SessionId, instance: InstanceId, *, number: int = 1
+    ) -> None:
         self.keys, self.session, self.instance = keys, session, instance
         self.number = number
         self.offset = 0
@@ -64,7 +73,8 @@ class Fence:
         # The last record says that its batch goes on: what stands here is not whole yet.
         self.goes_on = False
         self.where: Where = "start"
-        # Known for a segment that we come to from the one before; a reader that starts here takes the header's word, which is MACed.
+        # Known for a segment that we come to from the one before; a reader that starts here takes
+        # the header's word, which is MACed.
         self.previous: Previous | None = None
         self.came_from_before = number == 1
         self._subkeys: Subkeys | None = None
@@ -80,7 +90,9 @@ class Fence:
 
     def prefix_holds(self, data: bytes | memoryview) -> bool:
         """Are these, the first `offset` bytes of the segment as they are now, the ones we know?"""
-        if self._subkeys is None or self.where == "start":  # before its header a segment has no bytes, and no digest yet
+        if (
+            self._subkeys is None or self.where == "start"
+        ):  # before its header a segment has no bytes, and no digest yet
             return len(data) == 0
         return blake3(data, key=self._subkeys.segment).digest() == self._hasher.digest()
 
@@ -99,9 +111,20 @@ class Fence:
             records.append(record)
             start = end
             if not record.more:
-                before_last, last = last, End(self.generation, self.number, self.offset + end, record)
+                before_last, last = (
+                    last,
+                    End(self.generation, self.number, self.offset + end, record),
+                )
 
-    def _fed(self, data: bytes, records: list[Record], taken: int, ends: tuple[End, ...], *, bad_line: bool) -> Fed:
+    def _fed(
+        self,
+        data: bytes,
+        records: list[Record],
+        taken: int,
+        ends: tuple[End, ...],
+        *,
+        bad_line: bool,
+    ) -> Fed:
         if taken:
             self._hasher.update(data if taken == len(data) else data[:taken])
             self.offset += taken
@@ -110,7 +133,12 @@ class Fence:
     def _believe(self, line: bytes) -> Record | None:
         if self.where == "middle" and self._subkeys is not None:
             record = believe(self._subkeys.record, self.mac, line)
-            if record is None or record.seq != self.seq + 1 or record.at < self.at or record.epoch < self.epoch:
+            if (
+                record is None
+                or record.seq != self.seq + 1
+                or record.at < self.at
+                or record.epoch < self.epoch
+            ):
                 return None
             if record.type == CLOSED:
                 self.where = "closed"
@@ -147,14 +175,22 @@ class Fence:
 
     def _is_next(self, opened: SegmentOpened) -> bool:
         mine = (self.session, self.instance, self.number)
-        if (opened.session, opened.instance, opened.number) != mine or (opened.previous is None) != (self.number == 1):
+        if (opened.session, opened.instance, opened.number) != mine or (
+            opened.previous is None
+        ) != (self.number == 1):
             return False
         if not self.came_from_before or opened.previous is None:
             return True
         return opened.previous.is_same_segment(self.previous)
 
     def _move(self, record: Record) -> None:
-        self.seq, self.mac, self.at, self.epoch, self.goes_on = record.seq, record.mac, record.at, record.epoch, record.more
+        self.seq, self.mac, self.at, self.epoch, self.goes_on = (
+            record.seq,
+            record.mac,
+            record.at,
+            record.epoch,
+            record.more,
+        )
 
     def enter_next(self, ignored: bytes = b"") -> None:
         """
@@ -172,11 +208,24 @@ class Fence:
         """What the next segment's header says of this one."""
         if self._subkeys is None:
             return None
-        named = Ignored(len(ignored), blake3(ignored, key=self._subkeys.segment).hexdigest()) if ignored else None
-        return Previous(number=self.number, length=self.offset, mac=self.mac.hex(), digest=self._hasher.hexdigest(), ignored=named)
+        named = (
+            Ignored(len(ignored), blake3(ignored, key=self._subkeys.segment).hexdigest())
+            if ignored
+            else None
+        )
+        return Previous(
+            number=self.number,
+            length=self.offset,
+            mac=self.mac.hex(),
+            digest=self._hasher.hexdigest(),
+            ignored=named,
+        )
 
     def may_be_followed_by(self, excess: bytes, previous: Previous) -> bool:
-        """Does the next segment's header, which the chain has yet to confirm, name these bytes past our position?"""
+        """
+        Does the next segment's header, which the chain has yet to confirm, name these bytes past
+        our position?
+        """
         return self._subkeys is not None and previous.allows(excess, self._subkeys.segment)
 
     def copy(self) -> "Fence":
@@ -190,24 +239,42 @@ class Fence:
         """Stand where the other stands, which is not used any more."""
         self.__dict__.update(other.__dict__)
 
-    # --- writing: a fence is moved over lines that it framed itself --------------------------------------------------
+    # --- writing: a fence is moved over lines that it framed itself
+    # --------------------------------------------------
 
-    def write(self, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False) -> tuple[bytes, Record]:
+    def write(
+        self, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False
+    ) -> tuple[bytes, Record]:
         """
-        Frame one record at this position and move over it. For a copy: the true fence moves when the bytes are durable.
+        Frame one record at this position and move over it. For a copy: the true fence moves when
+        the bytes are durable.
 
         `more`: its batch goes on with the next record that is written here.
         """
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
-        line, record = frame(self._subkeys.record, self.mac, draft, seq=self.seq + 1, at=at, epoch=epoch, writer=writer, more=more)
+        line, record = frame(
+            self._subkeys.record,
+            self.mac,
+            draft,
+            seq=self.seq + 1,
+            at=at,
+            epoch=epoch,
+            writer=writer,
+            more=more,
+        )
         self._hasher.update(line)
         self.offset += len(line)
         self._move(record)
         return line, record
 
-    def frame(self, drafts: Sequence[Draft], *, at: int, epoch: int, writer: str) -> tuple[bytes, list[Record]]:
-        """The lines of these records, one batch, at this position, which is not moved: `move_over` does, once they are durable."""
+    def frame(
+        self, drafts: Sequence[Draft], *, at: int, epoch: int, writer: str
+    ) -> tuple[bytes, list[Record]]:
+        """
+        The lines of these records, one batch, at this position, which is not moved: `move_over`
+        does, once they are durable.
+        """
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
         key, mac, seq = self._subkeys.record, self.mac, self.seq
@@ -216,7 +283,9 @@ class Fence:
         last = self.seq + len(drafts)
         for draft in drafts:
             seq += 1
-            line, record = frame(key, mac, draft, seq=seq, at=at, epoch=epoch, writer=writer, more=seq != last)
+            line, record = frame(
+                key, mac, draft, seq=seq, at=at, epoch=epoch, writer=writer, more=seq != last
+            )
             mac = record.mac
             lines.append(line)
             records.append(record)
@@ -229,13 +298,21 @@ class Fence:
         self._move(last)
 
     def close_segment(self, *, at: int, writer: str) -> bytes:
-        """The closing line of a full segment. Its batch goes on in the next one: alone it is not whole, or a lost segment would not be missed."""
-        line, _ = self.write(closed_draft(self.number), at=at, epoch=self.epoch, writer=writer, more=True)
+        """
+        The closing line of a full segment. Its batch goes on in the next one: alone it is not
+        whole, or a lost segment would not be missed.
+        """
+        line, _ = self.write(
+            closed_draft(self.number), at=at, epoch=self.epoch, writer=writer, more=True
+        )
         self.where = "closed"
         return line
 
     def open_segment(self, *, generation: int, at: int, writer: str, more: bool = True) -> bytes:
-        """The header of this segment, at whose start we stand. `more`: records follow in the same batch."""
+        """
+        The header of this segment, at whose start we stand. `more`: records follow in the same
+        batch.
+        """
         if self.where != "start":
             raise InvariantBroken("a segment was to be opened inside another")
         subkeys = self.keys.get(max(generation, self.generation))
@@ -248,5 +325,7 @@ class Fence:
             previous=self.previous,
         )
         self._subkeys, self._hasher, self.where = subkeys, blake3(key=subkeys.segment), "middle"
-        line, _ = self.write(opened_draft(opened), at=at, epoch=self.epoch, writer=writer, more=more)
+        line, _ = self.write(
+            opened_draft(opened), at=at, epoch=self.epoch, writer=writer, more=more
+        )
         return line

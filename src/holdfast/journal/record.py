@@ -3,9 +3,9 @@ One record, one line: how an entry becomes bytes, and how bytes are believed.
 
     {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":false,"digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
 
-The fields stand in this order with no whitespace outside the body. Everything is checked by slicing the stored bytes:
-the header is what precedes `,"body":`, the mac is the last 64 digits. No canonical JSON is needed, and none is assumed.
-Pure: bytes in, values out.
+The fields stand in this order with no whitespace outside the body. Everything is checked by slicing
+the stored bytes: the header is what precedes `,"body":`, the mac is the last 64 digits. No
+canonical JSON is needed, and none is assumed. Pure: bytes in, values out.
 """
 
 import re
@@ -29,8 +29,12 @@ _BODY = b',"body":'
 _MAC = b',"mac":"'
 _END = b'"}\n'
 _TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
-_SEALED = re.compile(_MAC + b"[0-9a-f]{64}" + _END)  # a body has no newline, so this is the end of a line
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z")  # needs no escaping, so a header has one spelling
+_SEALED = re.compile(
+    _MAC + b"[0-9a-f]{64}" + _END
+)  # a body has no newline, so this is the end of a line
+_NAME = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z"
+)  # needs no escaping, so a header has one spelling
 
 
 class Head(NamedTuple):
@@ -42,9 +46,11 @@ class Head(NamedTuple):
 
 class Draft(msgspec.Struct, frozen=True):
     """
-    An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps and seals it.
+    An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps
+    and seals it.
 
-    `at` is for a life that begins with what another one left: when it happened there. Nobody who appends has a say in it.
+    `at` is for a life that begins with what another one left: when it happened there. Nobody who
+    appends has a say in it.
     """
 
     type: str
@@ -55,9 +61,11 @@ class Draft(msgspec.Struct, frozen=True):
 
 class Record(msgspec.Struct, frozen=True):
     """
-    One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a journal.
+    One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a
+    journal.
 
-    `more`: the batch goes on with the next record. All records of one decision are one batch, and a batch is kept whole or not at all.
+    `more`: the batch goes on with the next record. All records of one decision are one batch, and a
+    batch is kept whole or not at all.
     """
 
     seq: int
@@ -88,12 +96,30 @@ _decode_header = msgspec.json.Decoder(Header).decode
 
 
 def record_mac(key: bytes, previous: bytes, header: bytes, digest: bytes) -> bytes:
-    """Keyed BLAKE3 over the previous mac (32), the header's length (4, big endian), the header, and the body's digest (32)."""
-    return blake3(b"".join((previous, len(header).to_bytes(4, "big"), header, digest)), key=key).digest()
+    """
+    Keyed BLAKE3 over the previous mac (32), the header's length (4, big endian), the header, and
+    the body's digest (32).
+    """
+    return blake3(
+        b"".join((previous, len(header).to_bytes(4, "big"), header, digest)), key=key
+    ).digest()
 
 
-def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoch: int, writer: str, more: bool = False) -> tuple[bytes, Record]:
-    """The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its batch goes on."""
+def frame(
+    key: bytes,
+    previous: bytes,
+    record: Draft,
+    *,
+    seq: int,
+    at: int,
+    epoch: int,
+    writer: str,
+    more: bool = False,
+) -> tuple[bytes, Record]:
+    """
+    The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its
+    batch goes on.
+    """
     body = record.body
     digest = blake3(body).digest()
     header = (
@@ -106,7 +132,9 @@ def frame(key: bytes, previous: bytes, record: Draft, *, seq: int, at: int, epoc
 
 
 def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
-    """The record of a whole line, newline included, or None if it does not verify after `previous`."""
+    """
+    The record of a whole line, newline included, or None if it does not verify after `previous`.
+    """
     cut = line.find(_BODY)
     end = len(line) - _TAIL_BYTES
     start = cut + len(_BODY)
@@ -122,7 +150,10 @@ def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
 
 
 def read_unverified(line: bytes) -> Record | None:
-    """The record of a line as it stands, for bytes whose digest was checked as a whole, or for export without the key."""
+    """
+    The record of a line as it stands, for bytes whose digest was checked as a whole, or for export
+    without the key.
+    """
     cut = line.find(_BODY)
     end = len(line) - _TAIL_BYTES
     start = cut + len(_BODY)
@@ -147,7 +178,17 @@ def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Rec
         return None
     if digest is not None and fields.digest != digest.hex():
         return None
-    return Record(fields.seq, fields.at, fields.epoch, fields.writer, fields.type, fields.version, body, mac, fields.more)
+    return Record(
+        fields.seq,
+        fields.at,
+        fields.epoch,
+        fields.writer,
+        fields.type,
+        fields.version,
+        body,
+        mac,
+        fields.more,
+    )
 
 
 @lru_cache(maxsize=256)
@@ -157,7 +198,8 @@ def _is_name(name: str) -> bool:
 
 def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
     """
-    When each record of a life's beginning happened: as it says, but never after now and never before the one ahead of it.
+    When each record of a life's beginning happened: as it says, but never after now and never
+    before the one ahead of it.
 
     >>> times_of_birth([Draft("a", 1, b"{}", 5), Draft("b", 1, b"{}", 3), Draft("c", 1, b"{}", 99), Draft("d", 1, b"{}")], 10)
     [5, 5, 10, 10]
@@ -170,10 +212,17 @@ def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
 
 
 def check_draft(draft: Draft) -> None:
-    """Refuse what could not be read back: not one line, not strict JSON, no object, a name that would need escaping, too large; or what holds a known secret (S1)."""
+    """
+    Refuse what could not be read back: not one line, not strict JSON, no object, a name that would
+    need escaping, too large; or what holds a known secret (S1).
+    """
     check_name(draft.type, what="record type")
     if not 1 <= draft.version <= INTEGER_MAX:
-        raise Refused(f"version {draft.version} of {draft.type} is out of range", code="malformed", hint="versions start at 1")
+        raise Refused(
+            f"version {draft.version} of {draft.type} is out of range",
+            code="malformed",
+            hint="versions start at 1",
+        )
     if len(draft.body) + 1024 > RECORD_BYTES_MAX:  # the header and mac take less than 1 KiB
         raise Refused(
             f"a {draft.type} record of {len(draft.body)} bytes is too large",
@@ -181,7 +230,10 @@ def check_draft(draft: Draft) -> None:
             hint=f"a record holds at most {RECORD_BYTES_MAX} bytes; keep large output beside the journal",
         )
     if not draft.body.startswith(b"{") or b"\n" in draft.body or b"\r" in draft.body:
-        raise Refused(f"the body of a {draft.type} record is not one JSON object on one line", code="malformed")
+        raise Refused(
+            f"the body of a {draft.type} record is not one JSON object on one line",
+            code="malformed",
+        )
     strict_json(draft.body, what=f"the body of a {draft.type} record")
     if known().holds(draft.body):
         raise Refused(
@@ -193,4 +245,8 @@ def check_draft(draft: Draft) -> None:
 
 def check_name(name: str, *, what: str) -> None:
     if not _is_name(name):
-        raise Refused(f"{name!r} is no {what}", code="malformed", hint="use letters, digits and . _ : @ - (64 at most)")
+        raise Refused(
+            f"{name!r} is no {what}",
+            code="malformed",
+            hint="use letters, digits and . _ : @ - (64 at most)",
+        )

@@ -1,8 +1,10 @@
 """
-What can still be said of lines past the damage of a journal: which of them somebody with the key wrote, in this very life.
+What can still be said of lines past the damage of a journal: which of them somebody with the key
+wrote, in this very life.
 
-A record verifies after the mac of the line before it, whatever became of that line's own contents. So one that does is genuine; but what stood between it and the last
-record that can be believed is not known. It tells that something was begun, never that nothing was, and is never folded. Pure.
+A record verifies after the mac of the line before it, whatever became of that line's own contents.
+So one that does is genuine; but what stood between it and the last record that can be believed is
+not known. It tells that something was begun, never that nothing was, and is never folded. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,8 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.journal.record import Record, believe, read_unverified
 
 
-def authentic_records_after(keys: Sequence[bytes], lines: Iterable[bytes], *, after: int) -> Iterator[Record]:
-    """Each once, as they lie. Rows of before that were copied to the end have numbers of before, and are left out."""
+def authentic_records_after(
+    keys: Sequence[bytes], lines: Iterable[bytes], *, after: int
+) -> Iterator[Record]:
+    """
+    Each once, as they lie. Rows of before that were copied to the end have numbers of before, and
+    are left out.
+    """
     previous: bytes | None = None
     seen: set[bytes] = set()
     for line in lines:
@@ -24,4 +31,6 @@ def authentic_records_after(keys: Sequence[bytes], lines: Iterable[bytes], *, af
 
 
 def _believed(keys: Sequence[bytes], previous: bytes, line: bytes) -> Record | None:
-    return next((found for key in keys if (found := believe(key, previous, line)) is not None), None)
+    return next(
+        (found for key in keys if (found := believe(key, previous, line)) is not None), None
+    )

@@ -1,9 +1,10 @@
 """
 Segments: the files a journal is made of, and the journal's own records in them.
 
-The first line of a segment is a `segment_opened` record; it names the session, the instance, the key and, by length, last mac and
-keyed digest, the segment before, which is thereby closed. A segment that was filled ends with `segment_closed`. Both are chained and
-numbered like any record, but they are the journal's own: callers of a store never see them, so the numbers they see may skip.
+The first line of a segment is a `segment_opened` record; it names the session, the instance, the
+key and, by length, last mac and keyed digest, the segment before, which is thereby closed. A
+segment that was filled ends with `segment_closed`. Both are chained and numbered like any record,
+but they are the journal's own: callers of a store never see them, so the numbers they see may skip.
 """
 
 import re
@@ -20,7 +21,10 @@ FORMAT = 1
 OPENED = "segment_opened"
 CLOSED = "segment_closed"
 REPAIRED = "tail_repaired"
-"""A torn tail was cut: `{"bytes": n, "quarantine": where}`. Handed to callers like any record: it is said, not hidden."""
+"""
+A torn tail was cut: `{"bytes": n, "quarantine": where}`. Handed to callers like any record: it is
+said, not hidden.
+"""
 
 _FILE_NAME = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})\.([0-9]{8})\.jsonl\Z")
 
@@ -31,7 +35,10 @@ class SegmentKey(msgspec.Struct, frozen=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """Bytes past a segment's length that do not count: a torn tail that was kept in quarantine and is being truncated."""
+    """
+    Bytes past a segment's length that do not count: a torn tail that was kept in quarantine and is
+    being truncated.
+    """
 
     length: int
     digest: str  # keyed BLAKE3 of those bytes, under that segment's own generation
@@ -39,9 +46,11 @@ class Ignored(msgspec.Struct, frozen=True):
 
 class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    The segment before, as it was left. Nothing may follow `length` but the very bytes that `ignored` names.
+    The segment before, as it was left. Nothing may follow `length` but the very bytes that
+    `ignored` names.
 
-    `sha256` is for stores whose server cannot compute a keyed digest; the file store leaves it out and accepts it.
+    `sha256` is for stores whose server cannot compute a keyed digest; the file store leaves it out
+    and accepts it.
     """
 
     number: int
@@ -55,14 +64,26 @@ class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
         """Do both name the same bytes? The optional fields are the writer's own statements."""
         if other is None:
             return False
-        return (self.number, self.length, self.mac, self.digest) == (other.number, other.length, other.mac, other.digest)
+        return (self.number, self.length, self.mac, self.digest) == (
+            other.number,
+            other.length,
+            other.mac,
+            other.digest,
+        )
 
     def allows(self, excess: bytes, key: bytes) -> bool:
-        """May these bytes stand past `length`? `key` is the segment subkey of that segment's generation."""
+        """
+        May these bytes stand past `length`? `key` is the segment subkey of that segment's
+        generation.
+        """
         if not excess:
             return True
         ignored = self.ignored
-        return ignored is not None and ignored.length == len(excess) and ignored.digest == blake3(excess, key=key).hexdigest()
+        return (
+            ignored is not None
+            and ignored.length == len(excess)
+            and ignored.digest == blake3(excess, key=key).hexdigest()
+        )
 
 
 class SegmentOpened(msgspec.Struct, frozen=True):
@@ -95,7 +116,10 @@ def repaired_draft(cut_bytes: int, quarantine: str) -> Draft:
 
 
 def read_opened(body: bytes) -> SegmentOpened | None:
-    """What a segment's first body says, believed by nobody yet; None if it is no such thing. These fields stay in every format."""
+    """
+    What a segment's first body says, believed by nobody yet; None if it is no such thing. These
+    fields stay in every format.
+    """
     try:
         return _decode_opened(body)
     except (ValueError, RecursionError):  # no JSON, no UTF-8, no header, or nested without end

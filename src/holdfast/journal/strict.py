@@ -1,9 +1,10 @@
 """
 Strict JSON: what we digest and keep means the same to every reader.
 
-Refused: NaN, infinities and numbers that overflow to one, duplicate keys, lone surrogates, integers beyond 2**53, nesting
-beyond a bound, bytes that are no UTF-8. The common case (what an ordinary encoder wrote) is settled by the C decoder and one
-comparison; whatever is spelled differently takes the slow, exact road. Neither recurses without bound nor builds huge integers.
+Refused: NaN, infinities and numbers that overflow to one, duplicate keys, lone surrogates, integers
+beyond 2**53, nesting beyond a bound, bytes that are no UTF-8. The common case (what an ordinary
+encoder wrote) is settled by the C decoder and one comparison; whatever is spelled differently takes
+the slow, exact road. Neither recurses without bound nor builds huge integers.
 """
 
 import json
@@ -41,19 +42,29 @@ def strict_json(data: bytes | str, *, what: str) -> Any:
     try:
         value = _decode(raw)
         if _encode(value) == raw and not _has_long_number(raw):
-            return value  # it reads back to the very same bytes: nothing was dropped, doubled or rounded
+            # it reads back to the very same bytes: nothing was dropped, doubled or rounded
+            return value
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass  # the slow road says what is wrong
     return _strict_json_slowly(raw, what)
 
 
 def _has_long_number(raw: bytes) -> bool:
-    """Could an integer in it be beyond 2**53? Fewer digits than that in all is the common case, and quick to see."""
-    return len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX and _LONG_DIGITS.search(raw) is not None
+    """
+    Could an integer in it be beyond 2**53? Fewer digits than that in all is the common case, and
+    quick to see.
+    """
+    return (
+        len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX
+        and _LONG_DIGITS.search(raw) is not None
+    )
 
 
 def check_depth(raw: bytes, *, what: str) -> None:
-    """Refuse what nests deeper than the bound, before any reader recurses into it. Ask before every reading that is not `strict_json`."""
+    """
+    Refuse what nests deeper than the bound, before any reader recurses into it. Ask before every
+    reading that is not `strict_json`.
+    """
     if raw.count(b"[") + raw.count(b"{") <= JSON_DEPTH_MAX:
         return
     depth = 0
@@ -95,7 +106,13 @@ def _strict_json_slowly(raw: bytes, what: str) -> Any:
     except UnicodeError as exc:
         _refuse(what, f"no UTF-8 text ({exc})", exc)
     try:
-        value = json.loads(text, parse_constant=constant, parse_int=integer, parse_float=real, object_pairs_hook=members)
+        value = json.loads(
+            text,
+            parse_constant=constant,
+            parse_int=integer,
+            parse_float=real,
+            object_pairs_hook=members,
+        )
     except (ValueError, RecursionError) as exc:
         _refuse(what, str(exc), exc)
     # Escaped surrogates come out of the decoder as they are; raw ones were no UTF-8.
@@ -105,4 +122,8 @@ def _strict_json_slowly(raw: bytes, what: str) -> Any:
 
 
 def _refuse(what: str, why: str, cause: BaseException | None = None) -> NoReturn:
-    raise Refused(f"{what} are not strict JSON: {why}", code="malformed", hint="send plain JSON as in RFC 8259") from cause
+    raise Refused(
+        f"{what} are not strict JSON: {why}",
+        code="malformed",
+        hint="send plain JSON as in RFC 8259",
+    ) from cause

@@ -52,9 +52,11 @@ class Damage(NamedTuple):
 
 def tail_is_torn(rest: bytes, *, begun: int = 0) -> bool:
     """
-    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left? `begun` bytes of that batch verify before it.
+    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left?
+    `begun` bytes of that batch verify before it.
 
-    A crash leaves a line without its end, or blocks that were never filled; a whole line that does not verify is somebody's work.
+    A crash leaves a line without its end, or blocks that were never filled; a whole line that does
+    not verify is somebody's work.
     """
     if begun + len(rest) > BATCH_BYTES_MAX:
         return False
@@ -62,7 +64,9 @@ def tail_is_torn(rest: bytes, *, begun: int = 0) -> bool:
 
 
 class SegmentBytes(NamedTuple):
-    """One segment to be walked: its number, its name for people, and how to read it from an offset."""
+    """
+    One segment to be walked: its number, its name for people, and how to read it from an offset.
+    """
 
     number: int
     name: str
@@ -90,10 +94,12 @@ def walk(
     """
     Every record of every segment, one by one, from the journal's first byte.
 
-    `closing(number)` is what the next segment's header says of this one, if that header is somebody's with the key; the chain has yet to confirm it.
-    `is_lost(generation)` says whether a key that we lack was one of ours; a header that names any other is changed.
-    `segments` may grow while the last of them is read: a writer at work beside us goes on in a new one.
-    The anchor is looked at after the last segment, with the write lock held, so that such a writer never makes it lead.
+    `closing(number)` is what the next segment's header says of this one, if that header is
+    somebody's with the key; the chain has yet to confirm it. `is_lost(generation)` says whether a
+    key that we lack was one of ours; a header that names any other is changed. `segments` may grow
+    while the last of them is read: a writer at work beside us goes on in a new one. The anchor is
+    looked at after the last segment, with the write lock held, so that such a writer never makes it
+    lead.
     """
     seen = _Seen(first_mac)
     name: str | None = None
@@ -114,12 +120,21 @@ def walk(
             return seen.judged("broken", name, 0, f"its header names a key that never was ({exc})")
         rest = data[fence.offset :]
         if seen.wrong_first:
-            return Walked("broken", 0, fence.seq, name, 0, "its first record is not the one the home's journal names")
+            return Walked(
+                "broken",
+                0,
+                fence.seq,
+                name,
+                0,
+                "its first record is not the one the home's journal names",
+            )
         if previous is not None:
             if fence.offset != previous.length:
                 return _ended_early(fence, seen, name, data, previous.length)
             if not fence.may_be_followed_by(rest, previous):
-                return seen.judged("broken", name, previous.length, "bytes follow the segment's end")
+                return seen.judged(
+                    "broken", name, previous.length, "bytes follow the segment's end"
+                )
         elif is_last or rest or fence.where == "start":
             return _judge_end(fence, seen, name, rest, look(), is_last=is_last)
     return Walked("cut_short", 0, 0, name, None, "it has no segment")
@@ -153,48 +168,83 @@ class _Seen:
     def seq(self) -> int:
         return self.end.record.seq if self.end is not None else 0
 
-    def judged(self, verdict: VerdictName, name: str | None, byte: int | None, detail: str | None) -> Walked:
+    def judged(
+        self, verdict: VerdictName, name: str | None, byte: int | None, detail: str | None
+    ) -> Walked:
         if verdict == "torn_tail":  # records of a batch that is not whole are part of the tail
-            return Walked(verdict, self.count - (self.last_seq - self.seq), self.seq, name, byte, detail)
+            return Walked(
+                verdict, self.count - (self.last_seq - self.seq), self.seq, name, byte, detail
+            )
         return Walked(verdict, self.count, self.last_seq, name, byte, detail)
 
 
 def _ended_early(fence: Fence, seen: _Seen, name: str, data: bytes, length: int) -> Walked:
     if len(data) < length and b"\n" not in data[fence.offset :]:
-        return seen.judged("cut_short", name, fence.offset, f"{len(data)} of {length} bytes are left")
-    return seen.judged("broken", name, fence.offset, f"the line after record {fence.seq} does not verify")
+        return seen.judged(
+            "cut_short", name, fence.offset, f"{len(data)} of {length} bytes are left"
+        )
+    return seen.judged(
+        "broken", name, fence.offset, f"the line after record {fence.seq} does not verify"
+    )
 
 
-def _judge_end(fence: Fence, seen: _Seen, name: str, rest: bytes, look: Look, *, is_last: bool) -> Walked:
-    """At the end of the last segment, or where the next one can't be believed: see anchor_cases.py."""
-    broken = seen.judged("broken", name, fence.offset, f"the line after record {fence.seq} does not verify")
+def _judge_end(
+    fence: Fence, seen: _Seen, name: str, rest: bytes, look: Look, *, is_last: bool
+) -> Walked:
+    """
+    At the end of the last segment, or where the next one can't be believed: see anchor_cases.py.
+    """
+    broken = seen.judged(
+        "broken", name, fence.offset, f"the line after record {fence.seq} does not verify"
+    )
     anchor = look.anchor
     if anchor is None:
         return seen.judged("cut_short", name, None, "its anchor is missing or does not verify")
-    cut_short = seen.judged("cut_short", name, fence.offset, f"history ends with record {seen.seq}; record {anchor.seq} was acknowledged")
+    cut_short = seen.judged(
+        "cut_short",
+        name,
+        fence.offset,
+        f"history ends with record {seen.seq}; record {anchor.seq} was acknowledged",
+    )
     if (anchor.segment, anchor.length) > (fence.number, fence.offset):
         reaches = anchor.segment == fence.number and fence.offset + len(rest) >= anchor.length
         return broken if reaches or b"\n" in rest else cut_short
     known = seen.macs.get(anchor.seq)
     if known is not None and known[1] != anchor.mac:
-        return seen.judged("broken", name, fence.offset, f"record {anchor.seq} is not the one the anchor names")
+        return seen.judged(
+            "broken", name, fence.offset, f"record {anchor.seq} is not the one the anchor names"
+        )
     tail = _tail(fence, seen, rest, is_last=is_last)
     if tail is None:
         return broken
-    # Where the last segment's header is not whole, its place says nothing of the one before: numbers do.
-    end = end_of(reaches=seen.seq >= anchor.seq, past=seen.seq > anchor.seq, torn=tail > 0 or fence.where == "start")
+    # Where the last segment's header is not whole, its place says nothing of the one before:
+    # numbers do.
+    end = end_of(
+        reaches=seen.seq >= anchor.seq,
+        past=seen.seq > anchor.seq,
+        torn=tail > 0 or fence.where == "start",
+    )
     match judge(look.slots, end).action:
         case Action.GO_ON | Action.MOVE:
             return seen.judged("holds", name, None, None)
         case Action.CUT | Action.MOVE_AND_CUT:
             start = fence.offset + len(rest) - tail
-            return seen.judged("torn_tail", name, start, f"{tail} bytes of a batch that was never acknowledged")
+            return seen.judged(
+                "torn_tail", name, start, f"{tail} bytes of a batch that was never acknowledged"
+            )
         case Action.CUT_SHORT | Action.BROKEN:
-            return cut_short if end is JournalEnd.BEFORE else seen.judged("cut_short", name, fence.offset, doubtful(look.slots))
+            return (
+                cut_short
+                if end is JournalEnd.BEFORE
+                else seen.judged("cut_short", name, fence.offset, doubtful(look.slots))
+            )
 
 
 def _tail(fence: Fence, seen: _Seen, rest: bytes, *, is_last: bool) -> int | None:
-    """How many bytes of part of a batch stand at the end of this segment; None: they are not what a crash leaves."""
+    """
+    How many bytes of part of a batch stand at the end of this segment; None: they are not what a
+    crash leaves.
+    """
     begun = 0
     if fence.goes_on and fence.where != "start":
         if seen.end is None or seen.end.number != fence.number:

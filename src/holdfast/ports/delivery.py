@@ -1,9 +1,11 @@
 """
 A channel out: replies, prompts and notices on their way to people.
 
-What is owed is queued in the same commit as what it tells of, marked as sent before it leaves, and confirmed when the channel says so. A channel makes one
-attempt per `send`; retries are the runtime's, bounded, and only after `NotDelivered`: then it is known that nothing arrived. What may or may not have arrived is
-`DeliveryInDoubt`, and is never sent again by itself. `delivery` is the same for every try: a channel that can, hands it on so that the other side can tell.
+What is owed is queued in the same commit as what it tells of, marked as sent before it leaves, and
+confirmed when the channel says so. A channel makes one attempt per `send`; retries are the
+runtime's, bounded, and only after `NotDelivered`: then it is known that nothing arrived. What may
+or may not have arrived is `DeliveryInDoubt`, and is never sent again by itself. `delivery` is the
+same for every try: a channel that can, hands it on so that the other side can tell.
 """
 
 from typing import Protocol
@@ -41,9 +43,15 @@ class Channel(Protocol):
         ...
 
     def takes(self, kind: str, *, of: str) -> bool:
-        """Whether a reply, prompt or notice of a turn that came over the channel `of` goes out here. Quick and without effect."""
+        """
+        Whether a reply, prompt or notice of a turn that came over the channel `of` goes out here.
+        Quick and without effect.
+        """
         ...
 
     async def send(self, parcel: Parcel) -> str | None:
-        """Deliver it; returns the other side's receipt, if it gives one. Raises NotDelivered or DeliveryInDoubt."""
+        """
+        Deliver it; returns the other side's receipt, if it gives one. Raises NotDelivered or
+        DeliveryInDoubt.
+        """
         ...

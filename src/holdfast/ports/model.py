@@ -1,8 +1,9 @@
 """
 A model: given a view, it answers with text and calls, or fails in a named way.
 
-Adapters make one attempt per `call`; retries, timeouts and cancellation are the runtime's. Text deltas are for whoever follows and never enter history;
-only the returned answer does. An adapter never runs a tool, never retries by itself, and translates every foreign exception into ModelFailed.
+Adapters make one attempt per `call`; retries, timeouts and cancellation are the runtime's. Text
+deltas are for whoever follows and never enter history; only the returned answer does. An adapter
+never runs a tool, never retries by itself, and translates every foreign exception into ModelFailed.
 """
 
 from collections.abc import Callable
@@ -23,14 +24,27 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
-    script_lines_used: frozenset[int] = frozenset()  # for script models: lines this session already consumed
+    script_lines_used: frozenset[int] = (
+        frozenset()
+    )  # for script models: lines this session already consumed
     max_output_tokens: int | None = None
 
 
 class ModelFailed(Exception):
-    """The call gave no answer. `may_pass` says whether trying again can help; `line` is the script line it consumed."""
+    """
+    The call gave no answer. `may_pass` says whether trying again can help; `line` is the script
+    line it consumed.
+    """
 
-    def __init__(self, kind: FailureKind, message: str, *, may_pass: bool, retry_after_seconds: float | None = None, line: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        may_pass: bool,
+        retry_after_seconds: float | None = None,
+        line: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
         self.message = message
@@ -43,7 +57,8 @@ OnText = Callable[[str], None]
 """
 Called with each piece of text as it comes, on the event loop. Never blocks.
 
-An empty piece means "alive, nothing to show": the model thinks, or writes a call's arguments. Whoever measures gaps counts it.
+An empty piece means "alive, nothing to show": the model thinks, or writes a call's arguments.
+Whoever measures gaps counts it.
 """
 
 
@@ -58,7 +73,8 @@ class Model(Protocol):
         """The size of its window, where known."""
         ...
 
-    # A model that can't summarise (a script, the demo) has `summarises = False`; then older turns are made smaller without a model, the same way every time.
+    # A model that can't summarise (a script, the demo) has `summarises = False`; then older turns
+    # are made smaller without a model, the same way every time.
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer: ...
 
@@ -67,5 +83,8 @@ class ModelCatalogue(Protocol):
     """From a name to a model. Imports a provider only when one is called."""
 
     def resolve(self, name: str) -> Model:
-        """`Unusable` (code `unknown_model`) when the name can't be resolved here: unknown provider, missing package, missing script file."""
+        """
+        `Unusable` (code `unknown_model`) when the name can't be resolved here: unknown provider,
+        missing package, missing script file.
+        """
         ...

@@ -1,7 +1,8 @@
 """
 Waking a driver or a follower, in this process or another one on the same home.
 
-A notice is a hint: it may be lost, doubled or late, and nothing may depend on it for safety. Whoever waits also looks again by itself.
+A notice is a hint: it may be lost, doubled or late, and nothing may depend on it for safety.
+Whoever waits also looks again by itself.
 """
 
 from collections.abc import AsyncIterator
@@ -17,5 +18,8 @@ class Notifier(Protocol):
         ...
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[SessionId]]:
-        """Sessions that something was appended to, from now on, by anyone on this home, ourselves included."""
+        """
+        Sessions that something was appended to, from now on, by anyone on this home, ourselves
+        included.
+        """
         ...

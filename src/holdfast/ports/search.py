@@ -1,7 +1,9 @@
 """
-Finding words in what was said. A cache like the index: deletable at any time, filled from the journals when somebody searches, believed row by row by MAC.
+Finding words in what was said. A cache like the index: deletable at any time, filled from the
+journals when somebody searches, believed row by row by MAC.
 
-It stores for each piece of text the circle it was said in; who may see that is the caller's to decide, for every hit.
+It stores for each piece of text the circle it was said in; who may see that is the caller's to
+decide, for every hit.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,10 @@ from holdfast.ids import InstanceId, SessionId, TurnId
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """One piece of text. `audience` and `boundary` are those of its turn's context; blank for what has none: nobody's circle."""
+    """
+    One piece of text. `audience` and `boundary` are those of its turn's context; blank for what has
+    none: nobody's circle.
+    """
 
     session: SessionId
     instance: InstanceId
@@ -37,8 +42,13 @@ class Search(Protocol):
         """Up to which record each session is in it."""
         ...
 
-    def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
-        """More of a session. Another instance than before: what was known of the old one is dropped first."""
+    def add(
+        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]
+    ) -> None:
+        """
+        More of a session. Another instance than before: what was known of the old one is dropped
+        first.
+        """
         ...
 
     def forget(self, session: SessionId) -> None: ...

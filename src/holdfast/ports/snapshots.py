@@ -1,8 +1,9 @@
 """
 Keeping a fold's result beside a journal, so that opening it again parses only what came since.
 
-A cache (D9): deleting it changes nothing, and what a keeper gives back verifies under the key of this very life: a forged, foreign or half-written one is None.
-Whether it is of this journal's past is checked by the caller, who knows the record it claims to stand for.
+A cache (D9): deleting it changes nothing, and what a keeper gives back verifies under the key of
+this very life: a forged, foreign or half-written one is None. Whether it is of this journal's past
+is checked by the caller, who knows the record it claims to stand for.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable

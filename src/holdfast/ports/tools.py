@@ -47,22 +47,37 @@ WRITING_TOOLS = frozenset({"shell", "write_file", "edit_file"})
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a call would run: from the turn's journalled context and the home's settings, never from live transport data."""
+    """
+    Where a call would run: from the turn's journalled context and the home's settings, never from
+    live transport data.
+    """
 
     session: SessionId
     instance: InstanceId
     turn: TurnId
     call: CallId
-    workspace: str | None  # absolute path; its identity is checked against the journalled one by the runtime
-    workspace_identity: str | None = None  # "dev:ino", as journalled: a tool that opens it looks at what it has opened
+    workspace: (
+        str | None
+    )  # absolute path; its identity is checked against the journalled one by the runtime
+    workspace_identity: str | None = (
+        None  # "dev:ino", as journalled: a tool that opens it looks at what it has opened
+    )
     requester: str | None
     audience: str
     boundary: str
-    home: str | None  # the Holdfast home, hard-denied to every built-in tool; None for stores without files
-    secrets: tuple[Secret, ...] = ()  # values that may not appear in arguments, output or environment
+    home: (
+        str | None
+    )  # the Holdfast home, hard-denied to every built-in tool; None for stores without files
+    secrets: tuple[
+        Secret, ...
+    ] = ()  # values that may not appear in arguments, output or environment
     circle: Circle | None = None  # whom memory may be recalled for; None: nobody
-    origin: Origin | str = "nothing says who asked"  # under what something may be remembered; or why nothing may
-    jobs: tuple["JobFacts", ...] = ()  # those that are there for this turn: of its session, audience and boundary
+    origin: Origin | str = (
+        "nothing says who asked"  # under what something may be remembered; or why nothing may
+    )
+    jobs: tuple[
+        "JobFacts", ...
+    ] = ()  # those that are there for this turn: of its session, audience and boundary
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +94,8 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a Python tool may know of the call it serves: a parameter annotated with it is injected, and is not in the schema.
+    What a Python tool may know of the call it serves: a parameter annotated with it is injected,
+    and is not in the schema.
 
     All of it comes from the journal: after a crash a tool sees the same values.
     """
@@ -88,7 +104,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceId
     turn: TurnId
     call: CallId
-    idempotency_key: str  # equal for every run of this call; hand it to whatever can refuse doing a thing twice
+    idempotency_key: (
+        str  # equal for every run of this call; hand it to whatever can refuse doing a thing twice
+    )
     workspace: str | None
     requester: str | None
     audience: str
@@ -96,7 +114,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Enough to find a launched process again after a crash, and never to mistake another for it."""
+    """
+    Enough to find a launched process again after a crash, and never to mistake another for it.
+    """
 
     boot_id: str
     group: int
@@ -104,7 +124,10 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run ended. `error` is the tool's own failure, known; what is unknown is in doubt, and only the runtime says that."""
+    """
+    How a run ended. `error` is the tool's own failure, known; what is unknown is in doubt, and only
+    the runtime says that.
+    """
 
     outcome: Literal["ok", "error", "timed_out", "cancelled"]
     text: str  # what the model sees, already within limits.TOOL_OUTPUT_VIEW_BYTES
@@ -116,7 +139,10 @@ class InvalidArguments(Exception):
 
 
 class CannotBind(Exception):
-    """What would run can't be said for sure (no such folder, not a regular script, too long to show), or is hard-denied. For model and person."""
+    """
+    What would run can't be said for sure (no such folder, not a regular script, too long to show),
+    or is hard-denied. For model and person.
+    """
 
     def __init__(self, message: str, *, code: str = "cannot_bind") -> None:
         super().__init__(message)
@@ -131,7 +157,10 @@ class Prepared(Protocol):
     def process(self) -> ProcessFacts | None: ...
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
-        """Run to the end. Cancelling the awaiting task ends the whole process group and waits for it, then raises CancelledError."""
+        """
+        Run to the end. Cancelling the awaiting task ends the whole process group and waits for it,
+        then raises CancelledError.
+        """
         ...
 
     async def abandon(self) -> None:
@@ -144,19 +173,27 @@ class Tool(Protocol):
     def definition(self) -> ToolDefinition: ...
 
     def validate(self, arguments: bytes) -> bytes:
-        """The arguments as they would run, as JSON text (defaults filled in, keys in the schema's order); raises InvalidArguments."""
+        """
+        The arguments as they would run, as JSON text (defaults filled in, keys in the schema's
+        order); raises InvalidArguments.
+        """
         ...
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         """What exactly would run. May look at the world, changes nothing; raises CannotBind."""
         ...
 
-    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared: ...
+    async def prepare(
+        self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
+    ) -> Prepared: ...
 
 
 @runtime_checkable
 class RunsInBackground(Protocol):
-    """A tool some of whose calls go on as jobs, beside the turn that made them. Its definition and its display say so."""
+    """
+    A tool some of whose calls go on as jobs, beside the turn that made them. Its definition and its
+    display say so.
+    """
 
     def is_background(self, arguments: bytes) -> bool:
         """Of validated arguments."""
@@ -164,7 +201,10 @@ class RunsInBackground(Protocol):
 
 
 class PreparedJob(Protocol):
-    """A job that is ready, without effect, and waits for one byte. It outlives this process once it has it."""
+    """
+    A job that is ready, without effect, and waits for one byte. It outlives this process once it
+    has it.
+    """
 
     @property
     def process(self) -> ProcessFacts: ...
@@ -173,7 +213,10 @@ class PreparedJob(Protocol):
     def seconds_max(self) -> float: ...
 
     async def let_go(self) -> None:
-        """Only after `job_submitted` is durable. Raises CannotBind if what would run has changed since it was approved; nothing ran then."""
+        """
+        Only after `job_submitted` is durable. Raises CannotBind if what would run has changed since
+        it was approved; nothing ran then.
+        """
         ...
 
     async def abandon(self) -> None:
@@ -185,8 +228,20 @@ class PreparedJob(Protocol):
 class LaunchesJobs(Protocol):
     """A tool whose jobs are processes of their own. The others' are tasks of the program."""
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: "JobKey", seconds: float) -> PreparedJob:
-        """`key` is for the job's own report, and for nobody else. `seconds` is the bound where the arguments name none."""
+    async def prepare_job(
+        self,
+        arguments: bytes,
+        binding: Binding,
+        scene: Scene,
+        *,
+        job: JobId,
+        key: "JobKey",
+        seconds: float,
+    ) -> PreparedJob:
+        """
+        `key` is for the job's own report, and for nobody else. `seconds` is the bound where the
+        arguments name none.
+        """
         ...
 
 
@@ -194,11 +249,17 @@ class ToolBox(Protocol):
     """The tools this process has."""
 
     def get(self, name: str) -> Tool | None:
-        """The tool that goes by this name here. It is called by the same one, unless there is a colon in it (`module:attribute`)."""
+        """
+        The tool that goes by this name here. It is called by the same one, unless there is a colon
+        in it (`module:attribute`).
+        """
         ...
 
     def names(self) -> Sequence[str]: ...
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
-        """After a crash: end what is left of this call's process group, found by boot id and start time or by its HOLDFAST_TOOL. Returns how many were ended."""
+        """
+        After a crash: end what is left of this call's process group, found by boot id and start
+        time or by its HOLDFAST_TOOL. Returns how many were ended.
+        """
         ...

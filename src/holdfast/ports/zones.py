@@ -1,7 +1,8 @@
 """
 Time zones by their IANA names, from whoever has the database: a function from a name to a `tzinfo`.
 
-It raises Unusable, with the field's name and the nearest name there is, when it can't be had. Asked only when a schedule is read or a reminder fires, never on replay.
+It raises Unusable, with the field's name and the nearest name there is, when it can't be had. Asked
+only when a schedule is read or a reminder fires, never on replay.
 """
 
 from datetime import UTC, tzinfo
@@ -16,4 +17,8 @@ def utc_alone(name: str) -> tzinfo:
     """Where nobody brought a database."""
     if name == "UTC":
         return UTC
-    raise Unusable(f"time_zone: only UTC is known here, and not {name[:80]!r}", code="malformed", hint="use UTC")
+    raise Unusable(
+        f"time_zone: only UTC is known here, and not {name[:80]!r}",
+        code="malformed",
+        hint="use UTC",
+    )

@@ -1,6 +1,7 @@
 """
-Waiting, where `await` alone is not enough: to the end of something, whatever is cancelled meanwhile; until something may have changed; and side by side, for
-the one error of several that says what to do next.
+Waiting, where `await` alone is not enough: to the end of something, whatever is cancelled
+meanwhile; until something may have changed; and side by side, for the one error of several that
+says what to do next.
 """
 
 import asyncio
@@ -13,7 +14,10 @@ LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this muc
 
 
 async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
-    """Await to the end, whatever is cancelled meanwhile. Then the cancellation goes on, unless there is an error to tell instead."""
+    """
+    Await to the end, whatever is cancelled meanwhile. Then the cancellation goes on, unless there
+    is an error to tell instead.
+    """
     task, ended = asyncio.ensure_future(work), asyncio.Event()
     task.add_done_callback(lambda _: ended.set())
     cancelled: asyncio.CancelledError | None = None
@@ -37,7 +41,9 @@ async def wait_for(watch: asyncio.Event) -> None:
 
 
 def most_useful_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of what went wrong side by side: the error that says what to do next, before its consequences."""
+    """
+    Of what went wrong side by side: the error that says what to do next, before its consequences.
+    """
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]
     while stack:

@@ -1,4 +1,6 @@
-"""What the runtime is given: ports, agents and settings of now. Built by `wiring.py`, or by a test."""
+"""
+What the runtime is given: ports, agents and settings of now. Built by `wiring.py`, or by a test.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +29,10 @@ from holdfast.session.view.compaction import CompactionRules
 
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as settings or a program describe it. `tools` are names in the box, in the order the model sees them."""
+    """
+    An agent as settings or a program describe it. `tools` are names in the box, in the order the
+    model sees them.
+    """
 
     name: str
     model: str
@@ -66,7 +71,10 @@ class World:
     """`dev:ino` of a folder, or None when there is none."""
     home: str | None = None
     secrets: tuple[Secret, ...] = ()
-    """Known ones beside tokens: the home's keys, provider keys, variables that settings name. See `holdfast.secrecy`."""
+    """
+    Known ones beside tokens: the home's keys, provider keys, variables that settings name. See
+    `holdfast.secrecy`.
+    """
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     model_times: ModelTimes = field(default_factory=ModelTimes)
     search: Search | None = None
@@ -79,19 +87,34 @@ class World:
     compaction: Callable[[], CompactionRules] = CompactionRules
     """When what the model sees is made smaller: settings of now."""
     jobs: JobPlace | None = None
-    """Where jobs that are processes are found again; None where there is no such place, and none are started."""
+    """
+    Where jobs that are processes are found again; None where there is no such place, and none are
+    started.
+    """
     code_folders: Callable[[str], tuple[str, ...]] = lambda _workspace: ()
     """Folders in that workspace from which this process has loaded code of the user's."""
     warned: set[str] = field(default_factory=set)
     """Said once by this process, and not for every turn."""
     random_bytes: Callable[[int], bytes] = token_bytes
-    """What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats them."""
+    """
+    What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats
+    them.
+    """
     check_clock: Callable[[], Awaitable[None]] = _any_clock
-    """Asked before a session is made: raises Refused where the clock is far ahead of the home's journal. Set by the service."""
+    """
+    Asked before a session is made: raises Refused where the clock is far ahead of the home's
+    journal. Set by the service.
+    """
     now_ms: Callable[[], int] = field(init=False)
-    """The later of the clock and the home's time: what ends and reminders are listed by. The clock alone until the service sets it."""
+    """
+    The later of the clock and the home's time: what ends and reminders are listed by. The clock
+    alone until the service sets it.
+    """
     on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None
-    """Told of every job that this process has let go; with a Prepared, it is to be run here. Set by the service, which keeps watch."""
+    """
+    Told of every job that this process has let go; with a Prepared, it is to be run here. Set by
+    the service, which keeps watch.
+    """
 
     def __post_init__(self) -> None:
         self.now_ms = self.clock.now_ms
@@ -102,7 +125,9 @@ class World:
             return self.agents[wanted]
         except KeyError:
             known = ", ".join(sorted(self.agents))
-            raise Unusable(f"there is no agent {wanted!r}", code="unknown_agent", hint=f"known agents: {known}") from None
+            raise Unusable(
+                f"there is no agent {wanted!r}", code="unknown_agent", hint=f"known agents: {known}"
+            ) from None
 
     def model(self, name: str) -> Model:
         return self.models.resolve(name)
@@ -110,5 +135,9 @@ class World:
     def workspace(self, path: str) -> Workspace:
         identity = self.folder_identity(path)
         if identity is None:
-            raise Unusable(f"{path} is no folder", code="no_workspace", hint="name an existing folder with --workspace")
+            raise Unusable(
+                f"{path} is no folder",
+                code="no_workspace",
+                hint="name an existing folder with --workspace",
+            )
         return Workspace(path, identity)

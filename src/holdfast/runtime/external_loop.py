@@ -1,5 +1,6 @@
 """
-A turn driven by somebody else's loop: Holdfast keeps its authority, its gates and its history; the model calls and the tools are theirs.
+A turn driven by somebody else's loop: Holdfast keeps its authority, its gates and its history; the
+model calls and the tools are theirs.
 
     async with home.turn("ops/api", "restart the api", source=alice) as turn:
         gate = await turn.gate("restart_service", {"service": "api"})
@@ -9,8 +10,9 @@ A turn driven by somebody else's loop: Holdfast keeps its authority, its gates a
             await turn.record(gate, "ok", "restarted")
         await turn.finish("done")
 
-The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as `loop_lost`, with started calls in doubt; a parked one stands,
-and a loop takes it up again in any process, before its answer or after it: `Service.foreign_turn_again`.
+The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as
+`loop_lost`, with started calls in doubt; a parked one stands, and a loop takes it up again in any
+process, before its answer or after it: `Service.foreign_turn_again`.
 """
 
 import asyncio
@@ -35,7 +37,14 @@ from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.open_prompts import prompts_open
 from holdfast.runtime.reports.types import ApprovalReport, TurnReport, approval_report
-from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, no_answer, refuse_unfit, written_as_json
+from holdfast.runtime.verbs.accept import (
+    Incoming,
+    accepting,
+    ensure_session,
+    no_answer,
+    refuse_unfit,
+    written_as_json,
+)
 from holdfast.secrecy import secrecy_of
 from holdfast.session.authority.policy import Looked
 from holdfast.session.commands import (
@@ -56,7 +65,10 @@ from holdfast.session.view.messages import ProposedCall
 
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done about one call. `may_run` is True only once its start is durable: run it exactly then, exactly once."""
+    """
+    What may be done about one call. `may_run` is True only once its start is durable: run it
+    exactly then, exactly once.
+    """
 
     call: CallId
     state: Literal["run", "waiting", "closed"]
@@ -81,7 +93,9 @@ Ended = Literal["ok", "error", "timed_out", "in_doubt"]
 class ExternalTurn:
     """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
 
-    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId
+    ) -> None:
         self._world = world
         self._ledger = ledger
         self._home = home
@@ -95,23 +109,51 @@ class ExternalTurn:
             raise Refused(f"turn {self.turn} is over", code="superseded", hint="begin another")
         return turn
 
-    async def gate(self, tool: str, arguments: Mapping[str, Any] | str, *, text: str = "", provider_id: str | None = None) -> Gate:
-        """Ask whether a call may run. Journals the call, what was decided, and, if it may, its start."""
+    async def gate(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | str,
+        *,
+        text: str = "",
+        provider_id: str | None = None,
+    ) -> Gate:
+        """
+        Ask whether a call may run. Journals the call, what was decided, and, if it may, its start.
+        """
         written = arguments if isinstance(arguments, str) else written_as_json(arguments)
         if not isinstance(tool, str):
-            raise Unusable(f"{tool!r} is no name of a tool", code="malformed", hint="name the tool that your model called")
+            raise Unusable(
+                f"{tool!r} is no name of a tool",
+                code="malformed",
+                hint="name the tool that your model called",
+            )
         self._open()
         hide = self._secrecy.hidden
-        proposal = ProposedCall(hide(tool), hide(written), hide(provider_id) if isinstance(provider_id, str) else provider_id)
+        proposal = ProposedCall(
+            hide(tool),
+            hide(written),
+            hide(provider_id) if isinstance(provider_id, str) else provider_id,
+        )
         secret = proposal != ProposedCall(tool, written, provider_id)
-        propose = ProposeCalls(turn=self.turn, calls=(proposal,), text=self._secrecy.hidden(text), policy=self._world.policy())
+        propose = ProposeCalls(
+            turn=self.turn,
+            calls=(proposal,),
+            text=self._secrecy.hidden(text),
+            policy=self._world.policy(),
+        )
         calls = (await self._ledger.drive(propose)).of(propose)
         if not calls:
             self._open()  # cancelled meanwhile, perhaps
-            raise Refused("an earlier call of this turn has no outcome yet", code="busy", hint="record it first")
+            raise Refused(
+                "an earlier call of this turn has no outcome yet",
+                code="busy",
+                hint="record it first",
+            )
         call = calls[0]
         if secret:
-            await self._decided(self._open(), Looked(call=call, problem=("secret", "its arguments hold a secret")))
+            await self._decided(
+                self._open(), Looked(call=call, problem=("secret", "its arguments hold a secret"))
+            )
         return await self._pass(call)
 
     async def _pass(self, call_id: CallId) -> Gate:
@@ -128,11 +170,18 @@ class ExternalTurn:
         await self._decided(turn, await look(self._world, self._ledger.state, turn, call))
 
     async def _decided(self, turn: Turn, looked: Looked) -> None:
-        command = DecideCalls(turn=self.turn, looked=(looked,), policy=self._world.policy(), grants=await self._grants(turn))
+        command = DecideCalls(
+            turn=self.turn,
+            looked=(looked,),
+            policy=self._world.policy(),
+            grants=await self._grants(turn),
+        )
         asked = prompts_open(self._ledger.state)
         await self._ledger.drive(command)
         if prompts_open(self._ledger.state) != asked:
-            self._world.notifier.notify(self._ledger.session)  # the loop may go on for long before it leaves
+            self._world.notifier.notify(
+                self._ledger.session
+            )  # the loop may go on for long before it leaves
         await self._driver.deliver_owed()
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:
@@ -144,40 +193,64 @@ class ExternalTurn:
         epoch = self._ledger.epoch
         if epoch is None:
             raise Busy("another process drives this session", hint="wait until it is free")
-        command = StartTool(turn=self.turn, looked=looked, policy=self._world.policy(), grants=await self._grants(turn), epoch=epoch)
+        command = StartTool(
+            turn=self.turn,
+            looked=looked,
+            policy=self._world.policy(),
+            grants=await self._grants(turn),
+            epoch=epoch,
+        )
         run = (await self._ledger.drive(command, check=Check.FENCE)).of(command)
         if run is None:
-            return self._closed_or_waiting(call.call, self._ledger.state.open_call(self.turn, call.call))
+            return self._closed_or_waiting(
+                call.call, self._ledger.state.open_call(self.turn, call.call)
+            )
         arguments = msgspec.json.decode(looked.arguments) if looked.arguments is not None else None
         return Gate(call=call.call, state="run", arguments=arguments, run=run)
 
     def _closed_or_waiting(self, call_id: CallId, call: Call | None) -> Gate:
         if call is None:
-            return Gate(call=call_id, state="closed", outcome="cancelled", text="Not run: the turn is over.")
+            return Gate(
+                call=call_id, state="closed", outcome="cancelled", text="Not run: the turn is over."
+            )
         if call.status is CallStatus.WAITING and call.approval is not None:
-            report = approval_report(self._ledger.session, self._ledger.instance, self._open(), call.approval)
+            report = approval_report(
+                self._ledger.session, self._ledger.instance, self._open(), call.approval
+            )
             return Gate(call=call_id, state="waiting", approval=report)
         return Gate(call=call_id, state="closed", outcome=call.outcome, text=call.text)
 
     @property
     def standing(self) -> Gate | None:
-        """The call that it is parked with, which `wait` waits for: of a turn that was taken up again. None: it is not parked."""
+        """
+        The call that it is parked with, which `wait` waits for: of a turn that was taken up again.
+        None: it is not parked.
+        """
         turn = self._open()
         if not turn.parked or not turn.calls:
             return None
         call = turn.calls[-1]
-        report = approval_report(self._ledger.session, self._ledger.instance, turn, call.approval) if call.approval is not None else None
+        report = (
+            approval_report(self._ledger.session, self._ledger.instance, turn, call.approval)
+            if call.approval is not None
+            else None
+        )
         return Gate(call=call.call, state="waiting", approval=report)
 
     async def wait(self, gate: Gate | None = None) -> Gate:
         """
-        Until somebody has answered; without a gate, the one that stands. Holds no claim meanwhile; the prompt outlives this process.
+        Until somebody has answered; without a gate, the one that stands. Holds no claim meanwhile;
+        the prompt outlives this process.
 
         A gate that does not wait comes back as it is.
         """
         gate = gate or self.standing
         if gate is None:
-            raise Unusable(f"turn {self.turn} waits for nobody", code="malformed", hint="wait for a gate that says gate.waiting")
+            raise Unusable(
+                f"turn {self.turn} waits for nobody",
+                code="malformed",
+                hint="wait for a gate that says gate.waiting",
+            )
         if not gate.waiting:
             return gate
         await self._driver.give_up()
@@ -196,27 +269,47 @@ class ExternalTurn:
         finally:
             self._ledger.unwatch(watch)
         if turn is not None and self._ledger.state.running not in (None, self.turn):
-            await self._driver.run(_is_free_for(self.turn))  # somebody else's, left by a driver that is gone
+            await self._driver.run(
+                _is_free_for(self.turn)
+            )  # somebody else's, left by a driver that is gone
         if turn is not None and turn.parked and self._ledger.epoch is not None:
             await self._ledger.drive(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
         return await self._pass(gate.call)
 
     async def record(self, gate: Gate, outcome: Ended, text: str) -> None:
-        """How a call that could run ended: told once, and the same again changes nothing. A long text is kept whole beside the journal, its beginning in it."""
+        """
+        How a call that could run ended: told once, and the same again changes nothing. A long text
+        is kept whole beside the journal, its beginning in it.
+        """
         if not gate.may_run:
             raise Unusable(
-                f"{gate.call} may not run, so nothing can have come of it", code="malformed", hint="run and record only what gate.may_run says"
+                f"{gate.call} may not run, so nothing can have come of it",
+                code="malformed",
+                hint="run and record only what gate.may_run says",
             )
         if outcome not in (known := get_args(Ended)):
-            raise Unusable(f"{outcome!r} is no way for a call to end", code="malformed", hint=f"use {', '.join(known)}")
+            raise Unusable(
+                f"{outcome!r} is no way for a call to end",
+                code="malformed",
+                hint=f"use {', '.join(known)}",
+            )
         if not isinstance(text, str):
-            raise Unusable(f"what came of {gate.call} is no text: {text!r}"[:400], code="malformed", hint="hand in the text that your model is told")
+            raise Unusable(
+                f"what came of {gate.call} is no text: {text!r}"[:400],
+                code="malformed",
+                hint="hand in the text that your model is told",
+            )
         text, output = self._secrecy.hidden(text), None
         data = text.encode(errors="replace")
         if len(data) > limits.TOOL_OUTPUT_VIEW_BYTES:
             output = await self._ledger.journal.keep_output(data[: limits.TOOL_OUTPUT_KEPT_BYTES])
-            text = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore") + f"\n[of {len(data)} bytes only the beginning is shown]"
-        command = FinishCall(turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text, output=output)
+            text = (
+                data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore")
+                + f"\n[of {len(data)} bytes only the beginning is shown]"
+            )
+        command = FinishCall(
+            turn=self.turn, call=gate.call, run=gate.run, outcome=outcome, text=text, output=output
+        )
         produced = self._ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
         done = await self._ledger.drive(command, check=Check.FENCE, keeping=[produced])
         if done.of(command) == "dropped":
@@ -227,18 +320,39 @@ class ExternalTurn:
         known = self._ledger.state.open_call(self.turn, call_id)
         if known is None or known.outcome != outcome:
             ended = f"ended as {known.outcome}" if known is not None else "ended"
-            raise Refused(f"{call_id} has {ended} already, and that stands", code="malformed", hint="record each call once, as it really ended")
+            raise Refused(
+                f"{call_id} has {ended} already, and that stands",
+                code="malformed",
+                hint="record each call once, as it really ended",
+            )
 
     async def finish(self, reply: str) -> TurnReport:
         if not isinstance(reply, str):
-            raise Unusable(f"{reply!r} is no reply", code="malformed", hint="hand in the text that the person is told")
-        await self._ledger.drive(EndTurn(turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)), check=Check.FENCE)
+            raise Unusable(
+                f"{reply!r} is no reply",
+                code="malformed",
+                hint="hand in the text that the person is told",
+            )
+        await self._ledger.drive(
+            EndTurn(turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)),
+            check=Check.FENCE,
+        )
         if not self.is_over:
-            raise Refused("a call of this turn has no outcome yet", code="busy", hint="record it or wait for its answer first, or fail the turn")
+            raise Refused(
+                "a call of this turn has no outcome yet",
+                code="busy",
+                hint="record it or wait for its answer first, or fail the turn",
+            )
         return await turn_report(self._ledger, self.turn)
 
     async def fail(self, code: str, message: str) -> TurnReport:
-        await self._ledger.drive(FailTurn(turn=self.turn, code=self._secrecy.hidden(code), message=self._secrecy.hidden(message)))
+        await self._ledger.drive(
+            FailTurn(
+                turn=self.turn,
+                code=self._secrecy.hidden(code),
+                message=self._secrecy.hidden(message),
+            )
+        )
         return await turn_report(self._ledger, self.turn)
 
     @property
@@ -249,14 +363,18 @@ class ExternalTurn:
 class ExternalTurns:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, drives: TurnRunner) -> None:
+    def __init__(
+        self, world: World, shelf: OpenSessions, home: HomeLedger, drives: TurnRunner
+    ) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
         self._drives = drives
 
     @asynccontextmanager
-    async def begin(self, session: SessionId, incoming: Incoming) -> AsyncGenerator[ExternalTurn, None]:
+    async def begin(
+        self, session: SessionId, incoming: Incoming
+    ) -> AsyncGenerator[ExternalTurn, None]:
         refuse_unfit(self._world, session, incoming)
         await ensure_session(self._world, session, by=incoming.sender)
         async with self._shelf.use(session) as ledger:
@@ -271,14 +389,19 @@ class ExternalTurns:
                 except asyncio.CancelledError:
                     await finish(self._end_unseen(ledger, driver))
                     raise
-                async with self._given(ledger, driver, await self._begun(ledger, outcome.of(accept), outcome.of(start))) as turn:
+                async with self._given(
+                    ledger, driver, await self._begun(ledger, outcome.of(accept), outcome.of(start))
+                ) as turn:
                     yield turn
             finally:
                 await self._drives.leave(ledger, driver)
 
     @asynccontextmanager
     async def again(self, session: SessionId, turn: TurnId) -> AsyncGenerator[ExternalTurn, None]:
-        """A parked turn of a loop that left it, or died. Its authority is what its journal says; whether it was answered meanwhile is for `wait` to tell."""
+        """
+        A parked turn of a loop that left it, or died. Its authority is what its journal says;
+        whether it was answered meanwhile is for `wait` to tell.
+        """
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             try:
@@ -297,12 +420,16 @@ class ExternalTurns:
                 await self._drives.leave(ledger, driver)
 
     @asynccontextmanager
-    async def _given(self, ledger: Ledger, driver: Driver, name: TurnId) -> AsyncGenerator[ExternalTurn, None]:
+    async def _given(
+        self, ledger: Ledger, driver: Driver, name: TurnId
+    ) -> AsyncGenerator[ExternalTurn, None]:
         turn = ExternalTurn(self._world, ledger, self._home, driver, name)
         try:
             yield turn
         except BaseException:
-            with suppress(HoldfastError):  # why the loop ended is told, and whoever drives next ends the turn
+            with suppress(
+                HoldfastError
+            ):  # why the loop ended is told, and whoever drives next ends the turn
                 await finish(_end_if_left(turn, ledger))
             raise
         await _end_if_left(turn, ledger)
@@ -310,27 +437,48 @@ class ExternalTurns:
             await driver.deliver_owed()
 
     async def _end_unseen(self, ledger: Ledger, driver: Driver) -> None:
-        """A loop that was cancelled while its turn began has no turn to end. It may have begun all the same: we drive, so what runs is that one."""
+        """
+        A loop that was cancelled while its turn began has no turn to end. It may have begun all the
+        same: we drive, so what runs is that one.
+        """
         with suppress(HoldfastError):
             await ledger.refresh()
             running = ledger.state.running
             if running is not None and ledger.state.turns[running].loop == "foreign":
-                await _end_if_left(ExternalTurn(self._world, ledger, self._home, driver, running), ledger)
+                await _end_if_left(
+                    ExternalTurn(self._world, ledger, self._home, driver, running), ledger
+                )
 
     async def _claim_or_say_busy(self, ledger: Ledger, driver: Driver) -> None:
         if not await driver.claim():
-            raise Busy(f"{ledger.session} is driven by somebody else, in this process or another", hint="try again when its turn has ended")
+            raise Busy(
+                f"{ledger.session} is driven by somebody else, in this process or another",
+                hint="try again when its turn has ended",
+            )
         await ledger.refresh()
         await driver.run(nothing_owed)
 
-    async def _begun(self, ledger: Ledger, accepted: Accepted | Duplicate | OnlyAnAnswerWord, started: TurnId | None) -> TurnId:
-        """The loop's own turn. A bare answer word begins none; a message that came in between goes first, and what was just taken in is dropped again."""
+    async def _begun(
+        self,
+        ledger: Ledger,
+        accepted: Accepted | Duplicate | OnlyAnAnswerWord,
+        started: TurnId | None,
+    ) -> TurnId:
+        """
+        The loop's own turn. A bare answer word begins none; a message that came in between goes
+        first, and what was just taken in is dropped again.
+        """
         if isinstance(accepted, OnlyAnAnswerWord):
             raise no_answer(accepted, await turn_report(ledger, accepted.turn))
         turn = accepted.turn
         if started != turn:
-            await ledger.commit(Cancel(by="holdfast: another message came first", turn=turn, may_all=True))
-            raise Busy(f"{ledger.session} has another message to answer first", hint="try again when its turn has ended")
+            await ledger.commit(
+                Cancel(by="holdfast: another message came first", turn=turn, may_all=True)
+            )
+            raise Busy(
+                f"{ledger.session} has another message to answer first",
+                hint="try again when its turn has ended",
+            )
         return turn
 
 

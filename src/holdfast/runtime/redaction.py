@@ -1,8 +1,9 @@
 """
 Known secrets on their way through the runtime (S1).
 
-Text that a person or a client sends is refused, so that they know. Text that a model or a tool produced is hidden. A call whose arguments hold a secret
-does not run. `holdfast.secrecy` finds them; the journal's own check (`check_draft`) refuses a record that any of these ways missed.
+Text that a person or a client sends is refused, so that they know. Text that a model or a tool
+produced is hidden. A call whose arguments hold a secret does not run. `holdfast.secrecy` finds
+them; the journal's own check (`check_draft`) refuses a record that any of these ways missed.
 """
 
 import msgspec
@@ -21,21 +22,30 @@ def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> N
     """Raise Refused if one of the texts, which a person or a client sent, holds a known secret."""
     secrecy = secrecy_of(world.secrets)
     if any(secrecy.holds(text) for text in texts if text):
-        raise Refused(f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT)
+        raise Refused(
+            f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT
+        )
 
 
 def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
-    """An event of another journal or file as it may be kept here: it may be older than what is known by now."""
+    """
+    An event of another journal or file as it may be kept here: it may be older than what is known
+    by now.
+    """
     name, version, body = encode(event)
     return decode(name, version, secrecy.hidden_json(body)) if secrecy.holds(body) else event
 
 
 def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
-    """The answer as it may be kept, and the indexes of calls that held a secret: those may not run."""
+    """
+    The answer as it may be kept, and the indexes of calls that held a secret: those may not run.
+    """
     written = msgspec.json.encode(answer)
     if not secrecy.holds(written):
         return answer, frozenset()
-    refused = frozenset(index for index, call in enumerate(answer.calls) if secrecy.holds(msgspec.json.encode(call)))
+    refused = frozenset(
+        index for index, call in enumerate(answer.calls) if secrecy.holds(msgspec.json.encode(call))
+    )
     calls = tuple(
         msgspec.structs.replace(
             call,
@@ -45,4 +55,6 @@ def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, f
         )
         for call in answer.calls
     )
-    return msgspec.structs.replace(answer, text=secrecy.hidden(answer.text), calls=calls, blob=None, blob_adapter=None), refused
+    return msgspec.structs.replace(
+        answer, text=secrecy.hidden(answer.text), calls=calls, blob=None, blob_adapter=None
+    ), refused

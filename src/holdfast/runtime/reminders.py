@@ -1,7 +1,9 @@
 """
-Reminders as the runtime sees them: setting and cancelling by a command or a tool's call, and firing what is due.
+Reminders as the runtime sees them: setting and cancelling by a command or a tool's call, and firing
+what is due.
 
-Everything is decided under the write lock, on the journal; here are only the look at the clock and at the time zones, and the words for whoever asked.
+Everything is decided under the write lock, on the journal; here are only the look at the clock and
+at the time zones, and the words for whoever asked.
 """
 
 import logging
@@ -47,7 +49,12 @@ class When(NamedTuple):
 def when_of(world: World, wanted: Wanted) -> When:
     """Read before anything is made: a slip in it leaves nothing behind."""
     schedule = read_schedule(
-        at=wanted.at, every=wanted.every, cron=wanted.cron, time_zone=wanted.time_zone, find_zone=world.zones, now=world.clock.now_ms()
+        at=wanted.at,
+        every=wanted.every,
+        cron=wanted.cron,
+        time_zone=wanted.time_zone,
+        find_zone=world.zones,
+        now=world.clock.now_ms(),
     )
     return When(schedule, world.zones(schedule.time_zone) if isinstance(schedule, Cron) else None)
 
@@ -60,14 +67,19 @@ def has_due(state: SessionState, now: int) -> bool:
 
 
 def firing(world: World, state: SessionState) -> FireReminders:
-    """With the zones of all that stand; one that this system lacks is left for a process that has it, and said."""
+    """
+    With the zones of all that stand; one that this system lacks is left for a process that has it,
+    and said.
+    """
     zones: dict[str, tzinfo] = {}
     for each in state.reminders.values():
         if isinstance(each.schedule, Cron) and each.schedule.time_zone not in zones:
             try:
                 zones[each.schedule.time_zone] = world.zones(each.schedule.time_zone)
             except Unusable as exc:
-                _log.warning("%s: the reminder %s waits: %s", state.session, each.reminder, exc.message)
+                _log.warning(
+                    "%s: the reminder %s waits: %s", state.session, each.reminder, exc.message
+                )
     return FireReminders(zones=zones)
 
 
@@ -75,7 +87,8 @@ async def fire_due(world: World, ledger: Ledger) -> bool:
     """
     Turn what is due into inputs, and say whether anything was.
 
-    Commit point: before it nothing has happened, and whoever looks next finds the same due; after it the inputs are owed like any other.
+    Commit point: before it nothing has happened, and whoever looks next finds the same due; after
+    it the inputs are owed like any other.
     """
     if not has_due(ledger.state, world.clock.now_ms()):
         return False
@@ -87,7 +100,15 @@ async def fire_due(world: World, ledger: Ledger) -> bool:
 
 
 async def set_by_source(
-    world: World, ledger: Ledger, wanted: Wanted, when: When, *, source: MessageSource, agent: str, model: str, workspace: Workspace | None
+    world: World,
+    ledger: Ledger,
+    wanted: Wanted,
+    when: When,
+    *,
+    source: MessageSource,
+    agent: str,
+    model: str,
+    workspace: Workspace | None,
 ) -> ReminderReport:
     command = SetReminder(
         reminder=reminder_id(ledger.instance, world.random_bytes(16).hex()),
@@ -105,21 +126,35 @@ async def set_by_source(
     return reminder_report(ledger.session, ledger.instance, ledger.state.reminders[made.reminder])
 
 
-def reports_of(session: SessionId, state: SessionState, circle: tuple[str, str] | None = None) -> tuple[ReminderReport, ...]:
-    """Those that stand, the next one first; with a circle, those alone that are there for a turn of it."""
+def reports_of(
+    session: SessionId, state: SessionState, circle: tuple[str, str] | None = None
+) -> tuple[ReminderReport, ...]:
+    """
+    Those that stand, the next one first; with a circle, those alone that are there for a turn of
+    it.
+    """
     standing = sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder))
-    return tuple(reminder_report(session, state.instance, each) for each in standing if circle in (None, circle_of(each)))
+    return tuple(
+        reminder_report(session, state.instance, each)
+        for each in standing
+        if circle in (None, circle_of(each))
+    )
 
 
 # --- the tools
 
 
 class ReminderWork:
-    """A prepared call of one of the three tools: what it does is an append to its own session. See `holdfast.ports.tools.Prepared`."""
+    """
+    A prepared call of one of the three tools: what it does is an append to its own session. See
+    `holdfast.ports.tools.Prepared`.
+    """
 
     process: ProcessFacts | None = None
 
-    def __init__(self, world: World, ledger: Ledger, turn: TurnId, call: CallId, tool: str, arguments: str) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, turn: TurnId, call: CallId, tool: str, arguments: str
+    ) -> None:
         self._world = world
         self._ledger = ledger
         self._turn = turn
@@ -132,7 +167,9 @@ class ReminderWork:
         try:
             text = await self._work()
         except (Refused, Unusable) as exc:
-            return ToolReturned(outcome="error", text=exc.message + (f" ({exc.hint})" if exc.hint else ""))
+            return ToolReturned(
+                outcome="error", text=exc.message + (f" ({exc.hint})" if exc.hint else "")
+            )
         on_output(text.encode())
         return ToolReturned(outcome="ok", text=text)
 
@@ -144,7 +181,9 @@ class ReminderWork:
             case "set_reminder":
                 return await self._set(msgspec.json.decode(self._arguments, type=Wanted))
             case "cancel_reminder":
-                return await self._cancel(msgspec.json.decode(self._arguments, type=_Named).reminder)
+                return await self._cancel(
+                    msgspec.json.decode(self._arguments, type=_Named).reminder
+                )
             case _:
                 return self._listed()
 
@@ -159,27 +198,45 @@ class ReminderWork:
             turn=self._turn,
             call=self._call,
         )
-        # A crash before this leaves nothing, and the call is run again; after it the call is run again too, and finds it set.
+        # A crash before this leaves nothing, and the call is run again; after it the call is run
+        # again too, and finds it set.
         outcome = await self._ledger.drive(command, check=Check.FENCE)
         made = outcome.of(command)
-        return f"{made.reminder} is set" + (f"; it is due at {iso(made.next_at)}" if made.next_at is not None else ", and has fired since")
+        return f"{made.reminder} is set" + (
+            f"; it is due at {iso(made.next_at)}"
+            if made.next_at is not None
+            else ", and has fired since"
+        )
 
     async def _cancel(self, reminder: str) -> str:
         context = self._context()
         circle = (context.audience.value, context.boundary)
-        command = CancelReminder(reminder=ReminderId(reminder), by=context.requester or "", circle=circle)
+        command = CancelReminder(
+            reminder=ReminderId(reminder), by=context.requester or "", circle=circle
+        )
         outcome = await self._ledger.drive(command, check=Check.FENCE)
         return f"{reminder} {outcome.of(command)}"
 
     def _listed(self) -> str:
         context = self._context()
-        found = reports_of(self._ledger.session, self._ledger.state, (context.audience.value, context.boundary))
-        return "\n".join(f"{each.id}  next {each.next_at}  {each.when}  by {each.by}: {each.text}" for each in found) or "no reminders stand here"
+        found = reports_of(
+            self._ledger.session, self._ledger.state, (context.audience.value, context.boundary)
+        )
+        return (
+            "\n".join(
+                f"{each.id}  next {each.next_at}  {each.when}  by {each.by}: {each.text}"
+                for each in found
+            )
+            or "no reminders stand here"
+        )
 
     def _context(self) -> TurnContext:
         turn = self._ledger.state.turns.get(self._turn)
         if turn is None or not isinstance(turn.context, TurnContext):
-            raise Refused("the turn's authority can't be restored, so nothing is there for it", code="no_authority")
+            raise Refused(
+                "the turn's authority can't be restored, so nothing is there for it",
+                code="no_authority",
+            )
         return turn.context
 
 

@@ -1,9 +1,12 @@
 """
-The verbs: send, answer, cancel, resume, follow, list. What the library, the commands and the gateway all call.
+The verbs: send, answer, cancel, resume, follow, list. What the library, the commands and the
+gateway all call.
 
-A verb appends what was asked for, durably, and then sees to it that somebody drives: this process if it can, else whoever does. It returns when its turn has ended
-or paused. Nothing here decides anything about a turn; that is `session/`. Nothing here remembers anything that the journal does not.
-The verbs that drive are told here and done by what the service owns: `sending`, `answering`, `resuming`, `foreign`. Those that are one commit or one look are done here.
+A verb appends what was asked for, durably, and then sees to it that somebody drives: this process
+if it can, else whoever does. It returns when its turn has ended or paused. Nothing here decides
+anything about a turn; that is `session/`. Nothing here remembers anything that the journal does
+not. The verbs that drive are told here and done by what the service owns: `sending`, `answering`,
+`resuming`, `foreign`. Those that are one commit or one look are done here.
 """
 
 import asyncio
@@ -36,17 +39,36 @@ from holdfast.runtime.reports.builder import session_report, turn_report, unknow
 from holdfast.runtime.reports.grants import GrantReport, grant_report
 from holdfast.runtime.reports.index_writer import IndexWriter, note, write_sealed_row
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
-from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, ReminderReport, SessionReport, TurnReport
+from holdfast.runtime.reports.types import (
+    AnswerReport,
+    ApprovalReport,
+    ReminderReport,
+    SessionReport,
+    TurnReport,
+)
 from holdfast.runtime.streams.feed import Feed
 from holdfast.runtime.streams.follow import follow_session
-from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, refuse_unfit, written_as_json
+from holdfast.runtime.verbs.accept import (
+    Incoming,
+    accepting,
+    ensure_session,
+    refuse_unfit,
+    written_as_json,
+)
 from holdfast.runtime.verbs.answer import Answering
 from holdfast.runtime.verbs.resume import Resuming
 from holdfast.runtime.verbs.send import Sending
 from holdfast.secrecy import forget, learn
 from holdfast.session.authority.context import MessageSource, Workspace
 from holdfast.session.authority.policy import Way
-from holdfast.session.commands import AnswerApproval, Cancel, CancelReminder, Expire, MarkDelivery, QueueDelivery
+from holdfast.session.commands import (
+    AnswerApproval,
+    Cancel,
+    CancelReminder,
+    Expire,
+    MarkDelivery,
+    QueueDelivery,
+)
 from holdfast.session.decide.lifecycle import delivery_id
 from holdfast.session.events import InputKind
 
@@ -70,10 +92,16 @@ class Service:
         self.delegation = Delegation(world, self.shelf)
         self.jobs = JobKeeper(world, self.shelf, self.feed, self.drive_all)
         self.noting = IndexWriter(world)
-        drives = self._drives = TurnRunner(world, self.shelf, self.home, self.feed, self.delegation, self.noting)
+        drives = self._drives = TurnRunner(
+            world, self.shelf, self.home, self.feed, self.delegation, self.noting
+        )
         self._sending = Sending(world, self.shelf, self.delegation, drives)
-        self._answering = Answering(world, self.shelf, self.home, self.time, self.delegation, drives)
-        self._resuming = Resuming(world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives)
+        self._answering = Answering(
+            world, self.shelf, self.home, self.time, self.delegation, drives
+        )
+        self._resuming = Resuming(
+            world, self.shelf, self.home, self.time, self.delegation, self.jobs, drives
+        )
         self._foreign = ExternalTurns(world, self.shelf, self.home, drives)
         self._stack = AsyncExitStack()
         self._listener: asyncio.Task[None] | None = None
@@ -114,7 +142,10 @@ class Service:
     # --- turns
 
     async def create(self, session: str, *, by: str) -> None:
-        """Bear a session of that name if there is none, so that it can be followed before its first message."""
+        """
+        Bear a session of that name if there is none, so that it can be followed before its first
+        message.
+        """
         refuse_secrets(self.world, session, by, what="name")
         await ensure_session(self.world, session_id(session), by=by)
 
@@ -160,7 +191,8 @@ class Service:
         wait: bool = True,
     ) -> AnswerReport:
         """
-        Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays as it was.
+        Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays
+        as it was.
 
         `way` is how it came; a program that calls this is a script.
         """
@@ -178,8 +210,13 @@ class Service:
         )
         return await self._answering.answer(command, wait=wait)
 
-    async def cancel(self, session: str, *, by: str, turn: TurnId | None = None, may_all: bool = False) -> tuple[TurnReport, ...]:
-        """Durable when this returns. A driver elsewhere sees it at the next notice, within a second at most."""
+    async def cancel(
+        self, session: str, *, by: str, turn: TurnId | None = None, may_all: bool = False
+    ) -> tuple[TurnReport, ...]:
+        """
+        Durable when this returns. A driver elsewhere sees it at the next notice, within a second at
+        most.
+        """
         async with self.shelf.use(session_id(session)) as ledger:
             cancel = Cancel(by=by, turn=turn, may_all=may_all)
             outcome = await ledger.commit(Expire(), cancel, check=Check.FENCE)
@@ -191,43 +228,74 @@ class Service:
             return tuple([await turn_report(ledger, each) for each in cancelled])
 
     async def drive_above(self, session: str) -> None:
-        """After a delegate was cancelled: whoever waits for it goes on. The cancel stands, whatever hinders that; what is left is owed, and resumed by anybody."""
+        """
+        After a delegate was cancelled: whoever waits for it goes on. The cancel stands, whatever
+        hinders that; what is left is owed, and resumed by anybody.
+        """
         async with self.shelf.use(session_id(session)) as ledger:
             with suppress(HoldfastError):
                 await self._drives.drive_up(ledger)
 
-    async def resume(self, session: str, *, by: str, model: str | None = None, since: int | None = None) -> TurnReport:
-        """Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told of, also where nothing is owed any more."""
+    async def resume(
+        self, session: str, *, by: str, model: str | None = None, since: int | None = None
+    ) -> TurnReport:
+        """
+        Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told
+        of, also where nothing is owed any more.
+        """
         return await self._resuming.resume(session_id(session), by=by, model=model, since=since)
 
     async def owing_heads(self, patience: LockWaitBudget | None = None) -> Mapping[SessionId, int]:
-        """`owing`, each with its last record: to `resume` one may end turns of another, which has them to tell when its own time comes."""
+        """
+        `owing`, each with its last record: to `resume` one may end turns of another, which has them
+        to tell when its own time comes.
+        """
         return await self._resuming.owing_heads(patience)
 
     def foreign_turn(
-        self, session: str, text: str, *, source: MessageSource | None, agent: str | None = None, workspace: Workspace | None = None
+        self,
+        session: str,
+        text: str,
+        *,
+        source: MessageSource | None,
+        agent: str | None = None,
+        workspace: Workspace | None = None,
     ) -> AbstractAsyncContextManager[ExternalTurn]:
         """A turn driven by the caller's own loop; left without an end, it has failed."""
-        return self._foreign.begin(session_id(session), Incoming(text=text, source=source, agent=agent, workspace=workspace))
+        return self._foreign.begin(
+            session_id(session),
+            Incoming(text=text, source=source, agent=agent, workspace=workspace),
+        )
 
-    def foreign_turn_again(self, session: str, turn: TurnId) -> AbstractAsyncContextManager[ExternalTurn]:
+    def foreign_turn_again(
+        self, session: str, turn: TurnId
+    ) -> AbstractAsyncContextManager[ExternalTurn]:
         """A parked turn of such a loop, taken up by another."""
         return self._foreign.again(session_id(session), turn)
 
     # --- serving
 
     async def owing(self, patience: LockWaitBudget | None = None) -> Sequence[SessionId]:
-        """Sessions in which a driver could do something now, from the index; those behind their journal are opened, and those with jobs looked at."""
+        """
+        Sessions in which a driver could do something now, from the index; those behind their
+        journal are opened, and those with jobs looked at.
+        """
         return await self._resuming.owing(patience)
 
     async def drive_all(self, session: SessionId, *, until: Until | None = None) -> None:
-        """For a process that stays: close what is past its time, then drive until nothing is owed that this process can do, or `until` holds."""
+        """
+        For a process that stays: close what is past its time, then drive until nothing is owed that
+        this process can do, or `until` holds.
+        """
         await self._resuming.drive_all(session, until)
 
     # --- one commit, and nothing driven
 
     async def compact(self, session: str) -> CompactionReport:
-        """Summarise all but the last turns in what the model sees. The journal keeps everything; nothing is driven."""
+        """
+        Summarise all but the last turns in what the model sees. The journal keeps everything;
+        nothing is driven.
+        """
         async with self.shelf.use(session_id(session)) as ledger:
             await ledger.commit(check=Check.FENCE)
             report = await Compactor(self.world, ledger, self.feed, ledger.commit).now()
@@ -235,11 +303,23 @@ class Service:
             self.world.notifier.notify(ledger.session)
             return report
 
-    async def mirror(self, session: str, turn: TurnId, *, channel: str, part: str, text: str, receipt: str = "", kind: str = "reply") -> str:
+    async def mirror(
+        self,
+        session: str,
+        turn: TurnId,
+        *,
+        channel: str,
+        part: str,
+        text: str,
+        receipt: str = "",
+        kind: str = "reply",
+    ) -> str:
         """
-        Record that a channel has shown something of a turn, by itself: an owned write, also while the turn runs. Returns the delivery's id.
+        Record that a channel has shown something of a turn, by itself: an owned write, also while
+        the turn runs. Returns the delivery's id.
 
-        One id per (turn, channel, part): the same again records nothing, and what is recorded here is never sent by the outbox.
+        One id per (turn, channel, part): the same again records nothing, and what is recorded here
+        is never sent by the outbox.
         """
         async with self.shelf.use(session_id(session)) as ledger:
             name = delivery_id(ledger.state, turn, channel, part)
@@ -267,7 +347,13 @@ class Service:
         """Set a reminder for whoever the source says, durably; whoever serves this home is told."""
         name = session_id(session)
         incoming = Incoming(
-            text=wanted.text, source=source, agent=agent, model=model, workspace=workspace, default_workspace=default_workspace, kind="reminder"
+            text=wanted.text,
+            source=source,
+            agent=agent,
+            model=model,
+            workspace=workspace,
+            default_workspace=default_workspace,
+            kind="reminder",
         )
         refuse_unfit(self.world, name, incoming)
         when = reminding.when_of(self.world, wanted)
@@ -276,31 +362,52 @@ class Service:
             await ledger.refresh()
             kept = accepting(self.world, ledger.state, incoming)
             report = await reminding.set_by_source(
-                self.world, ledger, wanted, when, source=source, agent=kept.agent, model=kept.model, workspace=kept.workspace
+                self.world,
+                ledger,
+                wanted,
+                when,
+                source=source,
+                agent=kept.agent,
+                model=kept.model,
+                workspace=kept.workspace,
             )
             await self._changed(ledger)
             return report
 
-    async def reminders(self, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:
+    async def reminders(
+        self, *, patience: LockWaitBudget | None = None
+    ) -> tuple[ReminderReport, ...]:
         """Every one that stands, in all sessions, the next one first."""
         return await listing.reminders(self.world, self.shelf, patience=patience)
 
     async def reminder(self, reminder: str) -> ReminderReport:
         found = next((each for each in await self.reminders() if each.id == reminder), None)
         if found is None:
-            raise Refused(f"there is no reminder {reminder}", code="unknown", hint="`holdfast reminders list` shows those that stand")
+            raise Refused(
+                f"there is no reminder {reminder}",
+                code="unknown",
+                hint="`holdfast reminders list` shows those that stand",
+            )
         return found
 
-    async def cancel_reminder(self, reminder: str, *, by: str, may_all: bool = False) -> ReminderReport:
+    async def cancel_reminder(
+        self, reminder: str, *, by: str, may_all: bool = False
+    ) -> ReminderReport:
         """Durable when this returns: it fires no more, in no process."""
         found = await self.reminder(reminder)
         async with self.shelf.use(found.session) as ledger:
-            await ledger.commit(CancelReminder(reminder=ReminderId(reminder), by=by, may_all=may_all), check=Check.FENCE)
+            await ledger.commit(
+                CancelReminder(reminder=ReminderId(reminder), by=by, may_all=may_all),
+                check=Check.FENCE,
+            )
             await self._changed(ledger)
         return found
 
     async def _changed(self, ledger: Ledger) -> None:
-        """What this process appended is anchored, the index knows, and whoever waits for the next reminder is told."""
+        """
+        What this process appended is anchored, the index knows, and whoever waits for the next
+        reminder is told.
+        """
         await ledger.journal.sync_anchor()
         note(self.world, ledger)
         self.world.notifier.notify(ledger.session)
@@ -308,17 +415,28 @@ class Service:
     # --- looking
 
     def patience(self) -> LockWaitBudget:
-        """For one list: how long it waits for writers in all; afterwards it says which sessions could not be looked at."""
+        """
+        For one list: how long it waits for writers in all; afterwards it says which sessions could
+        not be looked at.
+        """
         return LockWaitBudget(self.world.store)
 
     async def approvals(
-        self, *, for_: str | None = None, everything: bool = False, patience: LockWaitBudget | None = None
+        self,
+        *,
+        for_: str | None = None,
+        everything: bool = False,
+        patience: LockWaitBudget | None = None,
     ) -> tuple[ApprovalReport, ...]:
         await self.time.look()
-        return await listing.approvals(self.world, self.shelf, for_=for_, everything=everything, patience=patience)
+        return await listing.approvals(
+            self.world, self.shelf, for_=for_, everything=everything, patience=patience
+        )
 
     async def approvals_json(self, *, patience: LockWaitBudget | None = None) -> msgspec.Raw:
-        """Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on."""
+        """
+        Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on.
+        """
         await self.time.look()
         return await listing.approvals_json(self.world, self.shelf, patience=patience)
 
@@ -330,7 +448,9 @@ class Service:
             return await session_report(ledger, now=self.world.clock.now_ms())
 
     async def doubts(self, report: TurnReport) -> tuple[str, ...]:
-        """Calls of this turn of which nobody knows whether they happened, in words for the person."""
+        """
+        Calls of this turn of which nobody knows whether they happened, in words for the person.
+        """
         if report.turn is None or report.outcome == "sealed":
             return ()
         async with self.shelf.use(session_id(report.session)) as ledger:
@@ -351,7 +471,15 @@ class Service:
     ) -> tuple[listing.SessionLine, ...]:
         sealed = await self.world.store.seals()
         await self.time.look()
-        return await listing.sessions(self.world, self.shelf, sealed=sealed, after=after, limit=limit, sees=sees, reads_all=reads_all)
+        return await listing.sessions(
+            self.world,
+            self.shelf,
+            sealed=sealed,
+            after=after,
+            limit=limit,
+            sees=sees,
+            reads_all=reads_all,
+        )
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
         """Records as they are stored, and pieces of text and output as they come; for ever."""
@@ -360,7 +488,10 @@ class Service:
     async def grants(self) -> tuple[GrantReport, ...]:
         state = await self.home.refresh()
         policy, now = self.world.policy(), self.home.moment(self.world.clock.now_ms()).now
-        reports = (grant_report(grant, state.granted_at.get(name, 0), policy, now=now) for name, grant in sorted(state.grants.items()))
+        reports = (
+            grant_report(grant, state.granted_at.get(name, 0), policy, now=now)
+            for name, grant in sorted(state.grants.items())
+        )
         return tuple(each for each in reports if each is not None)
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool = False) -> None:

@@ -1,12 +1,22 @@
 """
-How calls are given the one result that is already decided, in the same words whether it is said at once or after a crash.
+How calls are given the one result that is already decided, in the same words whether it is said at
+once or after a crash.
 
-A decision that takes several records (a denial and its result, a supersede and all its results) is durable with the first of them. If a crash cuts the
-rest off, `react` owes a `Finish`, and these are the records that follow.
+A decision that takes several records (a denial and its result, a supersede and all its results) is
+durable with the first of them. If a crash cuts the rest off, `react` owes a `Finish`, and these are
+the records that follow.
 """
 
 from holdfast.ids import CallId, InputId
-from holdfast.session.events import ApprovalAnswered, ApprovalClosed, CallFinished, CallOutcome, PromptKind, SessionEvent, TurnEnded
+from holdfast.session.events import (
+    ApprovalAnswered,
+    ApprovalClosed,
+    CallFinished,
+    CallOutcome,
+    PromptKind,
+    SessionEvent,
+    TurnEnded,
+)
 from holdfast.session.state import Call, CallStatus, Turn
 
 _WHEN_CLOSED: dict[str, tuple[CallOutcome, str]] = {
@@ -21,10 +31,18 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
     """A denial and a question's answer are results at once; an approval only once it ran."""
     if answer.option == "deny":
         why = f": {answer.reason}" if answer.reason else ""
-        return CallFinished(turn=answer.turn, call=call.call, outcome="denied", text=f"Not run: {answer.by} denied it{why}.", code="denied")
+        return CallFinished(
+            turn=answer.turn,
+            call=call.call,
+            outcome="denied",
+            text=f"Not run: {answer.by} denied it{why}.",
+            code="denied",
+        )
     if kind == "question":
         text = answer.reason if answer.option == "answer" else answer.option
-        return CallFinished(turn=answer.turn, call=call.call, outcome="ok", text=f"{answer.by} answered: {text}")
+        return CallFinished(
+            turn=answer.turn, call=call.call, outcome="ok", text=f"{answer.by} answered: {text}"
+        )
     return None
 
 
@@ -47,7 +65,10 @@ def with_edit(call: Call, text: str) -> str:
 
 
 def owed_result(turn: Turn, call: Call) -> CallFinished | None:
-    """The result of a call whose prompt is over, or that became a job, where the record of it is missing."""
+    """
+    The result of a call whose prompt is over, or that became a job, where the record of it is
+    missing.
+    """
     if call.job is not None and call.owes_result:
         return result_of_job(turn, call)
     approval = call.approval
@@ -55,14 +76,19 @@ def owed_result(turn: Turn, call: Call) -> CallFinished | None:
         return None
     if approval.closed_as is not None:
         return result_of_closing(turn, call, approval.closed_as)
-    return result_of_answer(call, approval.asked.kind, approval.answer) if approval.answer is not None else None
+    return (
+        result_of_answer(call, approval.asked.kind, approval.answer)
+        if approval.answer is not None
+        else None
+    )
 
 
 def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list[SessionEvent]:
     """
     Every call not started gets a synthetic result, answered ones too: the person has moved on.
 
-    Delegates at work are stopped first, and end with what they did; the turn ends after them. `ended` is a call that just finished.
+    Delegates at work are stopped first, and end with what they did; the turn ends after them.
+    `ended` is a call that just finished.
     """
     events: list[SessionEvent] = []
     for call in turn.calls:
@@ -84,5 +110,13 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
         events.append(result_of_closing(turn, call, "superseded"))
     if any(call.status is CallStatus.DELEGATED and call.call != ended for call in turn.calls):
         return events
-    events.append(TurnEnded(turn=turn.turn, outcome="superseded", code="superseded", message="a later message took its place", by_input=by))
+    events.append(
+        TurnEnded(
+            turn=turn.turn,
+            outcome="superseded",
+            code="superseded",
+            message="a later message took its place",
+            by_input=by,
+        )
+    )
     return events

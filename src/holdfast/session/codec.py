@@ -1,9 +1,10 @@
 """
 Between events and the bytes of a record: stored names, versions, upcasting.
 
-A stored name never changes its meaning. When a body's shape changes, its version goes up and `UPCASTS` learns to read the older one.
-A name or version from the future is refused (`NewerVersion`), never skipped: the session is then read-only for this program.
-Golden files of every version ever released are under tests/golden and are never regenerated.
+A stored name never changes its meaning. When a body's shape changes, its version goes up and
+`UPCASTS` learns to read the older one. A name or version from the future is refused
+(`NewerVersion`), never skipped: the session is then read-only for this program. Golden files of
+every version ever released are under tests/golden and are never regenerated.
 """
 
 import re
@@ -20,7 +21,9 @@ def _stored_name(kind: type[Event]) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
 
 
-EVENT_TYPES: Mapping[str, type[Event]] = {_stored_name(kind): kind for kind in get_args(SessionEvent)}
+EVENT_TYPES: Mapping[str, type[Event]] = {
+    _stored_name(kind): kind for kind in get_args(SessionEvent)
+}
 VERSIONS: Mapping[str, int] = dict.fromkeys(EVENT_TYPES, 1)
 """The version written today, by stored name."""
 
@@ -38,7 +41,8 @@ def encode(event: SessionEvent) -> tuple[str, int, bytes]:
     """
     (stored name, version, body): of what `decode` reads back, and of nothing else.
 
-    Types are not checked when a program calls us, and one value of a wrong one (a number as a key of dedup) would be acknowledged, and make the whole session unreadable.
+    Types are not checked when a program calls us, and one value of a wrong one (a number as a key
+    of dedup) would be acknowledged, and make the whole session unreadable.
     """
     name = _NAMES[type(event)]
     try:
@@ -47,12 +51,19 @@ def encode(event: SessionEvent) -> tuple[str, int, bytes]:
     except UnicodeEncodeError as exc:
         raise half_a_character() from exc
     except (msgspec.ValidationError, TypeError) as exc:
-        raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
+        raise Unusable(
+            f"{name} can't be written down: {exc}",
+            code="malformed",
+            hint="hand in what the types say",
+        ) from exc
     return name, VERSIONS[name], body
 
 
 def half_a_character() -> Refused:
-    """A lone surrogate in what a program gave us, which no journal can hold: theirs to mend, and nothing was written."""
+    """
+    A lone surrogate in what a program gave us, which no journal can hold: theirs to mend, and
+    nothing was written.
+    """
     return Refused(
         "something that was given holds half a character (a lone surrogate), and can't be written down",
         code="malformed",
@@ -67,8 +78,14 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
             event: SessionEvent = decoder(body)
             return event
         return _upcast(type_, version, body)
-    except (ValueError, RecursionError) as exc:  # no JSON, no UTF-8, other fields, or nested without end
-        raise BrokenChain(f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}", at_seq=seq) from exc
+    except (
+        ValueError,
+        RecursionError,
+    ) as exc:  # no JSON, no UTF-8, other fields, or nested without end
+        raise BrokenChain(
+            f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}",
+            at_seq=seq,
+        ) from exc
 
 
 def _upcast(type_: str, version: int, body: bytes) -> SessionEvent:

@@ -1,7 +1,8 @@
 """
 Wishes, in the imperative. `decide` turns one into events, or refuses it.
 
-A command carries all that deciding needs and that is not in the state: settings of now, what an adapter saw, active grants. Times come with `decide`.
+A command carries all that deciding needs and that is not in the state: settings of now, what an
+adapter saw, active grants. Times come with `decide`.
 """
 
 from collections.abc import Mapping
@@ -17,18 +18,29 @@ from holdfast.session.events import CallOutcome, InputKind, JobHost, JobOutcome,
 from holdfast.session.features.memory.items import MemoryItem
 from holdfast.session.features.reminders.schedule import Schedule
 from holdfast.session.home.events import GrantProposed
-from holdfast.session.results import Accepted, Answered, Duplicate, OnlyAnAnswerWord, ReminderStanding
+from holdfast.session.results import (
+    Accepted,
+    Answered,
+    Duplicate,
+    OnlyAnAnswerWord,
+    ReminderStanding,
+)
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, Usage
 
 Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a command
 
 
 class Command(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
-    """A request for a change. Deciding it gives events, and a result of this type for its sender."""
+    """
+    A request for a change. Deciding it gives events, and a result of this type for its sender.
+    """
 
 
 class AcceptInput(Command[Accepted | Duplicate | OnlyAnAnswerWord], frozen=True):
-    """Take a message in. `context` is a child's, already narrowed; a message's own is made from its source."""
+    """
+    Take a message in. `context` is a child's, already narrowed; a message's own is made from its
+    source.
+    """
 
     text: str
     source: MessageSource | None
@@ -40,7 +52,9 @@ class AcceptInput(Command[Accepted | Duplicate | OnlyAnAnswerWord], frozen=True)
     kind: InputKind = "message"
     loop: Loop = "ours"
     context: TurnContext | None = None
-    asked_below: Mapping[TurnId, tuple[ApprovalId, ...]] = {}  # prompts of parked turns' delegates, which stand in other sessions
+    asked_below: Mapping[
+        TurnId, tuple[ApprovalId, ...]
+    ] = {}  # prompts of parked turns' delegates, which stand in other sessions
 
 
 class StartTurn(Command[TurnId | None], frozen=True):
@@ -54,7 +68,10 @@ class StartModelCall(Command[int | None], frozen=True):
 
 
 class RecordRecall(Command[None], frozen=True):
-    """What memory gave for a turn that has asked no model yet. Who may see it is judged again, by the turn's own context."""
+    """
+    What memory gave for a turn that has asked no model yet. Who may see it is judged again, by the
+    turn's own context.
+    """
 
     turn: TurnId
     items: tuple[MemoryItem, ...]
@@ -107,7 +124,10 @@ class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is ready to run in the background, and waits: where, how it is found again, and within which bounds."""
+    """
+    What is ready to run in the background, and waits: where, how it is found again, and within
+    which bounds.
+    """
 
     host: JobHost
     process: dict[str, Any]
@@ -116,7 +136,10 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StartTool(Command[int | None], frozen=True):
-    """Everything is prepared: look at it once more under the policy of now, then make the start durable. With `job` it goes on in the background."""
+    """
+    Everything is prepared: look at it once more under the policy of now, then make the start
+    durable. With `job` it goes on in the background.
+    """
 
     turn: TurnId
     looked: Looked
@@ -129,7 +152,10 @@ class StartTool(Command[int | None], frozen=True):
 
 
 class ReportDelegate(Command[Literal["reported", "dropped"] | None], frozen=True):
-    """How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer, only that it ended is kept."""
+    """
+    How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer,
+    only that it ended is kept.
+    """
 
     call: CallId
     session: SessionId
@@ -151,7 +177,10 @@ class MarkReported(Command[None], frozen=True):
 
 
 class EndJob(Command[Literal["ended", "dropped"]], frozen=True):
-    """A job was found to be over. Said by anyone, as often as they like: the first one counts, and its report goes with it."""
+    """
+    A job was found to be over. Said by anyone, as often as they like: the first one counts, and its
+    report goes with it.
+    """
 
     job: JobId
     outcome: JobOutcome
@@ -187,7 +216,10 @@ class FinishCall(Command[Literal["dropped"] | None], frozen=True):
 
 
 class ParkTurn(Command[None], frozen=True):
-    """`born`: calls whose delegates are known to exist. A turn is not parked on one that may not: nobody would bring it into the world."""
+    """
+    `born`: calls whose delegates are known to exist. A turn is not parked on one that may not:
+    nobody would bring it into the world.
+    """
 
     turn: TurnId
     born: tuple[CallId, ...] = ()
@@ -199,7 +231,10 @@ class ResumeTurn(Command[None], frozen=True):
 
 
 class EndTurn(Command[None], frozen=True):
-    """Close a turn with nothing left to do, for the reason that its state gives. Of a foreign loop: with this reply."""
+    """
+    Close a turn with nothing left to do, for the reason that its state gives. Of a foreign loop:
+    with this reply.
+    """
 
     turn: TurnId
     policy: Policy
@@ -207,7 +242,10 @@ class EndTurn(Command[None], frozen=True):
 
 
 class FailTurn(Command[None], frozen=True):
-    """End a turn for a reason from outside the state. Calls not started are cancelled, started ones are in doubt."""
+    """
+    End a turn for a reason from outside the state. Calls not started are cancelled, started ones
+    are in doubt.
+    """
 
     turn: TurnId
     code: str
@@ -230,7 +268,10 @@ class AnswerApproval(Command[Answered], frozen=True):
 
 
 class Cancel(Command[tuple[TurnId, ...] | None], frozen=True):
-    """Stop what runs and waits. `turn` None: every open turn. `may_all`: the operator or an admin, who may cancel others' turns."""
+    """
+    Stop what runs and waits. `turn` None: every open turn. `may_all`: the operator or an admin, who
+    may cancel others' turns.
+    """
 
     by: str
     turn: TurnId | None = None
@@ -255,7 +296,10 @@ class GiveModel(Command[None], frozen=True):
 
 
 class RecordCompaction(Command[str], frozen=True):
-    """A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged) and tokens really fall."""
+    """
+    A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged)
+    and tokens really fall.
+    """
 
     summary: str
     turns: int
@@ -267,13 +311,18 @@ class RecordCompaction(Command[str], frozen=True):
 
 
 class RecordTurnCompaction(Command[str], frozen=True):
-    """The same for one turn's own view. Taken only if the turn is between two steps and what it summarised is still there."""
+    """
+    The same for one turn's own view. Taken only if the turn is between two steps and what it
+    summarised is still there.
+    """
 
     turn: TurnId
     summary: str
     part: Literal["base", "own"]
     messages: int
-    own_length: int  # of the turn's own messages when it was planned: what was summarised is still there if it only grew
+    # of the turn's own messages when it was planned: what was summarised is still there if it only
+    # grew
+    own_length: int
     tokens_before: int
     tokens_after: int
     trigger: str
@@ -295,7 +344,10 @@ class MarkDelivery(Command[None], frozen=True):
 
 
 class SetReminder(Command[ReminderStanding], frozen=True):
-    """A turn later. By a tool: in the turn and by the call named, whose journalled context is all there is. By a command: from the source of who gives it."""
+    """
+    A turn later. By a tool: in the turn and by the call named, whose journalled context is all
+    there is. By a command: from the source of who gives it.
+    """
 
     reminder: ReminderId
     text: str
@@ -311,13 +363,19 @@ class SetReminder(Command[ReminderStanding], frozen=True):
 
 
 class FireReminders(Command[tuple[TurnId, ...] | None], frozen=True):
-    """Turn what is due into inputs. `zones` are those that the standing reminders name; one that lacks its zone waits."""
+    """
+    Turn what is due into inputs. `zones` are those that the standing reminders name; one that lacks
+    its zone waits.
+    """
 
     zones: Mapping[str, tzinfo] = {}
 
 
 class CancelReminder(Command[str], frozen=True):
-    """`circle` (audience, boundary): of the turn that asks; whatever is outside of it is not there. `may_all`: the operator, who may cancel others'."""
+    """
+    `circle` (audience, boundary): of the turn that asks; whatever is outside of it is not there.
+    `may_all`: the operator, who may cancel others'.
+    """
 
     reminder: ReminderId
     by: str

@@ -1,4 +1,7 @@
-"""Work owed: what `react` says must be done next, by whoever drives. Values only; the runtime performs them."""
+"""
+Work owed: what `react` says must be done next, by whoever drives. Values only; the runtime performs
+them.
+"""
 
 import msgspec
 
@@ -42,7 +45,10 @@ class Park(Effect, frozen=True):
 
 
 class Finish(Effect, frozen=True):
-    """Nothing is left to do in this turn but to say how it ended; or a call's fate is decided, and only its result is missing."""
+    """
+    Nothing is left to do in this turn but to say how it ended; or a call's fate is decided, and
+    only its result is missing.
+    """
 
     turn: TurnId
 
@@ -64,7 +70,10 @@ class AwaitTool(Effect, frozen=True):
 
 
 class BearDelegate(Effect, frozen=True):
-    """A call was handed to a delegate whose session may not exist yet. Idempotent: it is born once, under its journalled instance."""
+    """
+    A call was handed to a delegate whose session may not exist yet. Idempotent: it is born once,
+    under its journalled instance.
+    """
 
     turn: TurnId
     call: CallId

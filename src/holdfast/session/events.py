@@ -1,23 +1,45 @@
 """
-Every fact of a session's life, as frozen values. Past tense; never edited; the journal holds nothing else.
+Every fact of a session's life, as frozen values. Past tense; never edited; the journal holds
+nothing else.
 
-An event says all that is needed to fold it: no clock, no settings, no look at the world. Times inside are Unix milliseconds.
-Names and versions as they are stored are in `codec.py`. To add one: here, in
-`SessionEvent`, in `transitions.py`, in `evolve/fold.py` (the type checker insists), and a golden file.
+An event says all that is needed to fold it: no clock, no settings, no look at the world. Times
+inside are Unix milliseconds. Names and versions as they are stored are in `codec.py`. To add one:
+here, in `SessionEvent`, in `transitions.py`, in `evolve/fold.py` (the type checker insists), and a
+golden file.
 """
 
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
+from holdfast.ids import (
+    ApprovalId,
+    CallId,
+    InputId,
+    InstanceId,
+    JobId,
+    MemoryId,
+    ReminderId,
+    SessionId,
+    TurnId,
+)
 from holdfast.session.features.reminders.schedule import Schedule
 from holdfast.session.view.messages import Message, Quote, Usage
 
 Loop = Literal["ours", "foreign"]
 InputKind = Literal["message", "job", "reminder", "delegate"]
 TurnOutcome = Literal["completed", "failed", "cancelled", "superseded"]
-CallOutcome = Literal["ok", "error", "denied", "unattended", "superseded", "cancelled", "voided", "timed_out", "in_doubt"]
+CallOutcome = Literal[
+    "ok",
+    "error",
+    "denied",
+    "unattended",
+    "superseded",
+    "cancelled",
+    "voided",
+    "timed_out",
+    "in_doubt",
+]
 ClosedAs = Literal["expired", "superseded", "voided", "cancelled"]
 PromptKind = Literal["approval", "question"]
 JobOutcome = Literal["ok", "error", "timed_out", "in_doubt"]
@@ -25,7 +47,10 @@ JobHost = Literal["process", "task"]
 
 
 class DelegateOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Whose call a delegate works for, and the most it may have. Written once, at its birth; its context is in its input, as everybody's."""
+    """
+    Whose call a delegate works for, and the most it may have. Written once, at its birth; its
+    context is in its input, as everybody's.
+    """
 
     session: SessionId
     instance: InstanceId
@@ -42,7 +67,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class SessionBorn(Event, frozen=True):
-    """The first record of a life. What an unseal, fork, import or restore carried over follows it."""
+    """
+    The first record of a life. What an unseal, fork, import or restore carried over follows it.
+    """
 
     session: SessionId
     instance: InstanceId
@@ -60,7 +87,9 @@ class LifeCarried(Event, frozen=True):
 
     by: str
     reason: str
-    attached: tuple[str, ...] = ()  # quarantined outcomes that belong to it, in words; later turns see them as notes
+    attached: tuple[
+        str, ...
+    ] = ()  # quarantined outcomes that belong to it, in words; later turns see them as notes
     not_run: tuple[str, ...] = ()  # inputs, deliveries and reminders that were waiting, by id
 
 
@@ -72,7 +101,10 @@ class TailRepaired(Event, frozen=True):
 
 
 class InputAccepted(Event, frozen=True):
-    """A message, with its own authority, kept before anyone is told so. `context` is a TurnContext, restored on every fold."""
+    """
+    A message, with its own authority, kept before anyone is told so. `context` is a TurnContext,
+    restored on every fold.
+    """
 
     input: InputId
     turn: TurnId
@@ -100,7 +132,9 @@ class TurnStarted(Event, frozen=True):
 
 
 class TurnParked(Event, frozen=True):
-    """Nothing can be done before somebody answers: the turn costs no task and no memory from here on."""
+    """
+    Nothing can be done before somebody answers: the turn costs no task and no memory from here on.
+    """
 
     turn: TurnId
 
@@ -138,7 +172,9 @@ class ModelGiven(Event, frozen=True):
 
 
 class ModelCallStarted(Event, frozen=True):
-    """Journalled before the call leaves: if we die now, recovery knows that money may have been spent."""
+    """
+    Journalled before the call leaves: if we die now, recovery knows that money may have been spent.
+    """
 
     turn: TurnId
     number: int
@@ -147,7 +183,9 @@ class ModelCallStarted(Event, frozen=True):
 
 
 class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """One remembered thing as a turn was given it. What does not say that it is clean is tainted."""
+    """
+    One remembered thing as a turn was given it. What does not say that it is clean is tainted.
+    """
 
     memory: MemoryId
     text: str
@@ -161,7 +199,10 @@ class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_def
 
 
 class MemoryRecalled(Event, frozen=True):
-    """What was remembered for a turn, before its first model call, under its journalled context: all that memory ever adds to its view."""
+    """
+    What was remembered for a turn, before its first model call, under its journalled context: all
+    that memory ever adds to its view.
+    """
 
     turn: TurnId
     items: tuple[RecalledItem, ...] = ()
@@ -205,7 +246,9 @@ class ModelCallLost(Event, frozen=True):
 
 
 class ModelAnswerDropped(Event, frozen=True):
-    """An answer came that nobody waits for any more: cancelled, superseded, or of an older number."""
+    """
+    An answer came that nobody waits for any more: cancelled, superseded, or of an older number.
+    """
 
     turn: TurnId
     number: int
@@ -214,7 +257,10 @@ class ModelAnswerDropped(Event, frozen=True):
 
 
 class CallsProposed(Event, frozen=True):
-    """A foreign loop's model asked for these calls. The twin of ModelAnswered where the model call is not ours."""
+    """
+    A foreign loop's model asked for these calls. The twin of ModelAnswered where the model call is
+    not ours.
+    """
 
     turn: TurnId
     number: int
@@ -240,7 +286,10 @@ class OptionOffered(msgspec.Struct, frozen=True):
 
 
 class ApprovalRequested(Event, frozen=True):
-    """The turn asks a person. Everything that will be shown, and the digest that an answer is bound to."""
+    """
+    The turn asks a person. Everything that will be shown, and the digest that an answer is bound
+    to.
+    """
 
     approval: ApprovalId
     turn: TurnId
@@ -280,7 +329,10 @@ class ApprovalAnswered(Event, frozen=True):
 
 
 class AnswerRefused(Event, frozen=True):
-    """Somebody tried to answer who may not, or in a way that does not count. Kept for the audit; the prompt stands."""
+    """
+    Somebody tried to answer who may not, or in a way that does not count. Kept for the audit; the
+    prompt stands.
+    """
 
     approval: ApprovalId
     turn: TurnId
@@ -298,7 +350,10 @@ class ApprovalClosed(Event, frozen=True):
 
 
 class ToolStarted(Event, frozen=True):
-    """Durable before anything runs. Carries what is needed to find the process again, or to know that it is gone."""
+    """
+    Durable before anything runs. Carries what is needed to find the process again, or to know that
+    it is gone.
+    """
 
     turn: TurnId
     call: CallId
@@ -313,7 +368,10 @@ class ToolStarted(Event, frozen=True):
 
 
 class DelegateStarted(Event, frozen=True):
-    """A call was handed to another agent; durable before that agent's session is born. What ToolStarted is for a tool."""
+    """
+    A call was handed to another agent; durable before that agent's session is born. What
+    ToolStarted is for a tool.
+    """
 
     turn: TurnId
     call: CallId
@@ -328,7 +386,10 @@ class DelegateStarted(Event, frozen=True):
 
 
 class DelegateEnded(Event, frozen=True):
-    """The delegate's turn is over and this session knows it: the call has its result, unless its turn ended first."""
+    """
+    The delegate's turn is over and this session knows it: the call has its result, unless its turn
+    ended first.
+    """
 
     turn: TurnId
     call: CallId
@@ -339,7 +400,10 @@ class DelegateEnded(Event, frozen=True):
 
 
 class DelegateReported(Event, frozen=True):
-    """In the delegate's own journal: its parent was told, or is gone (dropped). Nothing is owed any more."""
+    """
+    In the delegate's own journal: its parent was told, or is gone (dropped). Nothing is owed any
+    more.
+    """
 
     turn: TurnId
     became: Literal["reported", "dropped"]
@@ -358,9 +422,11 @@ class CallFinished(Event, frozen=True):
 
 class JobSubmitted(Event, frozen=True):
     """
-    A started call goes on in the background. Durable, with `tool_started` and the call's result, before the job is let go.
+    A started call goes on in the background. Durable, with `tool_started` and the call's result,
+    before the job is let go.
 
-    `context` is the turn's own, narrowed, and restored on every fold: without it nothing starts and nothing is reported.
+    `context` is the turn's own, narrowed, and restored on every fold: without it nothing starts and
+    nothing is reported.
     """
 
     job: JobId
@@ -375,13 +441,18 @@ class JobSubmitted(Event, frozen=True):
     model: str
     epoch: int
     host: JobHost  # a process of its own, or a task of the program that drove the turn
-    process: dict[str, Any]  # of the job's supervisor, or of that program: enough to know whether it lives
+    process: dict[
+        str, Any
+    ]  # of the job's supervisor, or of that program: enough to know whether it lives
     seconds_max: float
     bytes_max: int
 
 
 class JobCancelled(Event, frozen=True):
-    """Wished for, and durable, before the job is asked to end; it ends with its real outcome, or in doubt."""
+    """
+    Wished for, and durable, before the job is asked to end; it ends with its real outcome, or in
+    doubt.
+    """
 
     job: JobId
     turn: TurnId
@@ -389,7 +460,10 @@ class JobCancelled(Event, frozen=True):
 
 
 class JobEnded(Event, frozen=True):
-    """How a job ended, said once by whoever found out first. The input that reports it follows; without authority none does."""
+    """
+    How a job ended, said once by whoever found out first. The input that reports it follows;
+    without authority none does.
+    """
 
     job: JobId
     turn: TurnId
@@ -400,7 +474,10 @@ class JobEnded(Event, frozen=True):
 
 
 class Compacted(Event, frozen=True):
-    """In the view, the oldest `turns` entries are replaced by this summary. The journal keeps everything."""
+    """
+    In the view, the oldest `turns` entries are replaced by this summary. The journal keeps
+    everything.
+    """
 
     summary: str
     turns: int
@@ -412,9 +489,11 @@ class Compacted(Event, frozen=True):
 
 class TurnCompacted(Event, frozen=True):
     """
-    In the view of this one turn alone: what it began with (`part` base), or the first `messages` after its own inputs (`part` own), is replaced.
+    In the view of this one turn alone: what it began with (`part` base), or the first `messages`
+    after its own inputs (`part` own), is replaced.
 
-    For a turn that outgrows the window by itself, or that was parked while the others' view moved on.
+    For a turn that outgrows the window by itself, or that was parked while the others' view moved
+    on.
     """
 
     turn: TurnId
@@ -428,7 +507,10 @@ class TurnCompacted(Event, frozen=True):
 
 
 class TurnImported(Event, frozen=True):
-    """A piece of a conversation that took place elsewhere: text without a context. It informs the model, allows nothing, and stays tainted."""
+    """
+    A piece of a conversation that took place elsewhere: text without a context. It informs the
+    model, allows nothing, and stays tainted.
+    """
 
     turn: TurnId
     messages: tuple[Message, ...]  # of people, models and notes; never calls or results
@@ -464,7 +546,10 @@ class DeliveryFailed(Event, frozen=True):
 
 
 class ReminderSet(Event, frozen=True):
-    """A turn is wished for later. `context` is its whole authority, narrowed from the creator's; without it, or with less of it, nothing fires."""
+    """
+    A turn is wished for later. `context` is its whole authority, narrowed from the creator's;
+    without it, or with less of it, nothing fires.
+    """
 
     reminder: ReminderId
     text: str
@@ -481,7 +566,10 @@ class ReminderSet(Event, frozen=True):
 
 
 class ReminderFired(Event, frozen=True):
-    """Its input was accepted right before this record, once for all processes. `next_at` None: it was the last time."""
+    """
+    Its input was accepted right before this record, once for all processes. `next_at` None: it was
+    the last time.
+    """
 
     reminder: ReminderId
     turn: TurnId

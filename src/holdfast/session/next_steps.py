@@ -1,9 +1,10 @@
 """
 The bookkeeping that follows a commit, chosen in one place from the effects that `react` names.
 
-A driver's commit ends with every step that needs nothing from outside: park a turn that only waits, finish a turn with nothing
-left to do, start the next model call. They are durable together with their cause, so they cost no sync of their own.
-All other effects (a tool, a recall, a retry after a failure) need the outside world. The driver does those. Pure.
+A driver's commit ends with every step that needs nothing from outside: park a turn that only waits,
+finish a turn with nothing left to do, start the next model call. They are durable together with
+their cause, so they cost no sync of their own. All other effects (a tool, a recall, a retry after a
+failure) need the outside world. The driver does those. Pure.
 """
 
 import msgspec
@@ -20,7 +21,10 @@ Bookkeeping = ParkTurn | EndTurn | StartModelCall
 
 
 class DriverFacts(msgspec.Struct, frozen=True):
-    """The facts about the driver that bookkeeping depends on. `recalls`: memory holds items, so a turn asks it first."""
+    """
+    The facts about the driver that bookkeeping depends on. `recalls`: memory holds items, so a turn
+    asks it first.
+    """
 
     epoch: int
     policy: Policy
@@ -46,6 +50,9 @@ def _step(state: SessionState, effect: SessionEffect, driver: DriverFacts) -> Bo
 
 
 def _may_call_at_once(turn: Turn, driver: DriverFacts) -> bool:
-    """A call that failed waits first, and an overflow needs a summary. A turn's first call may need what memory holds."""
+    """
+    A call that failed waits first, and an overflow needs a summary. A turn's first call may need
+    what memory holds.
+    """
     needs_recall = driver.recalls and turn.turn not in driver.recalled and recall_is_owed(turn)
     return turn.model_failures == 0 and not needs_recall

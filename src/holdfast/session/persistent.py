@@ -1,8 +1,8 @@
 """
 Two small persistent collections, so that state can be frozen and still cheap to move.
 
-`PersistentList` is an append-only sequence whose versions share their past: adding is O(1), old versions stay what they were.
-`Window` remembers the last N keys, also O(1) amortised per addition.
+`PersistentList` is an append-only sequence whose versions share their past: adding is O(1), old
+versions stay what they were. `Window` remembers the last N keys, also O(1) amortised per addition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-_CHUNK = 64  # a Window copies at most this many entries per addition, and as many chunks make up the usual 4,096
+# a Window copies at most this many entries per addition, and as many chunks make up the usual 4,096
+_CHUNK = 64
 
 
 _Cell = tuple[Any, Any]
@@ -21,11 +22,15 @@ class PersistentList(Generic[T]):
 
     __slots__ = ("_cell", "_length", "_walked")
 
-    def __init__(self, cell: _Cell | None = None, length: int = 0, walked: tuple[T, ...] = ()) -> None:
-        # (the cell before, the item). Nested tuples, because CPython frees those without recursion, however long the trail.
+    def __init__(
+        self, cell: _Cell | None = None, length: int = 0, walked: tuple[T, ...] = ()
+    ) -> None:
+        # (the cell before, the item). Nested tuples, because CPython frees those without recursion,
+        # however long the trail.
         self._cell = cell
         self._length = length
-        # The oldest items, as far as this version or one before it was ever iterated: a long view is walked from its end to there, and no further.
+        # The oldest items, as far as this version or one before it was ever iterated: a long view
+        # is walked from its end to there, and no further.
         self._walked = walked
 
     def add(self, item: T) -> "PersistentList[T]":
@@ -61,7 +66,11 @@ class PersistentList(Generic[T]):
             cell = cell[0]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PersistentList) and len(self) == len(other) and list(self) == list(other)
+        return (
+            isinstance(other, PersistentList)
+            and len(self) == len(other)
+            and list(self) == list(other)
+        )
 
     def __hash__(self) -> int:
         return hash(self._length)

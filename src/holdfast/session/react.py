@@ -1,7 +1,8 @@
 """
 What is owed, computed from the state alone. Used after every append and, unchanged, after a crash.
 
-Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes nothing only when it is idle, parked on a person, or driven from outside.
+Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes
+nothing only when it is idle, parked on a person, or driven from outside.
 """
 
 from holdfast import limits
@@ -45,7 +46,11 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
     if running is None:
         owed += _next_turn(state)
     if state.delegates:
-        owed += [StopDelegate(each.call) for each in state.delegates.values() if not is_wanted(state, each)]
+        owed += [
+            StopDelegate(each.call)
+            for each in state.delegates.values()
+            if not is_wanted(state, each)
+        ]
     if owes_report(state):
         owed.append(ReportToParent())
     if state.deliveries:
@@ -54,11 +59,23 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
 
 
 def is_wanted(state: SessionState, delegate: Delegate) -> bool:
-    """Whether a call still waits for that delegate's result, and nobody has cancelled or replaced the request."""
+    """
+    Whether a call still waits for that delegate's result, and nobody has cancelled or replaced the
+    request.
+    """
     turn, call = state.turns.get(delegate.turn), state.open_call(delegate.turn, delegate.call)
-    if turn is None or call is None or turn.cancelled_by is not None or turn.superseded_by is not None:
+    if (
+        turn is None
+        or call is None
+        or turn.cancelled_by is not None
+        or turn.superseded_by is not None
+    ):
         return False
-    return call.status is S.DELEGATED and call.delegate is not None and call.delegate.instance == delegate.instance
+    return (
+        call.status is S.DELEGATED
+        and call.delegate is not None
+        and call.delegate.instance == delegate.instance
+    )
 
 
 def owes_report(state: SessionState) -> bool:
@@ -70,7 +87,10 @@ FIRST_TURN = turn_id(1)
 
 
 def unsettled(state: SessionState) -> tuple[Delivery, ...]:
-    """Sent, with no word whether they arrived: in flight while their driver lives, in doubt for the next one."""
+    """
+    Sent, with no word whether they arrived: in flight while their driver lives, in doubt for the
+    next one.
+    """
     return tuple([each for each in state.deliveries.values() if each.sent])
 
 
@@ -86,14 +106,21 @@ def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
 
 def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
     if turn.is_half_settled and turn.phase is not Phase.CANCELLING:
-        # What took its place does not wait for its delegates, but its end does: nothing is left to say before theirs.
-        stopping = turn.delegated and all(call.status in (S.DELEGATED, S.FINISHED) for call in turn.calls)
+        # What took its place does not wait for its delegates, but its end does: nothing is left to
+        # say before theirs.
+        stopping = turn.delegated and all(
+            call.status in (S.DELEGATED, S.FINISHED) for call in turn.calls
+        )
         return _in_flight(turn) if stopping else (Finish(turn.turn), *_in_flight(turn))
     match turn.phase:
         case Phase.READY:
             return _when_ready(turn)
         case Phase.CALLING_MODEL:
-            return (AwaitModel(turn.turn, turn.model_call.number, turn.model_call.epoch),) if turn.model_call else ()
+            return (
+                (AwaitModel(turn.turn, turn.model_call.number, turn.model_call.epoch),)
+                if turn.model_call
+                else ()
+            )
         case Phase.DECIDING:
             in_flight = _in_flight(turn)
             if turn.loop == "foreign":
@@ -103,7 +130,11 @@ def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
         case Phase.RUNNING:
             return _when_running(turn)
         case Phase.CANCELLING:
-            out = tuple(AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and turn.is_out(call))
+            out = tuple(
+                AwaitTool(turn.turn, call.call, call.epoch)
+                for call in turn.calls
+                if call.status is S.STARTED and turn.is_out(call)
+            )
             return out if out or turn.delegated else (Finish(turn.turn),)
         case Phase.PARKED | Phase.ENDED:
             return ()
@@ -122,7 +153,9 @@ def _when_running(turn: Turn) -> tuple[SessionEffect, ...]:
     runnable = runnable_calls(turn)
     if turn.loop == "foreign":
         return in_flight if not turn.waiting or in_flight or runnable else (Park(turn.turn),)
-    bearing = tuple(BearDelegate(turn.turn, call.call) for call in turn.calls if _may_be_unborn(call))
+    bearing = tuple(
+        BearDelegate(turn.turn, call.call) for call in turn.calls if _may_be_unborn(call)
+    )
     if runnable:
         return (RunTools(turn.turn, tuple(call.call for call in runnable)), *in_flight, *bearing)
     return (*bearing, *(in_flight or (Park(turn.turn),)))
@@ -139,4 +172,10 @@ def runnable_calls(turn: Turn) -> tuple[Call, ...]:
 
 
 def _in_flight(turn: Turn) -> tuple[SessionEffect, ...]:
-    return tuple([AwaitTool(turn.turn, call.call, call.epoch) for call in turn.calls if call.status is S.STARTED and call.job is None])
+    return tuple(
+        [
+            AwaitTool(turn.turn, call.call, call.epoch)
+            for call in turn.calls
+            if call.status is S.STARTED and call.job is None
+        ]
+    )

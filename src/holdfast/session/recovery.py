@@ -1,8 +1,10 @@
 """
-What a driver finds that another left in flight, as lettered cases. Everything else after a crash is `react`, unchanged.
+What a driver finds that another left in flight, as lettered cases. Everything else after a crash is
+`react`, unchanged.
 
-A case is a combination of findings about one turn; exactly one case matches any combination (a test walks them all).
-Things started under our own epoch are not in flight from somebody else, and are left alone.
+A case is a combination of findings about one turn; exactly one case matches any combination (a test
+walks them all). Things started under our own epoch are not in flight from somebody else, and are
+left alone.
 """
 
 from enum import Enum
@@ -40,27 +42,83 @@ class Case(NamedTuple):
     sentence: str
 
     def matches(self, findings: Findings) -> bool:
-        return all(want is ANY or want == found for want, found in zip(self.pattern, findings, strict=True))
+        return all(
+            want is ANY or want == found for want, found in zip(self.pattern, findings, strict=True)
+        )
 
 
 CASES = (
     #          model  once   again  cancel loop
-    Case("A", (False, False, False, False, False), Action.GO_ON, "nothing was in flight; it goes on where it stood"),
-    Case("B", (True, False, False, False, False), Action.LOSE_MODEL_CALL, "crash in a model call; it is repeated under a new number"),
-    Case("C", (False, True, ANY, False, False), Action.RECORD_IN_DOUBT, "crash in a tool; whether it happened is unknown, and it is not run again"),
-    Case("D", (False, False, True, False, False), Action.RUN_AGAIN, "crash in a tool that may be repeated; it is run again"),
-    Case("E", (False, ANY, ANY, True, ANY), Action.END_CANCELLED, "crash after a cancel; what had started is in doubt, the rest is cancelled"),
-    Case("F", (False, ANY, ANY, False, True), Action.FAIL, "attempts keep dying with no step finished; the turn is given up"),
-    Case("G", (True, False, False, False, True), Action.FAIL, "model calls keep dying with no answer; the turn is given up"),
-    Case("X", (True, True, ANY, ANY, ANY), Action.IMPOSSIBLE, "a model call and a tool are never out together"),
-    Case("Y", (True, False, True, ANY, ANY), Action.IMPOSSIBLE, "a model call and a tool are never out together"),
-    Case("Z", (True, False, False, True, ANY), Action.IMPOSSIBLE, "a cancel takes the model call with it"),
+    Case(
+        "A",
+        (False, False, False, False, False),
+        Action.GO_ON,
+        "nothing was in flight; it goes on where it stood",
+    ),
+    Case(
+        "B",
+        (True, False, False, False, False),
+        Action.LOSE_MODEL_CALL,
+        "crash in a model call; it is repeated under a new number",
+    ),
+    Case(
+        "C",
+        (False, True, ANY, False, False),
+        Action.RECORD_IN_DOUBT,
+        "crash in a tool; whether it happened is unknown, and it is not run again",
+    ),
+    Case(
+        "D",
+        (False, False, True, False, False),
+        Action.RUN_AGAIN,
+        "crash in a tool that may be repeated; it is run again",
+    ),
+    Case(
+        "E",
+        (False, ANY, ANY, True, ANY),
+        Action.END_CANCELLED,
+        "crash after a cancel; what had started is in doubt, the rest is cancelled",
+    ),
+    Case(
+        "F",
+        (False, ANY, ANY, False, True),
+        Action.FAIL,
+        "attempts keep dying with no step finished; the turn is given up",
+    ),
+    Case(
+        "G",
+        (True, False, False, False, True),
+        Action.FAIL,
+        "model calls keep dying with no answer; the turn is given up",
+    ),
+    Case(
+        "X",
+        (True, True, ANY, ANY, ANY),
+        Action.IMPOSSIBLE,
+        "a model call and a tool are never out together",
+    ),
+    Case(
+        "Y",
+        (True, False, True, ANY, ANY),
+        Action.IMPOSSIBLE,
+        "a model call and a tool are never out together",
+    ),
+    Case(
+        "Z",
+        (True, False, False, True, ANY),
+        Action.IMPOSSIBLE,
+        "a cancel takes the model call with it",
+    ),
 )
 
 
 def findings_of(turn: Turn, epoch: int) -> Findings:
     # A call that became a job is not in flight: what runs on is the job, which is found by itself.
-    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None]
+    started = [
+        call
+        for call in turn.calls
+        if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None
+    ]
     return Findings(
         model_out=turn.model_call is not None and turn.model_call.epoch < epoch,
         once_started=any(call.contract == "once" for call in started),
@@ -76,4 +134,8 @@ def case_for(findings: Findings) -> Case:
 
 def turns_to_recover(state: SessionState, epoch: int) -> tuple[Turn, ...]:
     """Turns that an earlier attempt was driving: not parked, and not begun by this driver."""
-    return tuple(turn for turn in state.turns.values() if turn.epoch < epoch and turn.phase is not Phase.PARKED)
+    return tuple(
+        turn
+        for turn in state.turns.values()
+        if turn.epoch < epoch and turn.phase is not Phase.PARKED
+    )

@@ -1,4 +1,7 @@
-"""The results of commands, for their senders: what a command led to where its events alone do not say it."""
+"""
+The results of commands, for their senders: what a command led to where its events alone do not say
+it.
+"""
 
 import msgspec
 
@@ -26,7 +29,10 @@ class OnlyAnAnswerWord(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """The answer is journalled, now or before. With `waiting`, siblings still need an answer, so nothing runs yet."""
+    """
+    The answer is journalled, now or before. With `waiting`, siblings still need an answer, so
+    nothing runs yet.
+    """
 
     turn: TurnId
     call: CallId

@@ -1,8 +1,9 @@
 """
 Where a session stands: what a fold of its events adds up to. Frozen; moved only by `evolve`.
 
-Bounded by the open turns and the view, never by the length of history. Flags that can be derived are derived.
-Frozen values can't form cycles, so the garbage collector need not look at them (`gc=False`): a fold makes many.
+Bounded by the open turns and the view, never by the length of history. Flags that can be derived
+are derived. Frozen values can't form cycles, so the garbage collector need not look at them
+(`gc=False`): a fold makes many.
 """
 
 from enum import StrEnum
@@ -11,7 +12,17 @@ from typing import Any
 import msgspec
 
 from holdfast import limits
-from holdfast.ids import ApprovalId, CallId, InputId, InstanceId, JobId, MemoryId, ReminderId, SessionId, TurnId
+from holdfast.ids import (
+    ApprovalId,
+    CallId,
+    InputId,
+    InstanceId,
+    JobId,
+    MemoryId,
+    ReminderId,
+    SessionId,
+    TurnId,
+)
 from holdfast.session.authority.context import Audience, LostContext, TurnContext, Workspace
 from holdfast.session.events import (
     ApprovalAnswered,
@@ -96,13 +107,22 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def owes_result(self) -> bool:
-        """Its prompt is over, or it became a job, but the result that goes with it is missing: a crash came between the two records."""
+        """
+        Its prompt is over, or it became a job, but the result that goes with it is missing: a crash
+        came between the two records.
+        """
         if self.job is not None:
             return self.status is CallStatus.STARTED
         approval = self.approval
-        if approval is None or self.status is CallStatus.STARTED or self.status is CallStatus.FINISHED:
+        if (
+            approval is None
+            or self.status is CallStatus.STARTED
+            or self.status is CallStatus.FINISHED
+        ):
             return False
-        return approval.closed_as is not None or (self.status is CallStatus.WAITING and approval.answer is not None)
+        return approval.closed_as is not None or (
+            self.status is CallStatus.WAITING and approval.answer is not None
+        )
 
 
 class Delegate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -137,7 +157,9 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
 
 
 class Repeats(msgspec.Struct, frozen=True, gc=False):
-    """The same call with the same result, in a row. Both as they are: the view holds them anyway."""
+    """
+    The same call with the same result, in a row. Both as they are: the view holds them anyway.
+    """
 
     key: tuple[str, str] = ("", "")  # tool, arguments
     result: str = ""
@@ -170,7 +192,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompts: int = 0
     parked: bool = False
     cancelled_by: str | None = None
-    superseded_by: InputId | None = None  # a later message took its place; its calls get their results, then it ends
+    superseded_by: InputId | None = (
+        None  # a later message took its place; its calls get their results, then it ends
+    )
     ended: bool = False
     attempts: int = 1  # in a row, without a finished step
     overflows: int = 0
@@ -178,10 +202,15 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage = Usage()
     delegations: int = 0  # delegates it started
     delegate_of: DelegateOf | None = None
-    tokens: int = 0  # its view, as the model counted it at its last answer, the answer included; 0: it never said
-    recalled: tuple[RecalledItem, ...] | None = None  # what memory gave it; None: nothing was recorded
+    # its view, as the model counted it at its last answer, the answer included; 0: it never said
+    tokens: int = 0
+    recalled: tuple[RecalledItem, ...] | None = (
+        None  # what memory gave it; None: nothing was recorded
+    )
     recall_degraded: str | None = None
-    tainted: bool = True  # something in its view is not its requester's own word, or a tool's that can't say anything else
+    # something in its view is not its requester's own word, or a tool's that can't say anything
+    # else
+    tainted: bool = True
 
     @property
     def phase(self) -> Phase:
@@ -204,7 +233,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def waiting(self) -> tuple[Call, ...]:
         """Calls whose prompt is open."""
-        return tuple([call for call in self.calls if call.status is CallStatus.WAITING and not call.owes_result])
+        return tuple(
+            [
+                call
+                for call in self.calls
+                if call.status is CallStatus.WAITING and not call.owes_result
+            ]
+        )
 
     @property
     def open_approvals(self) -> tuple[Approval, ...]:
@@ -223,23 +258,36 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def may_go_on(self) -> bool:
-        """Parked, with all its answers in and something to do: a driver's next step, before any new request."""
+        """
+        Parked, with all its answers in and something to do: a driver's next step, before any new
+        request.
+        """
         ours = self.parked and self.loop == "ours" and self.phase is Phase.PARKED
         return ours and not self.waiting and not self.is_half_settled and not self.only_waits
 
     def is_out(self, call: Call) -> bool:
-        """Started, and by the attempt that drives the turn now: an older one's is gone, and only waits to be run again. A delegate outlives attempts."""
+        """
+        Started, and by the attempt that drives the turn now: an older one's is gone, and only waits
+        to be run again. A delegate outlives attempts.
+        """
         if call.status is CallStatus.DELEGATED:
             return True
         return call.status is CallStatus.STARTED and call.epoch >= self.epoch and call.job is None
 
     @property
     def only_waits(self) -> bool:
-        """Parked, or about to be: nothing can be done before somebody answers, or a delegate ends."""
+        """
+        Parked, or about to be: nothing can be done before somebody answers, or a delegate ends.
+        """
         if self.cancelled_by is not None or self.superseded_by is not None:
             return False
         if self.waiting:
-            idle = (CallStatus.WAITING, CallStatus.APPROVED, CallStatus.DELEGATED, CallStatus.FINISHED)
+            idle = (
+                CallStatus.WAITING,
+                CallStatus.APPROVED,
+                CallStatus.DELEGATED,
+                CallStatus.FINISHED,
+            )
             return self.parked or all(call.status in idle for call in self.calls)
         working = (CallStatus.DELEGATED, CallStatus.FINISHED)
         return bool(self.delegated) and all(call.status in working for call in self.calls)
@@ -262,8 +310,11 @@ class View(msgspec.Struct, frozen=True, gc=False):
     compactions: int = 0  # how many led to it: views of the same number share their past
     tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
     summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised
-    chars: int = 0  # of the summary and all entries: so that the size of a long view need not be counted again
-    tainted: bool = False  # something in it, or in what was summarised, was: taint is never washed off
+    # of the summary and all entries: so that the size of a long view need not be counted again
+    chars: int = 0
+    tainted: bool = (
+        False  # something in it, or in what was summarised, was: taint is never washed off
+    )
 
     def narrowest(self, turns: int | None = None) -> Audience:
         """Of the summary and the oldest `turns` entries, or all of them."""
@@ -295,7 +346,10 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):
-    """Where the end of a turn is in the journal, how it was, and what the turn had cost by then, which that record does not say."""
+    """
+    Where the end of a turn is in the journal, how it was, and what the turn had cost by then, which
+    that record does not say.
+    """
 
     seq: int
     outcome: str
@@ -382,7 +436,10 @@ class ReminderOver(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reader(msgspec.Struct, frozen=True, gc=False):
-    """Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that message belongs to."""
+    """
+    Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that
+    message belongs to.
+    """
 
     person: str
     audience: str
@@ -407,15 +464,21 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     results: Window[TurnResult] = Window(limits.DEDUP_INPUTS)
     settled: Window[SettledApproval] = Window(limits.DEDUP_INPUTS)
     in_doubt: Window[CallId] = Window(limits.DEDUP_INPUTS)  # by (tool, arguments)
-    approvals: dict[ApprovalId, tuple[TurnId, CallId, int]] = {}  # of open turns, and where they were asked
+    approvals: dict[
+        ApprovalId, tuple[TurnId, CallId, int]
+    ] = {}  # of open turns, and where they were asked
     model: str | None = None
     agent: str | None = None
     workspaces: dict[str, Workspace] = {}  # by requester
     people: frozenset[str] = frozenset()  # who sent an accepted message here
-    readers: frozenset[Reader] = frozenset()  # who takes part, and in which circle: requesters, and whoever was asked
+    readers: frozenset[Reader] = (
+        frozenset()
+    )  # who takes part, and in which circle: requesters, and whoever was asked
     scripts: dict[str, int] = {}  # lines used, by model name
     deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
-    delivered: Window[str] = Window(limits.DEDUP_INPUTS)  # confirmed or given up: never queued again
+    delivered: Window[str] = Window(
+        limits.DEDUP_INPUTS
+    )  # confirmed or given up: never queued again
     usage: Usage = Usage()
     recalls: tuple[Recall, ...] = ()  # of the last turns that were given any
     reminders: dict[ReminderId, Reminder] = {}  # those that stand

@@ -1,8 +1,9 @@
 """
 The table: which event may happen to a turn in which phase, and where it leads.
 
-`evolve` consults it for every event of a turn. What is not listed is illegal: a bug of ours when we are about to write it (InvariantBroken),
-and a journal that can't be believed when we read it (BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
+`evolve` consults it for every event of a turn. What is not listed is illegal: a bug of ours when we
+are about to write it (InvariantBroken), and a journal that can't be believed when we read it
+(BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
 """
 
 from collections.abc import Mapping
@@ -52,16 +53,22 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.DECIDING, ApprovalAnswered): frozenset({P.DECIDING}),
     (P.DECIDING, ApprovalClosed): frozenset({P.DECIDING}),
     (P.DECIDING, CallFinished): frozenset({P.DECIDING, P.RUNNING, P.READY}),
-    (P.DECIDING, ToolStarted): frozenset({P.DECIDING}),  # a sibling allowed earlier, while an edited call is looked at again
+    (P.DECIDING, ToolStarted): frozenset(
+        {P.DECIDING}
+    ),  # a sibling allowed earlier, while an edited call is looked at again
     (P.DECIDING, DelegateStarted): frozenset({P.DECIDING}),
     (P.DECIDING, JobSubmitted): frozenset({P.DECIDING}),
     (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
     (P.DECIDING, TurnCancelled): frozenset({P.CANCELLING}),
     (P.RUNNING, ToolStarted): frozenset({P.RUNNING}),
     (P.RUNNING, DelegateStarted): frozenset({P.RUNNING}),
-    (P.RUNNING, JobSubmitted): frozenset({P.RUNNING}),  # it goes on beside the turn; its result follows at once
+    (P.RUNNING, JobSubmitted): frozenset(
+        {P.RUNNING}
+    ),  # it goes on beside the turn; its result follows at once
     (P.RUNNING, CallFinished): frozenset({P.RUNNING, P.READY}),
-    (P.RUNNING, ApprovalRequested): frozenset({P.RUNNING}),  # policy tightened, or a grant revoked, before it started
+    (P.RUNNING, ApprovalRequested): frozenset(
+        {P.RUNNING}
+    ),  # policy tightened, or a grant revoked, before it started
     (P.RUNNING, ApprovalAnswered): frozenset({P.RUNNING, P.DECIDING}),
     (P.RUNNING, ApprovalClosed): frozenset({P.RUNNING}),
     (P.RUNNING, TurnParked): frozenset({P.PARKED}),
@@ -94,7 +101,9 @@ class IllegalTransition(Exception):
 
     def __init__(self, phase: Phase | None, event: object, detail: str = "") -> None:
         where = "no open turn" if phase is None else phase.value
-        super().__init__(f"{type(event).__name__} can't happen in {where}{': ' + detail if detail else ''}")
+        super().__init__(
+            f"{type(event).__name__} can't happen in {where}{': ' + detail if detail else ''}"
+        )
         self.phase = phase
         self.event = event
 

@@ -1,5 +1,6 @@
 """
-Everything that may stand in holdfast.toml: sections, their keys, how each is read, and what holds without it.
+Everything that may stand in holdfast.toml: sections, their keys, how each is read, and what holds
+without it.
 
 docs/settings.md documents exactly these; a test compares the two.
 """
@@ -35,7 +36,9 @@ def rule(value: Any) -> Rule:
         case Mapping():
             found = table(value, RULE_KEYS)
         case _:
-            raise Wrong(f'must be "auto", "ask", "deny" or a table such as {{ ask = ["bob"] }}, not {values.shown(value)}')
+            raise Wrong(
+                f'must be "auto", "ask", "deny" or a table such as {{ ask = ["bob"] }}, not {values.shown(value)}'
+            )
     if not found.get("requester_may_answer", True) and "ask" not in found:
         raise Wrong('names nobody who may answer: add ask = ["NAME"], or write "deny"')
     return Rule(
@@ -49,7 +52,9 @@ def rule(value: Any) -> Rule:
 
 def notify(value: Any) -> Notify:
     if not isinstance(value, Mapping):
-        raise Wrong(f'must be a table such as {{ webhook = "https://..." }}, not {values.shown(value)}')
+        raise Wrong(
+            f'must be a table such as {{ webhook = "https://..." }}, not {values.shown(value)}'
+        )
     found = table(value, NOTIFY_KEYS)
     if len(found) != 1:
         raise Wrong("must have exactly one of webhook and command")
@@ -61,7 +66,10 @@ def table(value: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, each in value.items():
         if key not in keys:
-            raise Wrong(f"has an unknown key {values.shown(key)}{did_you_mean(key, keys)} (valid: {', '.join(keys)})", at=(key,))
+            raise Wrong(
+                f"has an unknown key {values.shown(key)}{did_you_mean(key, keys)} (valid: {', '.join(keys)})",
+                at=(key,),
+            )
         try:
             found[key] = keys[key].read(each)
         except Wrong as exc:
@@ -76,7 +84,10 @@ RULE_KEYS: Mapping[str, Key] = {
     "ask": Key(values.list_of(values.name), "nobody but the requester"),
     "requester_may_answer": Key(values.yes_or_no, "`true`, but `false` with `ask = []`"),
     "expires_after": Key(_expiry, "`approvals.expires_after`"),
-    "remember": Key(values.one_of("never", "session", "any"), '`"never"` with `ask` or `requester_may_answer = false`, else `"any"`'),
+    "remember": Key(
+        values.one_of("never", "session", "any"),
+        '`"never"` with `ask` or `requester_may_answer = false`, else `"any"`',
+    ),
 }
 NOTIFY_KEYS: Mapping[str, Key] = {
     "webhook": Key(values.webhook, "none"),
@@ -97,44 +108,96 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     ("policy", Audience.TEAM.value): {ANY: Key(rule, "the tool's own")},
     ("policy", Audience.PUBLIC.value): {ANY: Key(rule, "the tool's own")},
     ("approvals",): {
-        "expires_after": Key(_expiry, '`"7d"`', "approvals_expire_after_seconds", values.duration_text),
+        "expires_after": Key(
+            _expiry, '`"7d"`', "approvals_expire_after_seconds", values.duration_text
+        ),
         "remember_for": Key(_expiry, '`"30d"`', "remember_for_seconds", values.duration_text),
-        "prompts_per_turn_max": Key(values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`", "prompts_per_turn_max"),
+        "prompts_per_turn_max": Key(
+            values.whole_number(0, 1000), f"`{limits.PROMPTS_PER_TURN_MAX}`", "prompts_per_turn_max"
+        ),
         "on_message": Key(values.one_of("supersede", "wait"), '`"supersede"`', "on_message"),
         "notify": Key(notify, "none", "notify"),
-        "consent": Key(values.list_of(values.one_of(*WAYS), least=1), f"all: `{msgspec.json.encode(WAYS).decode()}`", "consent", list),
+        "consent": Key(
+            values.list_of(values.one_of(*WAYS), least=1),
+            f"all: `{msgspec.json.encode(WAYS).decode()}`",
+            "consent",
+            list,
+        ),
     },
     ("limits",): {
-        "turn_model_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.MODEL_CALLS_PER_TURN_MAX}`", "turn_model_calls_max"),
-        "turn_tool_calls_max": Key(values.whole_number(1, 10_000), f"`{limits.TOOL_CALLS_PER_TURN_MAX}`", "turn_tool_calls_max"),
+        "turn_model_calls_max": Key(
+            values.whole_number(1, 10_000),
+            f"`{limits.MODEL_CALLS_PER_TURN_MAX}`",
+            "turn_model_calls_max",
+        ),
+        "turn_tool_calls_max": Key(
+            values.whole_number(1, 10_000),
+            f"`{limits.TOOL_CALLS_PER_TURN_MAX}`",
+            "turn_tool_calls_max",
+        ),
         "turn_tokens_max": Key(values.whole_number(1, 10**12), "none", "turn_tokens_max"),
         "turn_cost_max": Key(values.dollars, "none", "turn_cost_max"),
-        "view_tokens_max": Key(values.whole_number(1_000, 10**9), "three quarters of the model's window", "view_tokens_max"),
-        "tool_timeout": Key(values.duration(24 * 3600), '`"2m"`', "tool_timeout_seconds", values.duration_text),
-        "session_jobs_max": Key(values.whole_number(0, 1000), f"`{limits.JOBS_PER_SESSION_MAX}`", "session_jobs_max"),
-        "home_jobs_max": Key(values.whole_number(0, 10_000), f"`{limits.JOBS_PER_HOME_MAX}`", "home_jobs_max"),
-        "job_timeout": Key(values.duration(24 * 3600), '`"1h"`', "job_seconds", values.duration_text),
+        "view_tokens_max": Key(
+            values.whole_number(1_000, 10**9),
+            "three quarters of the model's window",
+            "view_tokens_max",
+        ),
+        "tool_timeout": Key(
+            values.duration(24 * 3600), '`"2m"`', "tool_timeout_seconds", values.duration_text
+        ),
+        "session_jobs_max": Key(
+            values.whole_number(0, 1000), f"`{limits.JOBS_PER_SESSION_MAX}`", "session_jobs_max"
+        ),
+        "home_jobs_max": Key(
+            values.whole_number(0, 10_000), f"`{limits.JOBS_PER_HOME_MAX}`", "home_jobs_max"
+        ),
+        "job_timeout": Key(
+            values.duration(24 * 3600), '`"1h"`', "job_seconds", values.duration_text
+        ),
     },
-    ("memory",): {"recall_within_ms": Key(values.whole_number(0, 60_000), f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`", "recall_within_ms")},
+    ("memory",): {
+        "recall_within_ms": Key(
+            values.whole_number(0, 60_000),
+            f"`{limits.MEMORY_RECALL_SECONDS * 1000:g}`",
+            "recall_within_ms",
+        )
+    },
     ("tools", "shell"): {
         "confine": Key(values.one_of("auto", "require", "off"), '`"auto"`', "shell_confine"),
         "network": Key(values.one_of("ask", "never", "always"), '`"ask"`', "shell_network"),
         "read": Key(values.list_of(values.readable_path), "none", "shell_read"),
     },
-    ("tools", "python"): {"folder": Key(values.some_text, "the folder that a module was loaded from first", "tools_folder")},
+    ("tools", "python"): {
+        "folder": Key(
+            values.some_text, "the folder that a module was loaded from first", "tools_folder"
+        )
+    },
     ("secrets",): {"env": Key(values.list_of(values.variable), "none", "secret_names")},
-    ("storage",): {"allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")},
+    ("storage",): {
+        "allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")
+    },
     ("retention",): {
-        "sessions": Key(_retention, "kept for good", "retain_sessions_seconds", values.duration_text),
+        "sessions": Key(
+            _retention, "kept for good", "retain_sessions_seconds", values.duration_text
+        ),
         "outputs": Key(_retention, "kept for good", "retain_outputs_seconds", values.duration_text),
-        "quarantine": Key(_retention, "kept for good", "retain_quarantine_seconds", values.duration_text),
+        "quarantine": Key(
+            _retention, "kept for good", "retain_quarantine_seconds", values.duration_text
+        ),
     },
     ("serve",): {
         "host": Key(values.host, '`"127.0.0.1"`', "serve_host"),
         "port": Key(values.whole_number(0, 65535), "`8321`", "serve_port"),
         "hosts": Key(values.list_of(values.some_text), "none", "serve_hosts"),
         "allow_remote": Key(values.yes_or_no, "`false`", "serve_allow_remote"),
-        "workspace": Key(values.some_text, "the folder that `serve` was started in", "serve_workspace"),
-        "stop_after": Key(values.duration(values.YEAR_SECONDS), '`"10s"`', "serve_stop_seconds", values.duration_text),
+        "workspace": Key(
+            values.some_text, "the folder that `serve` was started in", "serve_workspace"
+        ),
+        "stop_after": Key(
+            values.duration(values.YEAR_SECONDS),
+            '`"10s"`',
+            "serve_stop_seconds",
+            values.duration_text,
+        ),
     },
 }

@@ -1,4 +1,7 @@
-"""Where in a TOML text a key stands. tomllib says it for broken syntax only, so the text is given to it again, statement by statement."""
+"""
+Where in a TOML text a key stands. tomllib says it for broken syntax only, so the text is given to
+it again, statement by statement.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,7 +10,8 @@ from typing import Any
 
 Path = tuple[str, ...]
 
-# What a newline, or a bracket, may stand in without meaning one, in a text that parses. Up to two quotes may stand before the three that end a long text.
+# What a newline, or a bracket, may stand in without meaning one, in a text that parses. Up to two
+# quotes may stand before the three that end a long text.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
     r"|'''.*?'{3,5}"
@@ -35,7 +39,8 @@ def places_of(text: str) -> dict[Path, int]:
 
 def too_deep(text: str, deepest: int) -> int | None:
     """
-    The line on which a text nests deeper than `deepest`, by brackets or by dots; None where it does not. Found without reading it as TOML.
+    The line on which a text nests deeper than `deepest`, by brackets or by dots; None where it does
+    not. Found without reading it as TOML.
 
     >>> too_deep("a.b.c = 1", 3), too_deep("x = 1\\na.b.c.d = 1", 3), too_deep("x = [[[[1]]]]", 3), too_deep("x = 'a.b.c.d'", 3)
     (None, 2, 1, None)
@@ -47,18 +52,35 @@ def too_deep(text: str, deepest: int) -> int | None:
         depth += (token["opens"] is not None) - (token["closes"] is not None)
         if depth > deepest:
             return text.count("\n", 0, token.start()) + 1
-    plain = _TOKEN.sub(lambda token: token[0] if len(token[0]) == 1 else "".join("\n" if each == "\n" else "q" for each in token[0]), text)
+    plain = _TOKEN.sub(
+        lambda token: (
+            token[0]
+            if len(token[0]) == 1
+            else "".join("\n" if each == "\n" else "q" for each in token[0])
+        ),
+        text,
+    )
     dotted = re.search(rf"(?:[\w-]+[ \t]*\.[ \t]*){{{deepest},}}", plain)
     return plain.count("\n", 0, dotted.start()) + 1 if dotted is not None else None
 
 
 def line_of(places: Mapping[Path, int], path: Sequence[str]) -> int | None:
     """Of the key, or of what it is inside of."""
-    return next((places[key] for length in range(len(path), 0, -1) if (key := tuple(path[:length])) in places), None)
+    return next(
+        (
+            places[key]
+            for length in range(len(path), 0, -1)
+            if (key := tuple(path[:length])) in places
+        ),
+        None,
+    )
 
 
 def _statements(text: str) -> Iterator[tuple[int, Path, dict[str, Any]]]:
-    """Each with the line it begins on, the table it stands in, and what it would be as a file of its own."""
+    """
+    Each with the line it begins on, the table it stands in, and what it would be as a file of its
+    own.
+    """
     table: Path = ()
     line = 1
     for statement in _split(text):

@@ -1,4 +1,7 @@
-"""From the text of holdfast.toml to Settings: all of it is understood, or all that is wrong with it is said, by line."""
+"""
+From the text of holdfast.toml to Settings: all of it is understood, or all that is wrong with it is
+said, by line.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -33,7 +36,8 @@ class Problem(NamedTuple):
 
 def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     """
-    Everything in the file, or `Unusable` naming what is wrong, on which line, and the nearest valid key.
+    Everything in the file, or `Unusable` naming what is wrong, on which line, and the nearest valid
+    key.
 
     >>> settings_from_toml(b"[serve]\\nport = 9000").serve_port
     9000
@@ -41,7 +45,12 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     text = _text(data, name)
     tree = _tree(text, name)
     found: dict[Path, dict[str, Any]] = {}
-    problems = list(islice(chain(_read(tree, (), found), _shared_identities(found), _unknown_delegates(found)), _PROBLEMS_MAX + 1))
+    problems = list(
+        islice(
+            chain(_read(tree, (), found), _shared_identities(found), _unknown_delegates(found)),
+            _PROBLEMS_MAX + 1,
+        )
+    )
     if problems:
         raise _unusable(text, name, problems)
     return _settings(found)
@@ -49,12 +58,19 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
 
 def _text(data: bytes, name: str) -> str:
     if len(data) > BYTES_MAX:
-        raise Unusable(f"{name} is longer than {BYTES_MAX // KIB} KiB", code="settings", hint="shorten it")
+        raise Unusable(
+            f"{name} is longer than {BYTES_MAX // KIB} KiB", code="settings", hint="shorten it"
+        )
     try:
         return data.decode()
     except UnicodeDecodeError as exc:
         line = data[: exc.start].count(b"\n") + 1
-        raise Unusable(f"{name}, line {line}: is not UTF-8", code="settings", hint="save it as UTF-8", line=line) from exc
+        raise Unusable(
+            f"{name}, line {line}: is not UTF-8",
+            code="settings",
+            hint="save it as UTF-8",
+            line=line,
+        ) from exc
 
 
 def _tree(text: str, name: str) -> dict[str, Any]:
@@ -64,22 +80,35 @@ def _tree(text: str, name: str) -> dict[str, Any]:
 
     if (deep := too_deep(text, NESTING_MAX)) is not None:
         raise Unusable(
-            f"{name}, line {deep}: is nested deeper than {NESTING_MAX}", code="settings", hint="no setting is: see docs/settings.md", line=deep
+            f"{name}, line {deep}: is nested deeper than {NESTING_MAX}",
+            code="settings",
+            hint="no setting is: see docs/settings.md",
+            line=deep,
         )
     try:
         return tomllib.loads(text)
-    except (ValueError, RecursionError) as exc:  # also what tomllib lets through: numbers too long, lists too deep
+    except (
+        ValueError,
+        RecursionError,
+    ) as exc:  # also what tomllib lets through: numbers too long, lists too deep
         said = str(exc) if isinstance(exc, ValueError) else "is nested too deeply"
         found = _AT_LINE.search(said)
-        line = text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))  # without a line it is the last one's fault
+        line = (
+            text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))
+        )  # without a line it is the last one's fault
         hint = "it must be TOML: see docs/settings.md"
-        raise Unusable(f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint=hint, line=line) from exc
+        raise Unusable(
+            f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint=hint, line=line
+        ) from exc
 
 
-# --- walking -------------------------------------------------------------------------------------------------------------
+# --- walking
+# -------------------------------------------------------------------------------------------------------------
 
 
-def _read(tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]) -> Iterator[Problem]:
+def _read(
+    tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]
+) -> Iterator[Problem]:
     """Down through the tables; what is read well is put in `found`, by section."""
     keys = _keys(path)
     if keys is not None:
@@ -91,22 +120,38 @@ def _read(tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]
     for name, value in tree.items():
         here = (*path, name)
         if ANY not in below and name not in below:
-            yield Problem(here, f"there is no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}", f"valid here: {', '.join(below)}")
+            yield Problem(
+                here,
+                f"there is no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}",
+                f"valid here: {', '.join(below)}",
+            )
         elif not isinstance(value, Mapping):
             yield Problem(
-                here, f"{'.'.join(map(_quoted, here))} must be a section, not {values.shown(value)}", "write it in brackets, on a line of its own"
+                here,
+                f"{'.'.join(map(_quoted, here))} must be a section, not {values.shown(value)}",
+                "write it in brackets, on a line of its own",
             )
         elif ANY in below and not _is_chosen_name(here):
-            yield Problem(here, f"{values.shown(name)} is no name that can be told from others", "use Unicode normal form C, and nothing invisible")
+            yield Problem(
+                here,
+                f"{values.shown(name)} is no name that can be told from others",
+                "use Unicode normal form C, and nothing invisible",
+            )
         else:
             yield from _read(value, here, found)
 
 
-def _read_key(path: Path, value: Any, keys: Mapping[str, Key], into: dict[str, Any]) -> Iterator[Problem]:
+def _read_key(
+    path: Path, value: Any, keys: Mapping[str, Key], into: dict[str, Any]
+) -> Iterator[Problem]:
     section, name = ".".join(map(_quoted, path[:-1])), path[-1]
     key = keys.get(ANY) or keys.get(name)
     if key is None:
-        yield Problem(path, f"there is no key {values.shown(name)} in [{section}]{did_you_mean(name, keys)}", f"valid here: {', '.join(keys)}")
+        yield Problem(
+            path,
+            f"there is no key {values.shown(name)} in [{section}]{did_you_mean(name, keys)}",
+            f"valid here: {', '.join(keys)}",
+        )
     elif ANY in keys and (wrong := _wrong_chosen_key(path)):
         yield Problem(path, f"{values.shown(name)} in [{section}]: {wrong}")
     else:
@@ -122,7 +167,9 @@ def _keys(path: Path) -> Mapping[str, Key] | None:
 
 def _names_below(path: Path) -> list[str]:
     depth = len(path)
-    return sorted({section[depth] for section in SECTIONS if section[:depth] == path and len(section) > depth})
+    return sorted(
+        {section[depth] for section in SECTIONS if section[:depth] == path and len(section) > depth}
+    )
 
 
 def _is_chosen_name(path: Path) -> bool:
@@ -148,7 +195,10 @@ def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
             for channel, identity in identities.items():
                 owner = owners.setdefault((channel, identity), path[1])
                 if owner != path[1]:
-                    yield Problem((*path, channel), f"{values.shown(identity)} on {channel} is {owner} already, and can't be {path[1]} too")
+                    yield Problem(
+                        (*path, channel),
+                        f"{values.shown(identity)} on {channel} is {owner} already, and can't be {path[1]} too",
+                    )
 
 
 def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -158,10 +208,14 @@ def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
         for name in keys.get("delegates", ()) if path[0] == "agents" else ():
             here = (*path, "delegates")
             if name == path[1]:
-                yield Problem(here, f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own delegate")
+                yield Problem(
+                    here,
+                    f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own delegate",
+                )
             elif name not in agents:
                 yield Problem(
-                    here, f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent {values.shown(name)}{did_you_mean(name, agents)}"
+                    here,
+                    f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent {values.shown(name)}{did_you_mean(name, agents)}",
                 )
 
 
@@ -169,14 +223,18 @@ def _quoted(part: str) -> str:
     return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{values.shown(part)[1:-1]}"'
 
 
-# --- saying --------------------------------------------------------------------------------------------------------------
+# --- saying
+# --------------------------------------------------------------------------------------------------------------
 
 
 def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     from holdfast.settings.lines import line_of, places_of  # most homes have nothing wrong
 
     places = places_of(text)
-    placed = sorted(((line_of(places, problem.path) or 1, problem) for problem in problems), key=lambda each: each[0])
+    placed = sorted(
+        ((line_of(places, problem.path) or 1, problem) for problem in problems),
+        key=lambda each: each[0],
+    )
     said = [f"{name}, line {line}: {problem.text}" for line, problem in placed[:_PROBLEMS_MAX]]
     if len(placed) > _PROBLEMS_MAX:
         said.append("and more")
@@ -184,13 +242,21 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     return Unusable("\n".join(said), code="settings", hint=hint, line=placed[0][0])
 
 
-# --- putting together ----------------------------------------------------------------------------------------------------
+# --- putting together
+# ----------------------------------------------------------------------------------------------------
 
 
 def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:
-    given = {keys[name].field: value for path, keys in SECTIONS.items() for name, value in found.get(path, {}).items() if ANY not in keys}
+    given = {
+        keys[name].field: value
+        for path, keys in SECTIONS.items()
+        for name, value in found.get(path, {}).items()
+        if ANY not in keys
+    }
     return Settings(
-        configured={path[1]: _agent(path[1], keys) for path, keys in found.items() if path[0] == "agents"},
+        configured={
+            path[1]: _agent(path[1], keys) for path, keys in found.items() if path[0] == "agents"
+        },
         people={path[1]: keys for path, keys in found.items() if path[0] == "people"},
         rules={Audience(path[1]): keys for path, keys in found.items() if path[0] == "policy"},
         **given,

@@ -53,14 +53,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     turn_cost_max: float | None = None  # US dollars
     view_tokens_max: int | None = None  # above this, older turns are summarised
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
-    recall_within_ms: int = round(limits.MEMORY_RECALL_SECONDS * 1000)  # 0: nothing is recalled by itself
+    recall_within_ms: int = round(
+        limits.MEMORY_RECALL_SECONDS * 1000
+    )  # 0: nothing is recalled by itself
     session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
-    tools_folder: str | None = None  # where module:function tools are loaded from, beside installed packages
+    tools_folder: str | None = (
+        None  # where module:function tools are loaded from, beside installed packages
+    )
     shell_network: Literal["ask", "never", "always"] = "ask"
-    shell_read: tuple[str, ...] = ()  # what confined commands may read beside the system and the workspace
+    shell_read: tuple[
+        str, ...
+    ] = ()  # what confined commands may read beside the system and the workspace
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
     retain_sessions_seconds: int | None = None
@@ -70,12 +76,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     serve_port: int = 8321
     serve_hosts: tuple[str, ...] = ()  # further names that a request's Host may say
     serve_allow_remote: bool = False
-    serve_stop_seconds: int = 10  # how long a tool that runs may go on once the server was told to stop
-    serve_workspace: str | None = None  # where tools of messages over HTTP work; without it, where the server was started
+    serve_stop_seconds: int = (
+        10  # how long a tool that runs may go on once the server was told to stop
+    )
+    serve_workspace: str | None = (
+        None  # where tools of messages over HTTP work; without it, where the server was started
+    )
 
     def agents(self) -> dict[str, AgentSpec]:
         """Those that settings describe; without any, one that is there to be tried."""
-        return dict(self.configured) or {DEFAULT_AGENT: AgentSpec(name=DEFAULT_AGENT, model=DEFAULT_MODEL, tools=BUILTIN_TOOLS)}
+        return dict(self.configured) or {
+            DEFAULT_AGENT: AgentSpec(name=DEFAULT_AGENT, model=DEFAULT_MODEL, tools=BUILTIN_TOOLS)
+        }
 
     @property
     def default_agent(self) -> str:
@@ -92,7 +104,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             turn_model_calls_max=self.turn_model_calls_max,
             turn_tool_calls_max=self.turn_tool_calls_max,
             turn_tokens_max=self.turn_tokens_max,
-            turn_cost_microusd_max=None if self.turn_cost_max is None else round(self.turn_cost_max * _MICRO),
+            turn_cost_microusd_max=None
+            if self.turn_cost_max is None
+            else round(self.turn_cost_max * _MICRO),
             session_jobs_max=self.session_jobs_max,
             home_jobs_max=self.home_jobs_max,
             job_seconds=self.job_seconds,
@@ -108,8 +122,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """
         Who an identity is that the channel has authenticated; None is nobody we know.
 
-        Compared exactly: another case or another normal form is another identity. On the local channel whoever is listed nowhere is called what the
-        system calls them; a listed person is known by the listed identities only, so that nobody becomes them by having their name.
+        Compared exactly: another case or another normal form is another identity. On the local
+        channel whoever is listed nowhere is called what the system calls them; a listed person is
+        known by the listed identities only, so that nobody becomes them by having their name.
         """
         if not is_name(identity):
             return None
@@ -118,18 +133,26 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 return name
         return identity if channel == LOCAL and identity not in self.people else None
 
-    def secret_values(self, environment: Mapping[str, str], *, beside: Iterable[str] = ()) -> tuple[str, ...]:
-        """What may appear nowhere: the values of the variables that settings name, and of those `beside`."""
+    def secret_values(
+        self, environment: Mapping[str, str], *, beside: Iterable[str] = ()
+    ) -> tuple[str, ...]:
+        """
+        What may appear nowhere: the values of the variables that settings name, and of those
+        `beside`.
+        """
         if short := self.short_secrets(environment):
             raise Unusable(
-                f"holdfast.toml: {short[0]}", code="settings", hint="`holdfast config check` lists all; give it a longer value, or name it no more"
+                f"holdfast.toml: {short[0]}",
+                code="settings",
+                hint="`holdfast config check` lists all; give it a longer value, or name it no more",
             )
         names = dict.fromkeys((*self.secret_names, *beside))
         return tuple(environment[name] for name in names if environment.get(name))
 
     def short_secrets(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """
-        Variables that `secrets.env` names and whose values are too short to be found in a text, as sentences without the values.
+        Variables that `secrets.env` names and whose values are too short to be found in a text, as
+        sentences without the values.
 
         >>> Settings(secret_names=("PIN",)).short_secrets({"PIN": "1234"})
         ("[secrets] env names PIN, whose value has 4 characters; a secret has at least 8",)
@@ -149,25 +172,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """
         names = sorted(set(known))
         return tuple(
-            f"[policy.{audience.value}] has a rule for {tool!r}, and there is no such tool" + did_you_mean(tool, names)
+            f"[policy.{audience.value}] has a rule for {tool!r}, and there is no such tool"
+            + did_you_mean(tool, names)
             for audience, rules in self.rules.items()
             for tool in rules
             if tool != "*" and tool not in names
         )
 
-    def unknown_at_hand(self, known: Iterable[str], beside: Iterable[AgentSpec] = ()) -> tuple[str, ...]:
+    def unknown_at_hand(
+        self, known: Iterable[str], beside: Iterable[AgentSpec] = ()
+    ) -> tuple[str, ...]:
         """
-        Tools that an agent names or a rule is for, and that nobody has, as far as it can be said without importing anybody's program.
+        Tools that an agent names or a rule is for, and that nobody has, as far as it can be said
+        without importing anybody's program.
 
         `beside` are agents that the file does not have.
 
-        One that is named as module:function is not looked at; while there are such, nobody can say what they are called, and rules are not either.
+        One that is named as module:function is not looked at; while there are such, nobody can say
+        what they are called, and rules are not either.
         """
         agents = [*self.agents().values(), *beside]
         wanted = [(spec.name, tool) for spec in agents for tool in spec.tools]
         names = [*known, *(delegate_tool_name(each) for spec in agents for each in spec.delegates)]
-        missing = [no_such_tool(name, tool, names) for name, tool in wanted if ":" not in tool and tool not in names]
-        return (*missing, *(() if any(":" in tool for _, tool in wanted) else self.unknown_tools(names)))
+        missing = [
+            no_such_tool(name, tool, names)
+            for name, tool in wanted
+            if ":" not in tool and tool not in names
+        ]
+        return (
+            *missing,
+            *(() if any(":" in tool for _, tool in wanted) else self.unknown_tools(names)),
+        )
 
 
 def no_such_tool(agent: str, tool: str, known: Iterable[str]) -> str:

@@ -1,8 +1,9 @@
 """
 Where settings come from, and when: HOME/holdfast.toml, its bytes read again for every decision.
 
-Times and sizes of files are not trusted to say whether it changed. A file that others may write is not a person's decision and is refused. One that was there
-and is gone, or is not understood any more, stops every decision until it is mended: what it forbade must not become allowed by a slip.
+Times and sizes of files are not trusted to say whether it changed. A file that others may write is
+not a person's decision and is refused. One that was there and is gone, or is not understood any
+more, stops every decision until it is mended: what it forbade must not become allowed by a slip.
 """
 
 import errno
@@ -26,7 +27,8 @@ class SettingsSource:
     """The settings of now, for a process that runs on."""
 
     def __init__(self, home: Path) -> None:
-        # As text: it is read several times for every message, and a path object would be turned into one each time.
+        # As text: it is read several times for every message, and a path object would be turned
+        # into one each time.
         self._path, self._folder = str(home / FILE_NAME), str(home)
         # What was read last, and what it came to; None is: no file, and there never was one.
         self._data: bytes | None = None
@@ -36,12 +38,21 @@ class SettingsSource:
         """Raises `Unusable` as long as the file can't be used."""
         data = _read(self._path, self._folder)
         if data is None and self._data is not None:
-            raise Unusable(f"{self._path} was there and is gone", code="settings", hint="put it back, or start again without it")
+            raise Unusable(
+                f"{self._path} was there and is gone",
+                code="settings",
+                hint="put it back, or start again without it",
+            )
         if data is not None and data != self._data:
             self._outcome = self._understood(data)
             self._data = data
         if isinstance(self._outcome, Unusable):
-            raise Unusable(self._outcome.message, code=self._outcome.code, hint=self._outcome.hint, line=self._outcome.line)
+            raise Unusable(
+                self._outcome.message,
+                code=self._outcome.code,
+                hint=self._outcome.hint,
+                line=self._outcome.line,
+            )
         return self._outcome
 
     def _understood(self, data: bytes) -> Settings | Unusable:
@@ -58,14 +69,23 @@ def _read(path: str, folder: str) -> bytes | None:
         return None
     except OSError as exc:
         if exc.errno in {errno.EMFILE, errno.ENFILE}:
-            raise Busy(f"{path} can't be read now: {exc.strerror}", hint="close sessions, or raise the limit of open files") from exc
+            raise Busy(
+                f"{path} can't be read now: {exc.strerror}",
+                hint="close sessions, or raise the limit of open files",
+            ) from exc
         why = "is a symlink" if exc.errno == errno.ELOOP else f"can't be read: {exc.strerror}"
-        raise Unusable(f"{path} {why}", code="settings", hint="it must be a plain file of yours that you can read") from exc
+        raise Unusable(
+            f"{path} {why}",
+            code="settings",
+            hint="it must be a plain file of yours that you can read",
+        ) from exc
     try:
         _check(path, folder, os.fstat(fd))
         return _bytes(fd)
     except OSError as exc:
-        raise Unusable(f"{path} can't be read: {exc.strerror}", code="settings", hint="look at the disk") from exc
+        raise Unusable(
+            f"{path} can't be read: {exc.strerror}", code="settings", hint="look at the disk"
+        ) from exc
     finally:
         os.close(fd)
 
@@ -79,11 +99,23 @@ def _bytes(fd: int) -> bytes:
 
 def _check(path: str, folder: str, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise Unusable(f"{path} is no plain file", code="settings", hint="put a plain file there, or nothing")
+        raise Unusable(
+            f"{path} is no plain file", code="settings", hint="put a plain file there, or nothing"
+        )
     if found.st_uid not in {os.geteuid(), 0}:
-        raise Unusable(f"{path} belongs to uid {found.st_uid}, not to you", code="settings", hint="look who put it there")
+        raise Unusable(
+            f"{path} belongs to uid {found.st_uid}, not to you",
+            code="settings",
+            hint="look who put it there",
+        )
     # Who may write it, and gets through the folder to do so.
     way_in = os.stat(folder).st_mode if found.st_nlink == 1 else stat.S_IXGRP | stat.S_IXOTH  # noqa: PTH116  as text, see above
-    reach = (stat.S_IWGRP if way_in & stat.S_IXGRP else 0) | (stat.S_IWOTH if way_in & stat.S_IXOTH else 0)
+    reach = (stat.S_IWGRP if way_in & stat.S_IXGRP else 0) | (
+        stat.S_IWOTH if way_in & stat.S_IXOTH else 0
+    )
     if found.st_mode & reach:
-        raise Unusable(f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o})", code="settings", hint=f"chmod go-w {path}")
+        raise Unusable(
+            f"others may write {path} (mode {stat.S_IMODE(found.st_mode):o})",
+            code="settings",
+            hint=f"chmod go-w {path}",
+        )

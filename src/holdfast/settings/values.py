@@ -1,5 +1,6 @@
 """
-How each kind of value is read: from what TOML gave us, to what the program uses, or `Wrong` with a sentence for people.
+How each kind of value is read: from what TOML gave us, to what the program uses, or `Wrong` with a
+sentence for people.
 
 Pure. A reader never guesses: "5" is no number, true is no number, "7 days" is no duration.
 """
@@ -18,7 +19,9 @@ _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
-_DELEGATE = re.compile(r"[A-Za-z0-9_-]{1,48}\Z")  # after `delegate_`, within what providers take for a tool's name
+_DELEGATE = re.compile(
+    r"[A-Za-z0-9_-]{1,48}\Z"
+)  # after `delegate_`, within what providers take for a tool's name
 DELEGATE_NAME_HINT = "use letters, digits, '_' and '-', 48 at most"
 _MODULE_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}:[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _NAME_CHARS_MAX = 128
@@ -113,7 +116,8 @@ def some_text(value: Any) -> str:
 
 def is_name(value: str) -> bool:
     """
-    Whether people and programs can tell it from every other name: in normal form C, nothing invisible, no space at its ends.
+    Whether people and programs can tell it from every other name: in normal form C, nothing
+    invisible, no space at its ends.
 
     >>> is_name("Zoë"), is_name("Zoe\\u0308"), is_name("alice "), is_name("ali\\u200bce")
     (True, False, False, False)
@@ -128,7 +132,9 @@ def is_name(value: str) -> bool:
 
 def name(value: Any) -> str:
     if not is_name(text(value)):
-        raise Wrong(f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible characters or spaces at its ends")
+        raise Wrong(
+            f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible characters or spaces at its ends"
+        )
     return text(value)
 
 
@@ -149,8 +155,15 @@ def list_of(read_one: Reader, *, least: int = 0) -> Reader:
 
 def words(value: Any) -> tuple[str, ...]:
     """A command as a list; words may repeat."""
-    if not isinstance(value, list) or not value or not all(isinstance(each, str) for each in value) or not value[0].strip():
-        raise Wrong(f'must be a list of words such as ["notify-send", "Holdfast"], not {shown(value)}')
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(each, str) for each in value)
+        or not value[0].strip()
+    ):
+        raise Wrong(
+            f'must be a list of words such as ["notify-send", "Holdfast"], not {shown(value)}'
+        )
     return tuple(value)
 
 
@@ -162,7 +175,9 @@ def variable(value: Any) -> str:
 
 def agents_tool(value: Any) -> str:
     if not (_TOOL.match(text(value)) or _MODULE_TOOL.match(text(value))):
-        raise Wrong(f"{shown(value)} is no tool: use the name of a built-in one, or MODULE:FUNCTION")
+        raise Wrong(
+            f"{shown(value)} is no tool: use the name of a built-in one, or MODULE:FUNCTION"
+        )
     return text(value)
 
 
@@ -188,7 +203,11 @@ def webhook(value: Any) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError:
         parts, host = urlsplit(""), None
-    if parts.scheme not in {"http", "https"} or not host or any(letter.isspace() for letter in address):
+    if (
+        parts.scheme not in {"http", "https"}
+        or not host
+        or any(letter.isspace() for letter in address)
+    ):
         raise Wrong(f"must be an address such as https://example.org/hook, not {shown(value)}")
     if parts.username is not None or parts.password is not None:
         raise Wrong("must not hold a password: addresses end up in logs")
@@ -208,7 +227,11 @@ def readable_path(value: Any) -> str:
     parts = [part for part in path.split("/") if part]
     if not path.startswith("/") or ".." in parts or "." in parts or "\0" in path:
         raise Wrong(f"must be an absolute path without . and .., not {shown(value)}")
-    if not parts or parts[0] in {"proc", "sys", "dev"} or parts in (["run"], ["tmp"], ["var"], ["home"]):
+    if (
+        not parts
+        or parts[0] in {"proc", "sys", "dev"}
+        or parts in (["run"], ["tmp"], ["var"], ["home"])
+    ):
         raise Wrong(f"is too wide for a command to read: {shown(value)}; name a folder of programs")
     return "/" + "/".join(parts)
 
@@ -221,7 +244,9 @@ def host(value: Any) -> str:
 
 
 def _is_this_machine(host_name: str) -> bool:
-    return host_name == "localhost" or (_is_address(host_name) and ip_address(host_name).is_loopback)
+    return host_name == "localhost" or (
+        _is_address(host_name) and ip_address(host_name).is_loopback
+    )
 
 
 def _is_address(value: str) -> bool:

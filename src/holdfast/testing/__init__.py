@@ -1,4 +1,7 @@
-"""What ships for tests, ours and yours: homes in memory, scripted models, a clock by hand, crashes on purpose, the stores' conformance suite."""
+"""
+What ships for tests, ours and yours: homes in memory, scripted models, a clock by hand, crashes on
+purpose, the stores' conformance suite.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

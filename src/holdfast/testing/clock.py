@@ -1,7 +1,9 @@
 """
-A clock that moves only when told to: wall time may be set to anything, waiting ends when enough time was let pass.
+A clock that moves only when told to: wall time may be set to anything, waiting ends when enough
+time was let pass.
 
-Waiting is measured in time let pass, not in wall time, so a clock set back an hour does not make anyone wait an hour longer.
+Waiting is measured in time let pass, not in wall time, so a clock set back an hour does not make
+anyone wait an hour longer.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ class ManualClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._passed_seconds = 0.0
-        # (when it ends, arrival, whose): arrival breaks ties, so those who wait equally long wake in order.
+        # (when it ends, arrival, whose): arrival breaks ties, so those who wait equally long wake
+        # in order.
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._arrivals = count()
 
@@ -50,7 +53,9 @@ class ManualClock:
                 woken.set_result(None)
 
     def jump(self, seconds: float) -> None:
-        """Set wall time forth or back, as an administrator or a bad time server does. Nobody wakes."""
+        """
+        Set wall time forth or back, as an administrator or a bad time server does. Nobody wakes.
+        """
         self._now_ms += round(seconds * 1000)
 
     @property

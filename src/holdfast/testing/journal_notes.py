@@ -1,4 +1,7 @@
-"""The smallest history there is: notes in a journal. What the suites of stores write and read; nothing of it means anything."""
+"""
+The smallest history there is: notes in a journal. What the suites of stores write and read; nothing
+of it means anything.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -7,7 +10,16 @@ import msgspec
 
 from holdfast.errors import NewerVersion
 from holdfast.ids import InstanceId, SessionId
-from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Journal, JournalStore, Record, Section
+from holdfast.ports.journal_store import (
+    Appended,
+    Check,
+    Decide,
+    Draft,
+    Journal,
+    JournalStore,
+    Record,
+    Section,
+)
 from holdfast.session.home.events import HomeState, decode_home_event
 
 OPS = SessionId("ops/api")
@@ -48,11 +60,15 @@ async def everything(journal: Journal, *, after: int = 0) -> list[Record]:
     return records
 
 
-async def born(store: JournalStore, session: SessionId = OPS, *, life: InstanceId = LIFE) -> Journal:
+async def born(
+    store: JournalStore, session: SessionId = OPS, *, life: InstanceId = LIFE
+) -> Journal:
     return await store.create(session, life, [note("born")], origin="created", by="tests")
 
 
-async def say(journal: Journal, *said: str, check: Check = Check.SHORT, epoch: int | None = None) -> Appended:
+async def say(
+    journal: Journal, *said: str, check: Check = Check.SHORT, epoch: int | None = None
+) -> Appended:
     return await journal.append(says(*said), since=journal.head, check=check, epoch=epoch)
 
 

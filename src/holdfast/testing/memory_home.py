@@ -13,7 +13,15 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from holdfast.adapters.inmemory import Crashed, InMemoryDisk, InMemoryIndex, InMemoryJournal, InMemoryMemory, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import (
+    Crashed,
+    InMemoryDisk,
+    InMemoryIndex,
+    InMemoryJournal,
+    InMemoryMemory,
+    InMemoryNotifier,
+    InMemoryStore,
+)
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
 from holdfast.adapters.zones import find_zone
 from holdfast.errors import Unusable
@@ -51,20 +59,29 @@ class CrashPoint:
         self._left = times
 
     def reached(self, appended: Appended, since: Head, store: InMemoryStore) -> bool:
-        mine = [record for record in appended.suffix if record.type == self._type and record.seq > since.seq and record.writer == store.name]
+        mine = [
+            record
+            for record in appended.suffix
+            if record.type == self._type and record.seq > since.seq and record.writer == store.name
+        ]
         self._left -= len(mine)
         return bool(mine) and self._left <= 0
 
 
 def crash_after(kind: type[Event], *, times: int = 1) -> CrashPoint:
-    """For `open_in_memory(crash=...)`: the process dies once that event is durable, before anything it allows happens."""
+    """
+    For `open_in_memory(crash=...)`: the process dies once that event is durable, before anything it
+    allows happens.
+    """
     return CrashPoint(kind, times)
 
 
 class _CrashingJournal(InMemoryJournal):
     point: CrashPoint
 
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    async def append(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         appended = await super().append(decide, since=since, epoch=epoch, check=check)
         if self.point.reached(appended, since, self._store):
             self._store.crash()
@@ -106,7 +123,10 @@ def open_in_memory(
     specs, tools, models = specs_from_agents(agents)
     settings = Settings()
     if policy is not None and not callable(policy) and not isinstance(policy, Policy):
-        raise Unusable(f"{policy!r:.200} is no policy", hint="hand in a holdfast.session.authority.policy.Policy, or a function that gives one")
+        raise Unusable(
+            f"{policy!r:.200} is no policy",
+            hint="hand in a holdfast.session.authority.policy.Policy, or a function that gives one",
+        )
     chosen: Any = policy if callable(policy) else (lambda: policy or Policy())
     time = clock or ManualClock()
     bytes_ = disk if disk is not None else InMemoryDisk()
@@ -116,14 +136,19 @@ def open_in_memory(
         memory = InMemoryMemory(bytes_)
         known = {**settings.agents(), **{each.name: each for each in specs}}
         world = World(
-            store=InMemoryStore(bytes_, clock=time) if crash is None else _CrashingStore(bytes_, time, crash),
+            store=InMemoryStore(bytes_, clock=time)
+            if crash is None
+            else _CrashingStore(bytes_, time, crash),
             models=models,
-            tools=LazyTools(tools, settings, memory, delegates=delegates_of(known.values()), now_ms=time.now_ms),
+            tools=LazyTools(
+                tools, settings, memory, delegates=delegates_of(known.values()), now_ms=time.now_ms
+            ),
             notifier=InMemoryNotifier(bytes_),
             clock=time,
             index=InMemoryIndex(),
             memory=memory,
-            recall_seconds=30.0,  # a test's machine may be slow, and its outcome must not depend on it
+            # a test's machine may be slow, and its outcome must not depend on it
+            recall_seconds=30.0,
             agents=known,
             default_agent=specs[0].name if specs else settings.default_agent,
             policy=chosen,

@@ -1,6 +1,7 @@
 """
-Hands without a key: what other programs do to a journal's files. Each is a plain edit through the file system, as an editor, a backup
-tool or an attacker would make it; none of them imports anything that could sign a record.
+Hands without a key: what other programs do to a journal's files. Each is a plain edit through the
+file system, as an editor, a backup tool or an attacker would make it; none of them imports anything
+that could sign a record.
 """
 
 import os
@@ -68,7 +69,8 @@ def touch(path: Path) -> None:
     path.touch()
 
 
-# An anchor's cell: two slots of 192 bytes, whose counters anybody can read (docs/journal-format.md).
+# An anchor's cell: two slots of 192 bytes, whose counters anybody can read
+# (docs/journal-format.md).
 _SLOT = 192
 
 

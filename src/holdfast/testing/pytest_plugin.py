@@ -1,4 +1,7 @@
-"""The pytest fixture `holdfast_home`: homes in memory on one disk per test, so that reopening is the next process on the same bytes."""
+"""
+The pytest fixture `holdfast_home`: homes in memory on one disk per test, so that reopening is the
+next process on the same bytes.
+"""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,7 +15,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def holdfast_home() -> "Callable[..., Home]":
     """
-    `holdfast_home(agents=[...])` gives a home to open with `async with`; opening another is a restart.
+    `holdfast_home(agents=[...])` gives a home to open with `async with`; opening another is a
+    restart.
 
         def test_it_asks(holdfast_home):
             async def story():

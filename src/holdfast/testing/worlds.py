@@ -1,7 +1,9 @@
 """
-Worlds for the conformance suite: one home that several processes share, and outside hands that reach its bytes.
+Worlds for the conformance suite: one home that several processes share, and outside hands that
+reach its bytes.
 
-A store joins the suite by bringing a world. Nothing in `World` is file-shaped: rows of a table can be copied, put back and changed as well.
+A store joins the suite by bringing a world. Nothing in `World` is file-shaped: rows of a table can
+be copied, put back and changed as well.
 """
 
 from typing import Any, Protocol
@@ -24,7 +26,10 @@ class World(Protocol):
         ...
 
     async def flip(self, session: SessionId, needle: bytes) -> None:
-        """Change one byte of the stored record whose body holds `needle`; nothing else changes, lengths included."""
+        """
+        Change one byte of the stored record whose body holds `needle`; nothing else changes,
+        lengths included.
+        """
         ...
 
     async def forge(self, session: SessionId, draft: Draft) -> None:

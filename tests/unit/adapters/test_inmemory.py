@@ -1,16 +1,35 @@
-"""The reference store's own powers: faults, crashes, lost notices, one write for many. The contract: tests/conformance."""
+"""
+The reference store's own powers: faults, crashes, lost notices, one write for many. The contract:
+tests/conformance.
+"""
 
 import asyncio
 
 import pytest
 
-from holdfast.adapters.inmemory import HOME, Crashed, Fault, InMemoryDisk, InMemoryNotifier, InMemoryStore
+from holdfast.adapters.inmemory import (
+    HOME,
+    Crashed,
+    Fault,
+    InMemoryDisk,
+    InMemoryNotifier,
+    InMemoryStore,
+)
 from holdfast.adapters.inmemory.commit import verified
 from holdfast.adapters.listening import Listener
 from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check, Head
-from holdfast.testing.conformance.store import OPS, OTHER, born, everything, home_state, note, says, texts
+from holdfast.testing.conformance.store import (
+    OPS,
+    OTHER,
+    born,
+    everything,
+    home_state,
+    note,
+    says,
+    texts,
+)
 from holdfast.testing.loop import in_loop
 
 
@@ -41,8 +60,13 @@ FAULTS = [
 @pytest.mark.parametrize(("fault", "error", "survives", "goes_on"), FAULTS)
 @pytest.mark.parametrize("many", [1, 3])
 @in_loop
-async def test_a_fault_strikes_the_whole_commit(fault: Fault, error: type[BaseException], survives: bool, goes_on: bool, many: int) -> None:
-    """Everybody in it hears the same, and the bytes are as the fault says; the next process goes on from there."""
+async def test_a_fault_strikes_the_whole_commit(
+    fault: Fault, error: type[BaseException], survives: bool, goes_on: bool, many: int
+) -> None:
+    """
+    Everybody in it hears the same, and the bytes are as the fault says; the next process goes on
+    from there.
+    """
     store = InMemoryStore()
     journal = await born(store)
     store.disk.fail_next(fault)
@@ -66,12 +90,16 @@ PARTLY = [(Fault.IN_DOUBT_PARTLY, InDoubt), (Fault.CRASH_PARTLY, Crashed)]
 
 @pytest.mark.parametrize(("fault", "error"), PARTLY)
 @in_loop
-async def test_of_a_decision_that_is_kept_by_half_nothing_counts(fault: Fault, error: type[BaseException]) -> None:
+async def test_of_a_decision_that_is_kept_by_half_nothing_counts(
+    fault: Fault, error: type[BaseException]
+) -> None:
     store = InMemoryStore()
     journal = await born(store)
     store.disk.fail_next(fault)
     with pytest.raises(error):
-        await journal.append(lambda _: [note("first"), note("second"), note("third")], since=journal.head)
+        await journal.append(
+            lambda _: [note("first"), note("second"), note("third")], since=journal.head
+        )
     assert (await reread(store.disk))[1:] == []
     life = store.disk.living(OPS)
     assert [kind for kind, _ in life.quarantine] == ["torn_tail"]
@@ -92,7 +120,10 @@ async def test_a_fault_of_one_session_spares_the_others() -> None:
         await ops.append(says("lost"), since=ops.head)
 
 
-@pytest.mark.parametrize(("fault", "is_born"), [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)])
+@pytest.mark.parametrize(
+    ("fault", "is_born"),
+    [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)],
+)
 @in_loop
 async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_born: bool) -> None:
     store = InMemoryStore()
@@ -178,7 +209,10 @@ async def test_a_notice_can_be_lost() -> None:
 
 @in_loop
 async def test_a_notice_to_a_loop_that_closes_just_now_hinders_nobody() -> None:
-    """A notice is a hint: whoever wrote something hears nothing of a listener that has gone without a word."""
+    """
+    A notice is a hint: whoever wrote something hears nothing of a listener that has gone without a
+    word.
+    """
     gone = asyncio.new_event_loop()
     listener = Listener(gone)
     gone.close()
@@ -196,7 +230,10 @@ async def test_a_forged_row_is_as_long_as_a_genuine_one() -> None:
 
 
 def test_a_record_that_held_after_one_does_not_hold_after_another() -> None:
-    """L4: what the chain has said is remembered for the bytes and for what they follow, so one that is taken out of the middle is seen."""
+    """
+    L4: what the chain has said is remembered for the bytes and for what they follow, so one that is
+    taken out of the middle is seen.
+    """
     life = InMemoryDisk().bear(OPS, InstanceId("i1"))
     head = life.genesis
     for text in ("one", "two", "three"):
@@ -211,7 +248,10 @@ def test_a_record_that_held_after_one_does_not_hold_after_another() -> None:
 
 @in_loop
 async def test_a_process_that_dies_while_it_seals_leaves_every_other_append_its_outcome() -> None:
-    """Found by seed 9000997: appends of two processes wait together, the one that leads finds damage, and dies when it tells the home."""
+    """
+    Found by seed 9000997: appends of two processes wait together, the one that leads finds damage,
+    and dies when it tells the home.
+    """
     disk = InMemoryDisk()
     leader, other = InMemoryStore(disk), InMemoryStore(disk)
     ours = await born(leader)
@@ -219,7 +259,9 @@ async def test_a_process_that_dies_while_it_seals_leaves_every_other_append_its_
     disk.flip(OPS, 1)
     disk.fail_next(Fault.CRASH_NOT_WRITTEN, session=HOME)
     first, second = await asyncio.gather(
-        ours.append(says("a"), since=ours.head, check=Check.FENCE), theirs.append(says("b"), since=theirs.head), return_exceptions=True
+        ours.append(says("a"), since=ours.head, check=Check.FENCE),
+        theirs.append(says("b"), since=theirs.head),
+        return_exceptions=True,
     )
     assert (type(first), type(second)) == (Crashed, Takeover)
     assert (leader.is_alive, other.is_alive) == (False, True)

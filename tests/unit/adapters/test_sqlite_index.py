@@ -1,4 +1,7 @@
-"""What the index's file may suffer: deleted, garbled, forged, locked, shared, left behind by a crash. Nobody is told, and nothing is forgotten."""
+"""
+What the index's file may suffer: deleted, garbled, forged, locked, shared, left behind by a crash.
+Nobody is told, and nothing is forgotten.
+"""
 
 import contextlib
 import os
@@ -69,12 +72,18 @@ def outside(path: Path, sql: str) -> None:
         "DELETE FROM sessions",
     ],
 )
-def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
+def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(
+    path: Path, opened: Callable[..., SqliteIndex], sql: str
+) -> None:
     """And what the journal says then is kept, whatever the forged row claimed to be."""
     opened().put(row(seq=7, waits="a-1"))
     outside(path, sql)
     index = opened()
-    assert (list(index.rows()), list(index.rows(only_waiting=True)), index.get(OPS)) == ([], [], None)
+    assert (list(index.rows()), list(index.rows(only_waiting=True)), index.get(OPS)) == (
+        [],
+        [],
+        None,
+    )
     assert [each for page in index.survey() for each in page] == []
     assert list(index.stale([(OPS, LIFE, 7)])) == [OPS]
     index.put(row(seq=7, waits="a-1"))
@@ -82,19 +91,38 @@ def test_a_forged_row_is_not_shown_and_its_session_is_opened_instead(path: Path,
     assert list(index.stale([(OPS, LIFE, 7)])) == []
 
 
-@pytest.mark.parametrize("sql", ["UPDATE sessions SET remind_at = 9000", "UPDATE sessions SET remind_at = 1.5", "UPDATE sessions SET remind_at = 0"])
-def test_a_forged_time_of_a_reminder_wakes_nobody_and_is_found_by_the_next_look(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
-    """Put off or brought forward: the row is not believed, so its session is opened, and the others' reminders are found as before."""
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE sessions SET remind_at = 9000",
+        "UPDATE sessions SET remind_at = 1.5",
+        "UPDATE sessions SET remind_at = 0",
+    ],
+)
+def test_a_forged_time_of_a_reminder_wakes_nobody_and_is_found_by_the_next_look(
+    path: Path, opened: Callable[..., SqliteIndex], sql: str
+) -> None:
+    """
+    Put off or brought forward: the row is not believed, so its session is opened, and the others'
+    reminders are found as before.
+    """
     index = opened()
     index.put(row(reminds=3_000))
     outside(path, sql)
     index.put(row("ops/later", reminds=7_000))
-    assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (7_000, ["ops/later"])
+    assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (
+        7_000,
+        ["ops/later"],
+    )
     assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
 
 
-@pytest.mark.parametrize("sql", ["UPDATE sessions SET expires_at = 4000", "UPDATE sessions SET expires_at = 0"])
-def test_a_forged_end_of_a_prompt_moves_no_timer_and_is_found_by_the_next_look(path: Path, opened: Callable[..., SqliteIndex], sql: str) -> None:
+@pytest.mark.parametrize(
+    "sql", ["UPDATE sessions SET expires_at = 4000", "UPDATE sessions SET expires_at = 0"]
+)
+def test_a_forged_end_of_a_prompt_moves_no_timer_and_is_found_by_the_next_look(
+    path: Path, opened: Callable[..., SqliteIndex], sql: str
+) -> None:
     index = opened()
     index.put(row(waits="a-1", expires=3_000))
     outside(path, sql)
@@ -103,14 +131,23 @@ def test_a_forged_end_of_a_prompt_moves_no_timer_and_is_found_by_the_next_look(p
     assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
 
 
-def test_what_a_timer_waits_for_is_one_step_into_an_index_and_no_walk_past_all_that_waits(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+def test_what_a_timer_waits_for_is_one_step_into_an_index_and_no_walk_past_all_that_waits(
+    path: Path, opened: Callable[..., SqliteIndex]
+) -> None:
     index = opened()
     index.put(row(waits="a-1"))
     db = apsw.Connection(str(path))
     try:
-        for column, name in (("expires_at", "sessions_expiring"), ("remind_at", "sessions_reminding")):
-            plan = db.execute(f"EXPLAIN QUERY PLAN {module._PAGES_BY_TIME[column]}", (0, "", 1, 1)).fetchall()
-            assert [step[-1].split(" (")[0] for step in plan] == [f"SEARCH sessions USING INDEX {name}"]
+        for column, name in (
+            ("expires_at", "sessions_expiring"),
+            ("remind_at", "sessions_reminding"),
+        ):
+            plan = db.execute(
+                f"EXPLAIN QUERY PLAN {module._PAGES_BY_TIME[column]}", (0, "", 1, 1)
+            ).fetchall()
+            assert [step[-1].split(" (")[0] for step in plan] == [
+                f"SEARCH sessions USING INDEX {name}"
+            ]
     finally:
         db.close()
 
@@ -130,7 +167,9 @@ def test_text_that_is_no_text_is_noticed(path: Path, opened: Callable[..., Sqlit
     assert list(opened().stale([(OPS, LIFE, 1)])) == [OPS]
 
 
-def test_a_prompt_is_not_sent_to_another_session(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+def test_a_prompt_is_not_sent_to_another_session(
+    path: Path, opened: Callable[..., SqliteIndex]
+) -> None:
     opened().put_approval(ApprovalId("a-1"), OPS)
     outside(path, "UPDATE approvals SET session = 'ops/db'")
     assert opened().session_of(ApprovalId("a-1")) is None
@@ -158,7 +197,9 @@ def test_deleted_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]
     assert list(here.rows()) == list(there.rows()) == [row(seq=2)]
 
 
-def test_replaced_by_an_older_copy_while_it_is_open(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+def test_replaced_by_an_older_copy_while_it_is_open(
+    path: Path, opened: Callable[..., SqliteIndex]
+) -> None:
     index = opened()
     index.put(row(seq=1))
     copy = path.read_bytes()
@@ -181,11 +222,17 @@ def foreign(path: Path) -> None:
 
 
 def of_a_newer_version(path: Path) -> None:
-    outside(path, f"CREATE TABLE sessions (x); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = 999")
+    outside(
+        path,
+        f"CREATE TABLE sessions (x); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = 999",
+    )
 
 
 def without_its_tables(path: Path) -> None:
-    outside(path, f"CREATE TABLE boot (id TEXT); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = {module._VERSION}")
+    outside(
+        path,
+        f"CREATE TABLE boot (id TEXT); PRAGMA application_id = {module._APPLICATION}; PRAGMA user_version = {module._VERSION}",
+    )
 
 
 def a_symlink(path: Path) -> None:
@@ -197,8 +244,13 @@ def a_fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
-@pytest.mark.parametrize("put_there", [garbage, short_garbage, foreign, of_a_newer_version, without_its_tables, a_symlink, a_fifo])
-def test_what_is_no_index_of_ours_is_replaced(path: Path, opened: Callable[..., SqliteIndex], put_there: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "put_there",
+    [garbage, short_garbage, foreign, of_a_newer_version, without_its_tables, a_symlink, a_fifo],
+)
+def test_what_is_no_index_of_ours_is_replaced(
+    path: Path, opened: Callable[..., SqliteIndex], put_there: Callable[[Path], None]
+) -> None:
     put_there(path)
     index = opened()
     assert list(index.stale([(OPS, LIFE, 1)])) == [OPS]
@@ -239,8 +291,13 @@ def test_nobody_else_may_read_it(path: Path, opened: Callable[..., SqliteIndex])
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_locked_file_is_bypassed_and_filled_later(path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller waits once, for a moment; what it said meanwhile is listed, and reaches the file when the lock is gone."""
+def test_a_locked_file_is_bypassed_and_filled_later(
+    path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The caller waits once, for a moment; what it said meanwhile is listed, and reaches the file when
+    the lock is gone.
+    """
     monkeypatch.setattr(module, "_BUSY_MS", 20)
     opened().put(row("ops/before"))
     index = opened()
@@ -249,7 +306,9 @@ def test_a_locked_file_is_bypassed_and_filled_later(path: Path, opened: Callable
         index.put(row(waits="a-1"))
         index.put_approval(ApprovalId("a-1"), OPS)
         assert list(index.rows()) == [row(waits="a-1")]
-        assert list(index.stale([(OPS, LIFE, 1), (SessionId("ops/before"), LIFE, 1)])) == ["ops/before"]
+        assert list(index.stale([(OPS, LIFE, 1), (SessionId("ops/before"), LIFE, 1)])) == [
+            "ops/before"
+        ]
     index._bypassed_until = 0.0
     assert list(index.rows()) == [row(waits="a-1"), row("ops/before")]
     assert opened().session_of(ApprovalId("a-1")) == OPS
@@ -265,7 +324,9 @@ def test_without_its_folder_it_lives_in_memory(tmp_path: Path) -> None:
     assert list(index.rows()) == []
 
 
-def test_after_a_reboot_the_file_is_checked_once(path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_reboot_the_file_is_checked_once(
+    path: Path, opened: Callable[..., SqliteIndex], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nothing is synced, so a power cut may have mixed pages of different times."""
     index = opened()
     for number in range(400):
@@ -296,9 +357,14 @@ index.close()
 """
 
 
-def test_two_processes_lose_nothing_to_each_other(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+def test_two_processes_lose_nothing_to_each_other(
+    path: Path, opened: Callable[..., SqliteIndex]
+) -> None:
     """Born by both at once, written by both; of the row that both put, the newest stays."""
-    processes = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name]) for name in ("one", "two")]
+    processes = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), name])
+        for name in ("one", "two")
+    ]
     assert [process.wait(110) for process in processes] == [0, 0]
     rows = list(opened().rows())
     assert [each.session for each in rows] == [
@@ -338,9 +404,13 @@ for number in range(10**9):
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_usable_file(path: Path, opened: Callable[..., SqliteIndex]) -> None:
+def test_a_writer_killed_at_any_moment_leaves_a_usable_file(
+    path: Path, opened: Callable[..., SqliteIndex]
+) -> None:
     for _ in range(3):
-        with subprocess.Popen([sys.executable, "-c", _KILLED_IN_MID_WRITE, str(path)], stdout=subprocess.PIPE) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", _KILLED_IN_MID_WRITE, str(path)], stdout=subprocess.PIPE
+        ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == b"going\n"
             process.send_signal(signal.SIGKILL)
@@ -374,8 +444,13 @@ asyncio.run(main())
 
 @in_loop
 async def test_a_crash_between_append_and_index_is_noticed(tmp_path: Path) -> None:
-    """The anchor knows of the record, the row does not: the session is opened instead of believing the row."""
-    killed = subprocess.run([sys.executable, "-c", _CRASHES_BEFORE_THE_INDEX, str(tmp_path / "home")], check=False)  # noqa: ASYNC221 - nothing else runs
+    """
+    The anchor knows of the record, the row does not: the session is opened instead of believing the
+    row.
+    """
+    killed = subprocess.run(  # noqa: ASYNC221
+        [sys.executable, "-c", _CRASHES_BEFORE_THE_INDEX, str(tmp_path / "home")], check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     store = await FileStore.open(tmp_path / "home")
     index = SqliteIndex(store.path / "index.db", store.index_keys)
@@ -390,8 +465,12 @@ async def test_a_crash_between_append_and_index_is_noticed(tmp_path: Path) -> No
         await store.close()
 
 
-def test_a_row_of_before_a_rotation_is_not_believed_and_accuses_nobody(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A process that stays follows the rotation by itself; a row under no key of ours is still said."""
+def test_a_row_of_before_a_rotation_is_not_believed_and_accuses_nobody(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A process that stays follows the rotation by itself; a row under no key of ours is still said.
+    """
     keys = [KEY]
     index = SqliteIndex(path, lambda: tuple(keys))
     index.put(row("ops/a"))
@@ -408,7 +487,10 @@ def test_a_row_of_before_a_rotation_is_not_believed_and_accuses_nobody(path: Pat
 
 @in_loop
 async def test_the_key_of_the_index_is_the_homes_and_turns_with_it(tmp_path: Path) -> None:
-    """Equal in every process, another one after a rotation, and nobody's when the home has lost its own."""
+    """
+    Equal in every process, another one after a rotation, and nobody's when the home has lost its
+    own.
+    """
     here, there = await FileStore.open(tmp_path / "home"), await FileStore.open(tmp_path / "home")
     key = here.index_keys()
     assert key == there.index_keys()

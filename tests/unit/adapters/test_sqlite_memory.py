@@ -1,4 +1,7 @@
-"""What the file of the memory may suffer: slow queries, locks, other programs' files, keys that come and go, and being forgotten."""
+"""
+What the file of the memory may suffer: slow queries, locks, other programs' files, keys that come
+and go, and being forgotten.
+"""
 
 import os
 import sqlite3
@@ -79,7 +82,13 @@ def test_a_rotation_of_keys_forgets_nothing_and_a_lost_key_believes_nothing(path
 def test_rows_moved_to_another_boundary_or_generation_do_not_verify(path: Path) -> None:
     memory = memory_at(path)
     memory.add(item("1"))
-    for change in ("boundary = 'team:ops'", "generation = 1", "generation = 'x'", "mac = 'x'", "id = 'm-9'"):
+    for change in (
+        "boundary = 'team:ops'",
+        "generation = 1",
+        "generation = 'x'",
+        "mac = 'x'",
+        "id = 'm-9'",
+    ):
         with sqlite3.connect(path) as db:
             before = db.execute("SELECT id, boundary, generation, mac FROM items").fetchall()[0]
             db.execute(f"UPDATE items SET {change}")  # noqa: S608  # our own words
@@ -93,7 +102,9 @@ def test_rows_moved_to_another_boundary_or_generation_do_not_verify(path: Path) 
 
 
 def test_a_search_that_takes_too_long_is_given_up(path: Path) -> None:
-    """The bound is looked at between SQLite's steps: one that is over already stops at the first look."""
+    """
+    The bound is looked at between SQLite's steps: one that is over already stops at the first look.
+    """
     memory = memory_at(path)
     add_all(memory, [item(str(number)) for number in range(400)])
     with pytest.raises(CannotRecall, match="too long"):
@@ -105,7 +116,9 @@ def test_a_search_that_takes_too_long_is_given_up(path: Path) -> None:
 def test_a_search_does_not_wait_for_whoever_holds_the_file(path: Path) -> None:
     memory = memory_at(path)
     memory.add(item("1"))
-    other = apsw.Connection(str(path))  # of the same library: locks of one process do not hinder another copy of SQLite in it
+    other = apsw.Connection(
+        str(path)
+    )  # of the same library: locks of one process do not hinder another copy of SQLite in it
     other.execute("BEGIN EXCLUSIVE")
     with pytest.raises(CannotRecall, match="writing"):
         found(memory, seconds=0.01)
@@ -164,11 +177,15 @@ def test_a_file_that_is_not_ours_is_never_touched(path: Path, kind: str) -> None
 
 
 def test_what_is_not_saved_is_not_there(path: Path) -> None:
-    """Whoever holds the file longer than a writer waits: nothing of it is kept, and that is said."""
+    """
+    Whoever holds the file longer than a writer waits: nothing of it is kept, and that is said.
+    """
     memory = memory_at(path)
     memory.add(item("1"))
     with sqlite3.connect(path) as db:
-        db.execute("CREATE TRIGGER no BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'no room'); END")
+        db.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
     db.close()
     with pytest.raises(NotSaved, match="no room"):
         memory.add(item("2"))
@@ -186,12 +203,16 @@ def test_a_symlink_is_not_followed(path: Path, tmp_path: Path) -> None:
     memory.close()
 
 
-def test_what_is_forgotten_is_in_no_byte_of_the_file_and_the_words_never_are_in_the_index(path: Path) -> None:
+def test_what_is_forgotten_is_in_no_byte_of_the_file_and_the_words_never_are_in_the_index(
+    path: Path,
+) -> None:
     memory = memory_at(path)
     memory.add(item("1", "the password is xylophone"))
     memory.add(item("2"))
     with sqlite3.connect(path) as db:
-        index = b"".join(bytes(block) for (block,) in db.execute("SELECT block FROM words_data").fetchall())
+        index = b"".join(
+            bytes(block) for (block,) in db.execute("SELECT block FROM words_data").fetchall()
+        )
     db.close()
     assert b"xylophone" not in index
     assert b"xylophone" in path.read_bytes()
@@ -212,9 +233,14 @@ def test_every_commit_is_synced_with_its_folder(path: Path) -> None:
 def test_common_words_do_not_keep_rare_ones_from_being_found(path: Path) -> None:
     """What all items hold is looked up last; what one holds is found among hundreds."""
     memory = memory_at(path)
-    add_all(memory, [item(str(number), f"the door code of house {number}") for number in range(600)])
+    add_all(
+        memory, [item(str(number), f"the door code of house {number}") for number in range(600)]
+    )
     memory.add(item("rare", "the door code of the lighthouse"))
-    assert memory.find(query_words("door code lighthouse"), ALICE, limit=1, seconds=60).items[0].id == "m-rare"
+    assert (
+        memory.find(query_words("door code lighthouse"), ALICE, limit=1, seconds=60).items[0].id
+        == "m-rare"
+    )
     memory.close()
 
 
@@ -231,7 +257,9 @@ def test_a_copy_is_of_one_moment_and_nobody_is_stopped(path: Path, tmp_path: Pat
     assert not (tmp_path / "none.db").exists()
 
 
-def test_what_is_remembered_after_the_file_was_deleted_or_replaced_is_in_the_file_that_is_there(path: Path, tmp_path: Path) -> None:
+def test_what_is_remembered_after_the_file_was_deleted_or_replaced_is_in_the_file_that_is_there(
+    path: Path, tmp_path: Path
+) -> None:
     memory = memory_at(path)
     memory.add(item("1"))
     path.unlink()
@@ -257,7 +285,9 @@ def test_a_forked_child_opens_the_file_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["garbage", "folder", "fifo", "symlink"])
-def test_a_file_that_can_not_be_copied_is_said_and_the_backup_is_none(path: Path, tmp_path: Path, way: str) -> None:
+def test_a_file_that_can_not_be_copied_is_said_and_the_backup_is_none(
+    path: Path, tmp_path: Path, way: str
+) -> None:
     match way:
         case "garbage":
             path.write_bytes(b"no database" * 1000)

@@ -13,7 +13,9 @@ from holdfast.errors import Unusable
 from holdfast.wiring import existing_store, open_service
 
 
-def test_a_backup_may_lie_where_no_home_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backup_may_lie_where_no_home_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody locks or appends there. A home on the same filesystem is refused as ever."""
     home, copy = tmp_path / "home", tmp_path / "backup"
 

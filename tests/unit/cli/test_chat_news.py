@@ -1,4 +1,6 @@
-"""What was said appears once, however its pieces and its record come in; what others did is told."""
+"""
+What was said appears once, however its pieces and its record come in; what others did is told.
+"""
 
 import msgspec
 import pytest
@@ -50,8 +52,14 @@ def piece(text: str) -> Delta:
     return Delta(SESSION, TURN, "text", text)
 
 
-@given(st.lists(st.text("abc ", min_size=1, max_size=5), max_size=6), st.integers(0, 6), st.sampled_from([None, 0, 1, 2]))
-def test_an_answer_is_said_once_wherever_its_record_falls_among_its_pieces(pieces: list[str], before: int, lost: int | None) -> None:
+@given(
+    st.lists(st.text("abc ", min_size=1, max_size=5), max_size=6),
+    st.integers(0, 6),
+    st.sampled_from([None, 0, 1, 2]),
+)
+def test_an_answer_is_said_once_wherever_its_record_falls_among_its_pieces(
+    pieces: list[str], before: int, lost: int | None
+) -> None:
     """Records are the truth, pieces are hints: early, late, or lost at the end."""
     text = "".join(pieces)
     heard = [piece(each) for each in pieces]
@@ -68,8 +76,19 @@ def test_text_of_a_call_that_failed_does_not_hide_the_next_answer() -> None:
     """A partial text never becomes history, and the answer that came is told whole."""
     failed = ModelCallFailed(turn=TURN, number=1, kind="server", message="gone", final=False)
     again = ModelCallStarted(turn=TURN, number=2, epoch=1, model="demo")
-    shown = told(STARTED, piece("hel"), failed, again, piece("hello"), ModelAnswered(turn=TURN, number=2, text="hello"))
-    assert shown.splitlines() == ["| hel", "- the model gave no answer (server): gone; trying again", "| hello"]
+    shown = told(
+        STARTED,
+        piece("hel"),
+        failed,
+        again,
+        piece("hello"),
+        ModelAnswered(turn=TURN, number=2, text="hello"),
+    )
+    assert shown.splitlines() == [
+        "| hel",
+        "- the model gave no answer (server): gone; trying again",
+        "| hello",
+    ]
 
 
 def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None:
@@ -82,18 +101,41 @@ def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None
     ("event", "line"),
     [
         (
-            ApprovalAnswered(approval=APPROVAL, turn=TURN, call=CALL, option="approve_once", by="bob", answer_id="r", digest="d"),
+            ApprovalAnswered(
+                approval=APPROVAL,
+                turn=TURN,
+                call=CALL,
+                option="approve_once",
+                by="bob",
+                answer_id="r",
+                digest="d",
+            ),
             "- prompt a-1 is closed: bob answered approve_once",
         ),
         (
-            ApprovalClosed(approval=APPROVAL, turn=TURN, call=CALL, closed_as="expired", reason="nobody answered in time"),
+            ApprovalClosed(
+                approval=APPROVAL,
+                turn=TURN,
+                call=CALL,
+                closed_as="expired",
+                reason="nobody answered in time",
+            ),
             "- prompt a-1 is closed: expired; nobody answered in time",
         ),
         (
-            AnswerRefused(approval=APPROVAL, turn=TURN, by="mallory", option="approve_once", code="wrong_approver"),
+            AnswerRefused(
+                approval=APPROVAL,
+                turn=TURN,
+                by="mallory",
+                option="approve_once",
+                code="wrong_approver",
+            ),
             "- mallory tried to answer a-1 and may not; it still stands",
         ),
-        (TurnEnded(turn=TURN, outcome="failed", code="crash_loop", message="three in a row"), "- the turn failed (crash_loop: three in a row)"),
+        (
+            TurnEnded(turn=TURN, outcome="failed", code="crash_loop", message="three in a row"),
+            "- the turn failed (crash_loop: three in a row)",
+        ),
         (TurnEnded(turn=TURN, outcome="superseded"), "- the turn was superseded"),
     ],
 )
@@ -104,7 +146,14 @@ def test_what_others_did_is_told_in_a_line(event: SessionEvent, line: str) -> No
 
 def test_what_this_terminal_sent_is_not_said_again() -> None:
     """It stands there already; the same words from elsewhere are told."""
-    sent = InputAccepted(input=InputId("i1"), turn=TURN, text="hi", context=msgspec.Raw(b'{"requester":"alice"}'), agent="a", model="demo")
+    sent = InputAccepted(
+        input=InputId("i1"),
+        turn=TURN,
+        text="hi",
+        context=msgspec.Raw(b'{"requester":"alice"}'),
+        agent="a",
+        model="demo",
+    )
     assert told(sent, own=("hi",)) == ""
     assert told(sent, sent, own=("hi",)) == "alice:\n| hi\n"
 
@@ -112,10 +161,19 @@ def test_what_this_terminal_sent_is_not_said_again() -> None:
 def test_what_becomes_of_a_reminder_is_told() -> None:
     name = ReminderId("r-1")
     made = ReminderSet(
-        reminder=name, text="look", schedule=Every(3600, 0), context=msgspec.Raw(b"{}"), by="bob", agent="ops", model="demo", next_at=1
+        reminder=name,
+        text="look",
+        schedule=Every(3600, 0),
+        context=msgspec.Raw(b"{}"),
+        by="bob",
+        agent="ops",
+        model="demo",
+        next_at=1,
     )
     fired = ReminderFired(reminder=name, turn=TURN, scheduled_at=1, fired_at=2, next_at=3)
-    shown = told(made, fired, ReminderCancelled(reminder=name, by="holdfast", reason="never fired: why"))
+    shown = told(
+        made, fired, ReminderCancelled(reminder=name, by="holdfast", reason="never fired: why")
+    )
     assert "bob set a reminder, every 1h: look (r-1)" in shown
     assert "that was the reminder r-1" in shown
     assert "the reminder r-1 is cancelled by holdfast; never fired: why" in shown

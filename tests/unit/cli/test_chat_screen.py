@@ -33,7 +33,9 @@ def test_every_line_of_a_stream_stands_behind_its_bar(pieces: list[str]) -> None
         screen.end_stream()
     lines = captured.get().split("\n")[:-1]
     assert all(line.startswith("| ") for line in lines)
-    assert "".join(line.removeprefix("| ") for line in lines) == plain("".join(pieces)).replace("\n", "") or "\r" in "".join(pieces)
+    assert "".join(line.removeprefix("| ") for line in lines) == plain("".join(pieces)).replace(
+        "\n", ""
+    ) or "\r" in "".join(pieces)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))

@@ -59,14 +59,18 @@ def test_json_stands_behind_what_was_written_before(monkeypatch: pytest.MonkeyPa
     assert below.getvalue() == b"first\n{}\n"
 
 
-def test_json_on_a_stream_of_another_encoding_is_utf8_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_on_a_stream_of_another_encoding_is_utf8_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     below = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(below, encoding="latin-1"))
     Output().object({"said": "für"})
     assert below.getvalue().decode() == '{"said":"für"}\n'
 
 
-def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     class Full(io.RawIOBase):
         def write(self, _: object) -> None:  # type: ignore[override]  # what a stream that would block gives
             return None
@@ -78,7 +82,9 @@ def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(monkeypatch:
 
 
 @pytest.mark.parametrize("rows", [_FITTED_ROWS_MAX, _FITTED_ROWS_MAX + 1])
-def test_a_long_table_is_not_fitted_to_the_terminal(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_a_long_table_is_not_fitted_to_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
     """One line a row, however wide: fitting ten thousand takes seconds."""
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "dumb")
@@ -107,5 +113,7 @@ def test_a_table_hides_nothing_and_moves_no_cursor(monkeypatch: pytest.MonkeyPat
         (["--json", "--home=x", "--app", "send", "approvals", "list"], ("approvals",)),
     ],
 )
-def test_only_the_named_command_is_declared_unless_any_may_be_meant(arguments: list[str], declared: tuple[str, ...]) -> None:
+def test_only_the_named_command_is_declared_unless_any_may_be_meant(
+    arguments: list[str], declared: tuple[str, ...]
+) -> None:
     assert wanted(arguments, COMMANDS) == declared

@@ -16,19 +16,37 @@ def shown(columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.parametrize("columns", [200, 100, 80, 66, 65, 40, 20])
-def test_every_cell_is_there_whole_in_a_terminal_of_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_cell_is_there_whole_in_a_terminal_of_any_width(
+    columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = shown(columns, monkeypatch)
     assert [cell for cell in ROW[:-1] if cell not in text] == []
     assert "\u2026" not in text
     assert text.count("x") == 60
 
 
-def test_where_the_last_column_has_no_room_a_row_is_lines_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shown(60, monkeypatch).splitlines() == [ROW[0], "  session     ops/api", "  may answer  alice, bob", f"  what        {ROW[3]}"]
-    assert shown(80, monkeypatch).splitlines()[0].split() == ["ID", "SESSION", "MAY", "ANSWER", "WHAT"]
+def test_where_the_last_column_has_no_room_a_row_is_lines_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert shown(60, monkeypatch).splitlines() == [
+        ROW[0],
+        "  session     ops/api",
+        "  may answer  alice, bob",
+        f"  what        {ROW[3]}",
+    ]
+    assert shown(80, monkeypatch).splitlines()[0].split() == [
+        "ID",
+        "SESSION",
+        "MAY",
+        "ANSWER",
+        "WHAT",
+    ]
 
 
-@pytest.mark.parametrize("arguments", [{"command": "\uff52\uff4d -rf x"}, {"question": "\uff52\uff4d?"}, {"other": "\uff52\uff4d"}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"command": "\uff52\uff4d -rf x"}, {"question": "\uff52\uff4d?"}, {"other": "\uff52\uff4d"}],
+)
 def test_nothing_in_a_list_of_prompts_passes_for_something_else(arguments: dict[str, str]) -> None:
     """P4: look-alikes are written out there too, as in the prompt itself."""
     told = approvals._in_brief(arguments)

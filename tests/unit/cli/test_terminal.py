@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 import holdfast.cli
 from holdfast.cli.shared.terminal import Guarded, Styled, printable, printable_json, write_styled
 
-PAYLOAD = "a\x1b[2J\x1b]8;;http://evil\x07b\x9b31m\u202ec\x7fd\x08e\rf\u2028g\U000e0041h[bold]i[/bold]"
+PAYLOAD = (
+    "a\x1b[2J\x1b]8;;http://evil\x07b\x9b31m\u202ec\x7fd\x08e\rf\u2028g\U000e0041h[bold]i[/bold]"
+)
 # A module may write by itself only for the reason given here.
 OWN_WAYS = {
     "terminal.py": "is the way",
@@ -51,7 +53,12 @@ def ways_out(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 "echo_via_pager",
             ):
                 yield node.lineno, f"typer.{name}"
-            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr=name)) if name in ("write", "writev", "pwrite", "system"):
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr=name)) if name in (
+                "write",
+                "writev",
+                "pwrite",
+                "system",
+            ):
                 yield node.lineno, f"os.{name}"
             case ast.Attribute(value=ast.Name(id="sys"), attr=stream) if stream in STREAMS:
                 parent = parents.get(node)
@@ -59,8 +66,14 @@ def ways_out(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 if not asked and not isinstance(parent, ast.Compare | ast.Tuple):
                     yield node.lineno, f"sys.{stream}"
             case ast.Import(names=names):
-                yield from ((node.lineno, each.name) for each in names if each.name.partition(".")[0] in MODULES)
-            case ast.ImportFrom(module=str(module)) if module.partition(".")[0] in MODULES and module != "rich.cells":
+                yield from (
+                    (node.lineno, each.name)
+                    for each in names
+                    if each.name.partition(".")[0] in MODULES
+                )
+            case ast.ImportFrom(module=str(module)) if (
+                module.partition(".")[0] in MODULES and module != "rich.cells"
+            ):
                 yield node.lineno, module
 
 
@@ -68,8 +81,14 @@ def test_no_module_of_the_command_writes_by_itself() -> None:
     found = {}
     for path in sources():
         ways = [way for way in ways_out(ast.parse(path.read_text())) if path.name not in OWN_WAYS]
-        # A log handler is given the guarded stream, and lines that `printable_json` has made. The screen names a type.
-        ways = [way for way in ways if (path.name, way[1]) not in (("serve.py", "sys.stderr"), ("chat_screen.py", "rich.console"))]
+        # A log handler is given the guarded stream, and lines that `printable_json` has made. The
+        # screen names a type.
+        ways = [
+            way
+            for way in ways
+            if (path.name, way[1])
+            not in (("serve.py", "sys.stderr"), ("chat_screen.py", "rich.console"))
+        ]
         if ways:
             found[path.name] = ways
     assert found == {}
@@ -99,7 +118,10 @@ def test_the_reader_of_the_sources_sees_each_way_out(source: str) -> None:
 
 
 def is_safe(text: str) -> bool:
-    return not any((unicodedata.category(each)[0] == "C" and each not in "\n\t") or each in "\u2028\u2029" for each in text)
+    return not any(
+        (unicodedata.category(each)[0] == "C" and each not in "\n\t") or each in "\u2028\u2029"
+        for each in text
+    )
 
 
 def shown_by(way: Any) -> str:
@@ -126,7 +148,10 @@ WAYS: dict[str, Any] = {
     "write": lambda: sys.stdout.write(PAYLOAD),
     "writelines": lambda: sys.stdout.writelines([PAYLOAD]),
     "a log line that nobody handles": lambda: (
-        logging.lastResort is not None and logging.lastResort.handle(logging.LogRecord("x", logging.ERROR, "x", 1, PAYLOAD, (), None))
+        logging.lastResort is not None
+        and logging.lastResort.handle(
+            logging.LogRecord("x", logging.ERROR, "x", 1, PAYLOAD, (), None)
+        )
     ),
     "a warning": lambda: sys.stderr.write(warnings.formatwarning(PAYLOAD, UserWarning, "x.py", 1)),
     "a traceback": raised,
@@ -137,12 +162,17 @@ WAYS: dict[str, Any] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_whoever_writes_writes_nothing_that_a_terminal_obeys(way: str) -> None:
     shown = shown_by(WAYS[way])
-    assert "\\x1b[2J\\x1b]8;;http://evil\\x07b\\x9b31m\\u202ec\\x7fd\\x08e\\rf\\u2028g\\U000e0041h[bold]i[/bold]" in shown.replace("\n", "")
+    assert (
+        "\\x1b[2J\\x1b]8;;http://evil\\x07b\\x9b31m\\u202ec\\x7fd\\x08e\\rf\\u2028g\\U000e0041h[bold]i[/bold]"
+        in shown.replace("\n", "")
+    )
     assert is_safe(shown)
 
 
 def test_colours_of_ours_come_through() -> None:
-    assert shown_by(lambda: write_styled("\x1b[1mNAME\x1b[0m\n", sys.stdout)) == "\x1b[1mNAME\x1b[0m\n"
+    assert (
+        shown_by(lambda: write_styled("\x1b[1mNAME\x1b[0m\n", sys.stdout)) == "\x1b[1mNAME\x1b[0m\n"
+    )
 
 
 @given(st.text())

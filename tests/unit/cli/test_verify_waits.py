@@ -1,4 +1,7 @@
-"""`verify` over many sessions that somebody keeps locked: what is waited for one is not waited for the next."""
+"""
+`verify` over many sessions that somebody keeps locked: what is waited for one is not waited for the
+next.
+"""
 
 import asyncio
 

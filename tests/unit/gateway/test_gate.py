@@ -1,4 +1,7 @@
-"""G1, G2, G3: no route but the open ones is looked for without a living token, and who a token is comes from the home's journal."""
+"""
+G1, G2, G3: no route but the open ones is looked for without a living token, and who a token is
+comes from the home's journal.
+"""
 
 from collections.abc import Sequence
 
@@ -40,7 +43,9 @@ class Asking:
 
         before = len(self.through)
         headers = [(b"authorization", each.encode()) for each in given]
-        await self.gate({"type": "http", "method": "GET", "path": path, "headers": headers}, _never, send)
+        await self.gate(
+            {"type": "http", "method": "GET", "path": path, "headers": headers}, _never, send
+        )
         if sent:
             assert len(self.through) == before
             return sent[0]["status"], msgspec.json.decode(sent[1]["body"])["code"]
@@ -52,9 +57,14 @@ async def _never() -> Message:
     raise AssertionError("nothing of a request is read here")
 
 
-async def asking_with(*people: str, burst: float = 100, ends: int | None = ENDS) -> tuple[Asking, Sequence[str]]:
+async def asking_with(
+    *people: str, burst: float = 100, ends: int | None = ENDS
+) -> tuple[Asking, Sequence[str]]:
     book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(now_ms=0))))
-    tokens = [(await book.add(each, person=each, scopes=["read"], expires_at=ends, by="tests", now=0))[0] for each in people]
+    tokens = [
+        (await book.add(each, person=each, scopes=["read"], expires_at=ends, by="tests", now=0))[0]
+        for each in people
+    ]
     return Asking(book, burst=burst), tokens
 
 
@@ -94,7 +104,19 @@ async def test_the_open_routes_need_no_token_and_nobody_is_anybody_there(path: s
     assert asking.through == [None, None]
 
 
-@pytest.mark.parametrize("path", ["/assets", "/v1", "/v1/codes/", "/metrics", "/openapi.json", "/healthz/x", "/x/assets/app.js", ""])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/assets",
+        "/v1",
+        "/v1/codes/",
+        "/metrics",
+        "/openapi.json",
+        "/healthz/x",
+        "/x/assets/app.js",
+        "",
+    ],
+)
 @in_loop
 async def test_what_only_looks_like_an_open_route_needs_one(path: str) -> None:
     asking, _ = await asking_with("alice")

@@ -1,4 +1,6 @@
-"""G1: who is meant, from which page and in which form, judged layer by layer with no server around it."""
+"""
+G1: who is meant, from which page and in which form, judged layer by layer with no server around it.
+"""
 
 import asyncio
 from typing import Any
@@ -7,24 +9,50 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX, HEADERS_MAX, SECURITY_HEADERS, Guard, allowed_hosts
+from holdfast.gateway.http.request_guard import (
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    SECURITY_HEADERS,
+    Guard,
+    allowed_hosts,
+)
 
 HOST = b"127.0.0.1:8321"
 PROXIED = b"agents.example"
-ANSWER: tuple[Message, ...] = ({"type": "http.response.start", "status": 204, "headers": []}, {"type": "http.response.body", "body": b"", "more": 1})
+ANSWER: tuple[Message, ...] = (
+    {"type": "http.response.start", "status": 204, "headers": []},
+    {"type": "http.response.body", "body": b"", "more": 1},
+)
 
 
 class Asked:
     """One request: what came back, and whether anything behind the guard heard of it."""
 
-    def __init__(self, *headers: tuple[bytes, bytes], host: bytes | None = HOST, answer: tuple[Message, ...] = ANSWER, **scope: Any) -> None:
+    def __init__(
+        self,
+        *headers: tuple[bytes, bytes],
+        host: bytes | None = HOST,
+        answer: tuple[Message, ...] = ANSWER,
+        **scope: Any,
+    ) -> None:
         self.reached = False
         self.sent: list[Message] = []
         self._answer = answer
         whole = [*([(b"host", host)] if host is not None else []), *headers]
         path: str = scope.get("path", "/v1/sessions")
-        made = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "headers": whole}
-        guard = Guard(self._app, {*allowed_hosts("127.0.0.1", 8321), PROXIED.decode()}, proxied=["Agents.Example"])
+        made = {
+            "type": "http",
+            "method": "GET",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "headers": whole,
+        }
+        guard = Guard(
+            self._app,
+            {*allowed_hosts("127.0.0.1", 8321), PROXIED.decode()},
+            proxied=["Agents.Example"],
+        )
         asyncio.run(guard({**made, **scope}, _never, self._send))
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,7 +72,9 @@ class Asked:
     def told(self) -> tuple[int, str]:
         """Status and code; a request that got through has none."""
         assert self.reached is (self.sent[0]["status"] == 204)
-        return self.sent[0]["status"], "" if self.reached else msgspec.json.decode(self.sent[1]["body"])["code"]
+        return self.sent[0]["status"], "" if self.reached else msgspec.json.decode(
+            self.sent[1]["body"]
+        )["code"]
 
 
 async def _never() -> Message:
@@ -106,7 +136,9 @@ def test_a_server_that_tells_no_raw_path_is_judged_by_the_path_it_tells() -> Non
         (HOST, [b"http://127.0.0.1:8321", b"http://127.0.0.1:8321"], WRONG_ORIGIN),
     ],
 )
-def test_only_the_page_of_the_very_name_that_is_asked_may_ask(host: bytes, origins: list[bytes], told: tuple[int, str]) -> None:
+def test_only_the_page_of_the_very_name_that_is_asked_may_ask(
+    host: bytes, origins: list[bytes], told: tuple[int, str]
+) -> None:
     assert Asked(*((b"origin", each) for each in origins), host=host).told == told
 
 
@@ -124,8 +156,15 @@ def test_only_the_page_of_the_very_name_that_is_asked_may_ask(host: bytes, origi
         ([b"cross-site"], b"navigate", {"path": "/v1/sessions"}, WRONG_ORIGIN),
     ],
 )
-def test_another_site_may_link_to_the_page_and_no_more(sites: list[bytes], mode: bytes, scope: dict[str, str], told: tuple[int, str]) -> None:
-    assert Asked(*((b"sec-fetch-site", each) for each in sites), (b"sec-fetch-mode", mode), **scope).told == told
+def test_another_site_may_link_to_the_page_and_no_more(
+    sites: list[bytes], mode: bytes, scope: dict[str, str], told: tuple[int, str]
+) -> None:
+    assert (
+        Asked(
+            *((b"sec-fetch-site", each) for each in sites), (b"sec-fetch-mode", mode), **scope
+        ).told
+        == told
+    )
 
 
 @pytest.mark.parametrize(("more", "told"), [(0, THROUGH), (1, MALFORMED)])
@@ -133,7 +172,10 @@ def test_a_head_is_bounded_in_headers_and_in_bytes(more: int, told: tuple[int, s
     """As much as the bounds say, all of it counted: path, query, names and values."""
     assert Asked(*[(b"x", b"y")] * (HEADERS_MAX - 1 + more)).told == told
     counted = len(b"/v1/sessions") + len(b"after=1") + len(b"host") + len(HOST) + len(b"filling")
-    assert Asked((b"filling", b"z" * (HEAD_BYTES_MAX - counted + more)), query_string=b"after=1").told == told
+    assert (
+        Asked((b"filling", b"z" * (HEAD_BYTES_MAX - counted + more)), query_string=b"after=1").told
+        == told
+    )
 
 
 @pytest.mark.parametrize(
@@ -146,7 +188,9 @@ def test_a_head_is_bounded_in_headers_and_in_bytes(more: int, told: tuple[int, s
         ([], {"path": "/v1/a?b"}),
     ],
 )
-def test_what_this_server_does_not_speak_is_malformed(headers: list[tuple[bytes, bytes]], scope: dict[str, str]) -> None:
+def test_what_this_server_does_not_speak_is_malformed(
+    headers: list[tuple[bytes, bytes]], scope: dict[str, str]
+) -> None:
     assert Asked(*headers, **scope).told == MALFORMED
 
 
@@ -168,11 +212,22 @@ def test_every_answer_carries_the_strict_headers_and_an_answers_own_are_kept() -
     assert plain.sent[1] == ANSWER[1]
     refused = Asked(host=None)
     assert refused.headers.items() >= {*SECURITY_HEADERS, (b"cache-control", b"no-store")}
-    own = [(b"Cache-Control", b"max-age=1"), (b"X-Frame-Options", b"SAMEORIGIN"), (b"content-security-policy", b"default-src 'self'")]
-    answered = Asked(answer=({"type": "http.response.start", "status": 204, "headers": own}, ANSWER[1]))
+    own = [
+        (b"Cache-Control", b"max-age=1"),
+        (b"X-Frame-Options", b"SAMEORIGIN"),
+        (b"content-security-policy", b"default-src 'self'"),
+    ]
+    answered = Asked(
+        answer=({"type": "http.response.start", "status": 204, "headers": own}, ANSWER[1])
+    )
     assert answered.sent[0]["headers"][:3] == own
-    assert sorted(key for key, _ in answered.sent[0]["headers"][3:]) == sorted(key for key, _ in SECURITY_HEADERS if key != b"x-frame-options")
-    assert Asked(answer=({"type": "http.response.start", "status": 204}, ANSWER[1])).headers.keys() == plain.headers.keys()
+    assert sorted(key for key, _ in answered.sent[0]["headers"][3:]) == sorted(
+        key for key, _ in SECURITY_HEADERS if key != b"x-frame-options"
+    )
+    assert (
+        Asked(answer=({"type": "http.response.start", "status": 204}, ANSWER[1])).headers.keys()
+        == plain.headers.keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,5 +239,7 @@ def test_every_answer_carries_the_strict_headers_and_an_answers_own_are_kept() -
         ("10.0.0.5", ("Agents.Example",), {"10.0.0.5:8321", "agents.example"}),
     ],
 )
-def test_only_a_server_on_loopback_is_called_localhost(host: str, more: tuple[str, ...], names: set[str]) -> None:
+def test_only_a_server_on_loopback_is_called_localhost(
+    host: str, more: tuple[str, ...], names: set[str]
+) -> None:
     assert allowed_hosts(host, 8321, more) == names

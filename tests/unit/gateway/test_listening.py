@@ -10,11 +10,16 @@ from holdfast.testing.loop import in_loop
 
 @in_loop
 async def test_what_is_written_to_a_connection_waits_for_no_receipt() -> None:
-    """An answer is a head and a body: held back until the head was received, every one of them took 40 ms longer."""
+    """
+    An answer is a head and a body: held back until the head was received, every one of them took 40
+    ms longer.
+    """
     accepted: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted.set_result(writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        accepted.set_result(
+            writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        )
         writer.close()
 
     sock = _listening(GatewaySettings(port=0))

@@ -1,4 +1,7 @@
-"""Which handler a request means, and what is told when what was asked for went wrong: looked at with no server around it."""
+"""
+Which handler a request means, and what is told when what was asked for went wrong: looked at with
+no server around it.
+"""
 
 import asyncio
 import errno
@@ -30,7 +33,13 @@ def asked(app: ASGIApp, path: str = "/", method: str = "GET") -> tuple[list[Mess
     async def send(message: Message) -> None:
         sent.append(message)
 
-    scope: Scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
+    scope: Scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": [],
+        "query_string": b"",
+    }
     asyncio.run(app(scope, never, send))
     return sent, scope
 
@@ -45,7 +54,9 @@ def told(sent: list[Message]) -> tuple[int, str]:
 
 def named(name: str) -> Any:
     async def answer(request: Request) -> Response:
-        return Response(" ".join([name, *(f"{key}={value}" for key, value in request.path_params.items())]))
+        return Response(
+            " ".join([name, *(f"{key}={value}" for key, value in request.path_params.items())])
+        )
 
     return answer
 
@@ -72,7 +83,9 @@ ROUTES = Routes(
         ("GET", "/things/x/events", b"stream of x"), ("HEAD", "/things/x/events", b"stream of x"), ("DELETE", "/a.b/1/2", b"two x=1 y=2"),
     ],
 )  # fmt: skip
-def test_a_path_means_one_handler_and_its_parts_are_whole(method: str, path: str, says: bytes) -> None:
+def test_a_path_means_one_handler_and_its_parts_are_whole(
+    method: str, path: str, says: bytes
+) -> None:
     sent, _ = asked(ROUTES, path, method)
     assert (sent[0]["status"], sent[1]["body"]) == (200, says)
 
@@ -107,7 +120,9 @@ def test_a_path_that_is_nearly_one_of_ours_is_none(path: str) -> None:
         ("POST", "/things/x/events", b"GET, HEAD"), ("OPTIONS", "/a.b/1/2", b"DELETE"),
     ],
 )  # fmt: skip
-def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(method: str, path: str, allow: bytes) -> None:
+def test_a_method_that_a_path_does_not_have_is_told_with_those_that_it_has(
+    method: str, path: str, allow: bytes
+) -> None:
     sent, scope = asked(ROUTES, path, method)
     assert told(sent) == (405, "method")
     assert dict(sent[0]["headers"])[b"allow"] == allow
@@ -118,7 +133,9 @@ def test_the_document_names_every_route_and_no_other() -> None:
     nothing: Any = SimpleNamespace(service=None)
     ours = {(route.method.lower(), route.path) for route in routes_of(nothing)}
     page = {("get", "/"), ("get", "/assets/{name}")}
-    assert {(method, path) for path, item in openapi_document()["paths"].items() for method in item} == ours - page
+    assert {
+        (method, path) for path, item in openapi_document()["paths"].items() for method in item
+    } == ours - page
 
 
 # --- what went wrong
@@ -133,7 +150,9 @@ def recorded(error: Exception | None, *, begun: bool = False) -> tuple[list[Mess
         if error is not None:
             raise error
 
-    gateway: Any = SimpleNamespace(metrics=Metrics(), service=SimpleNamespace(world=SimpleNamespace(secrets=("hunter22",))))
+    gateway: Any = SimpleNamespace(
+        metrics=Metrics(), service=SimpleNamespace(world=SimpleNamespace(secrets=("hunter22",)))
+    )
     return asked(Recorder(app, gateway), "/v1/things")[0], gateway.metrics
 
 
@@ -144,12 +163,16 @@ def recorded(error: Exception | None, *, begun: bool = False) -> tuple[list[Mess
         (TimeoutError(), 503, "io"), (InvariantBroken("two heads"), 500, "bug"), (KeyError("x"), 500, "bug"),
     ],
 )  # fmt: skip
-def test_what_went_wrong_is_told_as_one_problem_and_counted(error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_went_wrong_is_told_as_one_problem_and_counted(
+    error: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.ERROR, "holdfast.gateway"):
         sent, metrics = recorded(error)
     assert told(sent) == (status, code)
     assert metrics.requests == {("GET", "/v1/things", status): 1}
-    assert [record.message for record in caplog.records] == (["a bug in /v1/things"] if code == "bug" else [])
+    assert [record.message for record in caplog.records] == (
+        ["a bug in /v1/things"] if code == "bug" else []
+    )
 
 
 def test_a_problem_carries_no_path_and_no_secret() -> None:
@@ -159,9 +182,17 @@ def test_a_problem_carries_no_path_and_no_secret() -> None:
     assert b"hunter22" not in sent[1]["body"]
 
 
-@pytest.mark.parametrize("error", [Refused("no", code="unknown"), OSError(errno.EIO, "Input/output error"), KeyError("x")])
-def test_after_an_answer_has_begun_nothing_is_put_into_it(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
-    """Half an answer can't become a problem: it is logged as the bug it is, and the connection is closed by who sees it end too early."""
+@pytest.mark.parametrize(
+    "error",
+    [Refused("no", code="unknown"), OSError(errno.EIO, "Input/output error"), KeyError("x")],
+)
+def test_after_an_answer_has_begun_nothing_is_put_into_it(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Half an answer can't become a problem: it is logged as the bug it is, and the connection is
+    closed by who sees it end too early.
+    """
     with caplog.at_level(logging.ERROR, "holdfast.gateway"):
         sent, metrics = recorded(error, begun=True)
     assert sent == [{"type": "http.response.start", "status": 200, "headers": []}]

@@ -1,4 +1,7 @@
-"""A stream ends with its reason: once it has begun, nothing that goes wrong can become a problem any more."""
+"""
+A stream ends with its reason: once it has begun, nothing that goes wrong can become a problem any
+more.
+"""
 
 import asyncio
 import errno
@@ -18,7 +21,17 @@ class Unreadable(Listener):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(
-            Bearer.of(TokenAdded(name="a", digest="d", person="alice", scopes=("read",), audience="personal", expires_at=None, by="alice"))
+            Bearer.of(
+                TokenAdded(
+                    name="a",
+                    digest="d",
+                    person="alice",
+                    scopes=("read",),
+                    audience="personal",
+                    expires_at=None,
+                    by="alice",
+                )
+            )
         )
         self._error = error
         self._left = [b"id: 7\n\n"]
@@ -43,7 +56,9 @@ class Unreadable(Listener):
     ],
 )
 @in_loop
-async def test_what_can_not_be_read_any_more_ends_the_stream_with_its_reason(error: Exception, reason: str) -> None:
+async def test_what_can_not_be_read_any_more_ends_the_stream_with_its_reason(
+    error: Exception, reason: str
+) -> None:
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -54,5 +69,8 @@ async def test_what_can_not_be_read_any_more_ends_the_stream_with_its_reason(err
 
     await Stream(Unreadable(error))({"type": "http", "method": "GET"}, receive, send)
     last = sent.pop()
-    assert (last["more_body"], last["body"]) == (False, b'event: end\ndata: {"reason":"%s","seq":7}\n\n' % reason.encode())
+    assert (last["more_body"], last["body"]) == (
+        False,
+        b'event: end\ndata: {"reason":"%s","seq":7}\n\n' % reason.encode(),
+    )
     assert b"".join(each.get("body", b"") for each in sent).endswith(b"id: 7\n\n")

@@ -1,4 +1,7 @@
-"""G3, measured: how long a stream goes on after its token has died, in a loop whose time is made up. The real `Streams.run` looks; nothing else does."""
+"""
+G3, measured: how long a stream goes on after its token has died, in a loop whose time is made up.
+The real `Streams.run` looks; nothing else does.
+"""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -19,7 +22,10 @@ HANGS_SECONDS = 30.0
 
 
 class Book(TokenBook):
-    """Says what it is told to: the token lives, it was revoked, nobody can say, or the answer does not come."""
+    """
+    Says what it is told to: the token lives, it was revoked, nobody can say, or the answer does not
+    come.
+    """
 
     def __init__(self) -> None:
         super().__init__(HomeLedger(InMemoryStore()))
@@ -45,7 +51,10 @@ BEARER = Bearer(
 
 
 async def measured(standing: str, after: float, *, leaves: bool) -> tuple[float, str | None]:
-    """Seconds from the token's death to the last moment at which its stream can still be read, and why it ended."""
+    """
+    Seconds from the token's death to the last moment at which its stream can still be read, and why
+    it ended.
+    """
     loop, book = asyncio.get_running_loop(), Book()
     streams = Streams(book, InMemoryStore(), lambda: 0, streams_max=9, streams_per_token_max=9)
     listener, over = Listener(BEARER), asyncio.Event()
@@ -74,8 +83,13 @@ async def measured(standing: str, after: float, *, leaves: bool) -> tuple[float,
 
 @pytest.mark.parametrize("leaves", [True, False])
 @pytest.mark.parametrize(("standing", "reason"), [("revoked", "revoked"), ("unsure", "unsure")])
-def test_a_stream_ends_within_five_seconds_of_its_tokens_death(standing: str, reason: str, leaves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whatever moment between two looks the token dies, and whether or not the client goes by itself."""
+def test_a_stream_ends_within_five_seconds_of_its_tokens_death(
+    standing: str, reason: str, leaves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    At whatever moment between two looks the token dies, and whether or not the client goes by
+    itself.
+    """
 
     def measure(after: float) -> tuple[float, str | None]:
         async def main() -> tuple[float, str | None]:

@@ -18,11 +18,24 @@ from holdfast.testing.loop import in_loop
 
 
 def bearer(*scopes: str, person: str = "alice", audience: str = "personal") -> Bearer:
-    added = TokenAdded(name="n", digest="d", person=person, scopes=scopes or ("read",), audience=audience, expires_at=None, by="tests")
+    added = TokenAdded(
+        name="n",
+        digest="d",
+        person=person,
+        scopes=scopes or ("read",),
+        audience=audience,
+        expires_at=None,
+        by="tests",
+    )
     return Bearer.of(added)
 
 
-PERSONAL, OPS, PUBLIC, ADMIN = bearer(), bearer(audience="team:ops"), bearer(audience="public"), bearer("admin", audience="public")
+PERSONAL, OPS, PUBLIC, ADMIN = (
+    bearer(),
+    bearer(audience="team:ops"),
+    bearer(audience="public"),
+    bearer("admin", audience="public"),
+)
 ALICE, ALICE_IN_OPS, BOB_IN_OPS = (
     Reader("alice", "personal", "personal:alice"),
     Reader("alice", "team", "team:ops"),
@@ -41,14 +54,23 @@ ALICE, ALICE_IN_OPS, BOB_IN_OPS = (
     ],
 )
 def test_a_scope_allows_itself_and_no_other(scopes: tuple[str, ...], may: set[str]) -> None:
-    assert {scope for scope in ("read", "send", "approve", "admin", "") if bearer(*scopes).may(scope)} == may
+    assert {
+        scope for scope in ("read", "send", "approve", "admin", "") if bearer(*scopes).may(scope)
+    } == may
 
 
 @pytest.mark.parametrize(
     ("audience", "boundary", "personal", "ops", "public", "admin"),
     [
         ("personal", "personal:alice", True, False, False, True),
-        ("personal", "personal:bob", True, False, False, True),  # whose it is, is asked of the readers
+        (
+            "personal",
+            "personal:bob",
+            True,
+            False,
+            False,
+            True,
+        ),  # whose it is, is asked of the readers
         ("team", "team:ops", True, True, False, True),
         ("team", "team:dev", True, False, False, True),
         ("public", "public", True, True, True, True),
@@ -61,7 +83,12 @@ def test_a_scope_allows_itself_and_no_other(scopes: tuple[str, ...], may: set[st
 def test_a_token_reads_what_was_said_within_its_audience_and_an_unknown_circle_is_not(
     audience: str | None, boundary: str | None, personal: bool, ops: bool, public: bool, admin: bool
 ) -> None:
-    assert [each.reads(audience, boundary) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == [personal, ops, public, admin]
+    assert [each.reads(audience, boundary) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == [
+        personal,
+        ops,
+        public,
+        admin,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,8 +115,12 @@ def test_a_session_is_seen_by_who_takes_part_in_it(readers: list[Reader], sees: 
         ([], [False, False, False, True]),
     ],
 )
-def test_a_prompt_is_shown_to_whom_it_concerns_within_their_audience(people: list[str | None], concerned: list[bool]) -> None:
-    assert [each.is_concerned("team", "team:ops", people) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == concerned
+def test_a_prompt_is_shown_to_whom_it_concerns_within_their_audience(
+    people: list[str | None], concerned: list[bool]
+) -> None:
+    assert [
+        each.is_concerned("team", "team:ops", people) for each in (PERSONAL, OPS, PUBLIC, ADMIN)
+    ] == concerned
 
 
 @pytest.mark.parametrize(
@@ -100,11 +131,16 @@ def test_a_prompt_is_shown_to_whom_it_concerns_within_their_audience(people: lis
         ([BOB_IN_OPS, ALICE], [False, False, False, True]),
         ([Reader("bob", "team", "team:dev")], [False, False, False, True]),
         ([Reader("bob", "personal", "personal:bob")], [False, False, False, True]),
-        ([Reader("bob", "personal", "personal:alice")], [False, False, False, True]),  # not even of one's own boundary
+        (
+            [Reader("bob", "personal", "personal:alice")],
+            [False, False, False, True],
+        ),  # not even of one's own boundary
         ([Reader("bob", "public", "public")], [False, False, True, True]),
     ],
 )
-def test_only_a_session_that_is_all_of_ones_shared_circle_may_be_joined(readers: list[Reader], may_join: list[bool]) -> None:
+def test_only_a_session_that_is_all_of_ones_shared_circle_may_be_joined(
+    readers: list[Reader], may_join: list[bool]
+) -> None:
     assert [each.may_join(readers) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == may_join
 
 
@@ -116,7 +152,9 @@ def test_only_a_session_that_is_all_of_ones_shared_circle_may_be_joined(readers:
         (PUBLIC, Principal.UNTRUSTED_EXTERNAL, "public", "group"),
     ],
 )
-def test_what_is_known_of_a_message_is_all_from_the_record(token: Bearer, principal: Principal, boundary: str, scope: Any) -> None:
+def test_what_is_known_of_a_message_is_all_from_the_record(
+    token: Bearer, principal: Principal, boundary: str, scope: Any
+) -> None:
     assert token.source() == MessageSource(
         channel="http",
         person="alice",
@@ -173,7 +211,9 @@ async def add(book: TokenBook, name: str = "n", **changes: Any) -> str:
     ],
 )
 @in_loop
-async def test_what_can_not_be_a_token_is_refused_and_nothing_is_written(name: str, changes: dict[str, Any], code: str) -> None:
+async def test_what_can_not_be_a_token_is_refused_and_nothing_is_written(
+    name: str, changes: dict[str, Any], code: str
+) -> None:
     book = book_of()
     await add(book, "known")
     before = await book.reports(now=0)
@@ -187,20 +227,39 @@ async def test_what_can_not_be_a_token_is_refused_and_nothing_is_written(name: s
 async def test_what_is_kept_is_all_but_the_token() -> None:
     book = book_of()
     token, added = await book.add(
-        "x" * 64, person="y" * 128, scopes=["admin", "read", "read"], audience="team", expires_at=86_400_000, by="tests", now=0
+        "x" * 64,
+        person="y" * 128,
+        scopes=["admin", "read", "read"],
+        audience="team",
+        expires_at=86_400_000,
+        by="tests",
+        now=0,
     )
     assert added == TokenAdded(
-        name="x" * 64, digest=digest_of(token), person="y" * 128, scopes=("read", "admin"), audience="team:home", expires_at=86_400_000, by="tests"
+        name="x" * 64,
+        digest=digest_of(token),
+        person="y" * 128,
+        scopes=("read", "admin"),
+        audience="team:home",
+        expires_at=86_400_000,
+        by="tests",
     )
     listed = TokenReport(
-        name="x" * 64, person="y" * 128, scopes=("read", "admin"), audience="team:home", expires_at="1970-01-02T00:00:00.000Z", expired=False
+        name="x" * 64,
+        person="y" * 128,
+        scopes=("read", "admin"),
+        audience="team:home",
+        expires_at="1970-01-02T00:00:00.000Z",
+        expired=False,
     )
     assert await book.reports(now=86_399_999) == (listed,)
     assert [each.expired for each in await book.reports(now=86_400_000)] == [True]
 
 
 @in_loop
-async def test_an_expired_name_makes_room_and_so_many_may_live_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_expired_name_makes_room_and_so_many_may_live_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(tokens, "TOKENS_MAX", 2)
     book = book_of()
     await add(book, "a", expires_at=10)
@@ -218,13 +277,37 @@ async def test_an_expired_name_makes_room_and_so_many_may_live_and_no_more(monke
 @in_loop
 async def test_a_stream_goes_on_only_while_its_token_lives_as_it_was() -> None:
     book = book_of()
-    kept, ends, changed = await add(book, "kept"), await add(book, "ends", expires_at=10), await add(book, "changed")
-    bearers = [found for each in (kept, ends, changed) if (found := await book.find(each, now=0)) is not None]
-    assert await book.still_lives(bearers, now=9) == {digest_of(kept), digest_of(ends), digest_of(changed)}
-    narrower = Bearer.of(TokenAdded(name="changed", digest=digest_of(changed), person="alice", scopes=(), audience="public", expires_at=None, by=""))
+    kept, ends, changed = (
+        await add(book, "kept"),
+        await add(book, "ends", expires_at=10),
+        await add(book, "changed"),
+    )
+    bearers = [
+        found
+        for each in (kept, ends, changed)
+        if (found := await book.find(each, now=0)) is not None
+    ]
+    assert await book.still_lives(bearers, now=9) == {
+        digest_of(kept),
+        digest_of(ends),
+        digest_of(changed),
+    }
+    narrower = Bearer.of(
+        TokenAdded(
+            name="changed",
+            digest=digest_of(changed),
+            person="alice",
+            scopes=(),
+            audience="public",
+            expires_at=None,
+            by="",
+        )
+    )
     assert await book.still_lives([*bearers[:2], narrower], now=10) == {digest_of(kept)}
     await book.revoke("kept", by="tests")
-    assert await book.still_lives(bearers, now=0) == {digest_of(changed)}, "a clock that was set back revives nothing"
+    assert await book.still_lives(bearers, now=0) == {digest_of(changed)}, (
+        "a clock that was set back revives nothing"
+    )
     with pytest.raises(HoldfastError) as told:
         await book.revoke("kept", by="tests")
     assert told.value.code == "unknown"
@@ -238,7 +321,9 @@ async def exchanged(book: TokenBook, code: str, *, now: int) -> TokenAdded | Non
     return found[1] if found is not None else None
 
 
-@pytest.mark.parametrize(("now", "is_given"), [(CODE_SECONDS * 1000 - 1, True), (CODE_SECONDS * 1000, False)])
+@pytest.mark.parametrize(
+    ("now", "is_given"), [(CODE_SECONDS * 1000 - 1, True), (CODE_SECONDS * 1000, False)]
+)
 @in_loop
 async def test_a_code_is_exchanged_once_and_in_time(now: int, is_given: bool) -> None:
     book = TokenBook(HomeLedger(InMemoryStore()))
@@ -247,7 +332,12 @@ async def test_a_code_is_exchanged_once_and_in_time(now: int, is_given: bool) ->
     given = await exchanged(book, code, now=now)
     assert (given is not None) == is_given
     if given is not None:
-        assert (given.person, given.scopes, given.way, Bearer.of(given).way) == ("alice", ("read",), "page", "page")
+        assert (given.person, given.scopes, given.way, Bearer.of(given).way) == (
+            "alice",
+            ("read",),
+            "page",
+            "page",
+        )
         assert await exchanged(book, code, now=now) is None
 
 

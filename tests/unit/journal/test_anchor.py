@@ -1,4 +1,6 @@
-"""The anchor: two slots that count only together, each in its own place, and a claim beside them."""
+"""
+The anchor: two slots that count only together, each in its own place, and a claim beside them.
+"""
 
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import (
@@ -24,7 +26,16 @@ OTHERS = Keyring({1: bytes(range(32))}, SessionId("ops/db"), InstanceId("i1"))
 
 
 def anchor(counter: int) -> Anchor:
-    return Anchor(generation=1, counter=counter, segment=3, length=4096, seq=counter * 2, at=1, epoch=5, mac=b"\7" * 32)
+    return Anchor(
+        generation=1,
+        counter=counter,
+        segment=3,
+        length=4096,
+        seq=counter * 2,
+        at=1,
+        epoch=5,
+        mac=b"\7" * 32,
+    )
 
 
 def cell(*anchors: Anchor, epochs: tuple[int, ...] = (4, 5)) -> bytes:
@@ -48,7 +59,11 @@ def test_the_newer_of_two_slots_that_are_one_apart_counts() -> None:
 def test_a_cell_is_one_sector() -> None:
     assert ANCHOR_BYTES == 512
     assert [slot_offset(counter) for counter in range(4)] == [0, SLOT_BYTES, 0, SLOT_BYTES]
-    assert [claim_offset(epoch) for epoch in range(3)] == [CLAIMS_OFFSET, CLAIMS_OFFSET + CLAIM_BYTES, CLAIMS_OFFSET]
+    assert [claim_offset(epoch) for epoch in range(3)] == [
+        CLAIMS_OFFSET,
+        CLAIMS_OFFSET + CLAIM_BYTES,
+        CLAIMS_OFFSET,
+    ]
 
 
 def test_a_slot_counts_only_in_its_own_place() -> None:
@@ -61,7 +76,9 @@ def test_a_slot_counts_only_in_its_own_place() -> None:
 
 
 def test_a_newborn_cell_is_settled_and_nobody_has_driven_it() -> None:
-    assert look_at(encode_newborn(anchor(0), KEYS), KEYS) == Look(Slots.SETTLED, anchor(1)._replace(seq=0, epoch=0))
+    assert look_at(encode_newborn(anchor(0), KEYS), KEYS) == Look(
+        Slots.SETTLED, anchor(1)._replace(seq=0, epoch=0)
+    )
 
 
 def test_a_torn_slot_leaves_the_other_readable() -> None:
@@ -69,7 +86,11 @@ def test_a_torn_slot_leaves_the_other_readable() -> None:
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
     for cut in range(SLOT_BYTES + 1):
         look = look_at(after[:cut] + before[cut:], KEYS)
-        assert look in {Look(Slots.SETTLED, anchor(9)), Look(Slots.ONE, anchor(9)), Look(Slots.SETTLED, anchor(10))}
+        assert look in {
+            Look(Slots.SETTLED, anchor(9)),
+            Look(Slots.ONE, anchor(9)),
+            Look(Slots.SETTLED, anchor(10)),
+        }
 
 
 def test_a_torn_claim_leaves_the_one_before() -> None:
@@ -90,34 +111,66 @@ def test_every_flipped_byte_is_seen() -> None:
         look = look_at(bytes(changed), KEYS)
         assert look.slots is Slots.ONE
         assert look.anchor == (anchor(9) if at < SLOT_BYTES else anchor(8))
-        assert (look.missing is not None) == (4 <= at % SLOT_BYTES < 8), "only a changed generation asks for another key"
+        assert (look.missing is not None) == (4 <= at % SLOT_BYTES < 8), (
+            "only a changed generation asks for another key"
+        )
 
 
 def test_nothing_and_another_sessions_are_no_anchor() -> None:
-    for data, keys in ((b"", KEYS), (bytes(ANCHOR_BYTES), KEYS), (cell(anchor(8), anchor(9)), OTHERS)):
+    for data, keys in (
+        (b"", KEYS),
+        (bytes(ANCHOR_BYTES), KEYS),
+        (cell(anchor(8), anchor(9)), OTHERS),
+    ):
         assert look_at(data, keys) == Look(Slots.NONE, None)
 
 
 def test_the_quick_look_believes_what_the_whole_one_calls_settled() -> None:
-    """Whole, one slot only, torn anywhere, flipped anywhere, copied, another session's, under a key that we lack, none."""
+    """
+    Whole, one slot only, torn anywhere, flipped anywhere, copied, another session's, under a key
+    that we lack, none.
+    """
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
-    cells = [before, after, cell(anchor(9)), cell(anchor(8)), cell(anchor(8), anchor(11)), bytes(ANCHOR_BYTES), b"", after[:300]]
+    cells = [
+        before,
+        after,
+        cell(anchor(9)),
+        cell(anchor(8)),
+        cell(anchor(8), anchor(11)),
+        bytes(ANCHOR_BYTES),
+        b"",
+        after[:300],
+    ]
     cells += [after[:cut] + before[cut:] for cut in range(SLOT_BYTES + 1)]
     cells += [after[:at] + bytes([after[at] ^ 1]) + after[at + 1 :] for at in range(CLAIMS_OFFSET)]
-    cells += [after[:SLOT_BYTES] * 2 + after[CLAIMS_OFFSET:], after[SLOT_BYTES:CLAIMS_OFFSET] * 2 + after[CLAIMS_OFFSET:]]
+    cells += [
+        after[:SLOT_BYTES] * 2 + after[CLAIMS_OFFSET:],
+        after[SLOT_BYTES:CLAIMS_OFFSET] * 2 + after[CLAIMS_OFFSET:],
+    ]
     for data in cells:
         for keys, session in ((KEYS, SessionId("ops/api")), (OTHERS, SessionId("ops/db"))):
             whole = look_at(data, keys).settled
-            assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (None if whole is None else whole.seq)
+            assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (
+                None if whole is None else whole.seq
+            )
 
 
 def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage() -> None:
     """5.2: a lost key makes a session read-only; it is not called cut short for it."""
-    both = Keyring({1: bytes(range(32)), 2: bytes(range(1, 33))}, SessionId("ops/api"), InstanceId("i1"))
-    older, newer = (encode_slot(each, both) for each in (anchor(8), anchor(9)._replace(generation=2)))
+    both = Keyring(
+        {1: bytes(range(32)), 2: bytes(range(1, 33))}, SessionId("ops/api"), InstanceId("i1")
+    )
+    older, newer = (
+        encode_slot(each, both) for each in (anchor(8), anchor(9)._replace(generation=2))
+    )
     claims = cell()[CLAIMS_OFFSET:]
-    assert look_at(older + newer + claims, both) == Look(Slots.SETTLED, anchor(9)._replace(generation=2))
-    for data, slots in ((older + newer + claims, Slots.ONE), (bytes(SLOT_BYTES) + newer + claims, Slots.NONE)):
+    assert look_at(older + newer + claims, both) == Look(
+        Slots.SETTLED, anchor(9)._replace(generation=2)
+    )
+    for data, slots in (
+        (older + newer + claims, Slots.ONE),
+        (bytes(SLOT_BYTES) + newer + claims, Slots.NONE),
+    ):
         look = look_at(data, KEYS)
         assert look.slots is slots
         assert look.missing is not None
@@ -125,10 +178,21 @@ def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage() -> None:
 
 
 def test_the_quick_look_takes_whole_numbers() -> None:
-    """Every byte of a generation, a counter and a number counts, though most of them are zero for years."""
+    """
+    Every byte of a generation, a counter and a number counts, though most of them are zero for
+    years.
+    """
     far = {2**24 + 1: bytes(range(32)), 1: bytes(range(1, 33))}
     ring = Keyring(far, SessionId("ops/api"), InstanceId("i1"))
-    older, newer = (anchor(0)._replace(generation=2**24 + 1, counter=2**56 - each, seq=2**56 + each) for each in (1, 0))
-    data = encode_slot(newer, ring) + encode_slot(older, ring) + encode_claim(4, 1, ring) + encode_claim(5, 1, ring)
+    older, newer = (
+        anchor(0)._replace(generation=2**24 + 1, counter=2**56 - each, seq=2**56 + each)
+        for each in (1, 0)
+    )
+    data = (
+        encode_slot(newer, ring)
+        + encode_slot(older, ring)
+        + encode_claim(4, 1, ring)
+        + encode_claim(5, 1, ring)
+    )
     assert look_at(data, ring) == Look(Slots.SETTLED, newer)
     assert acknowledged_seq(data, far, SessionId("ops/api"), InstanceId("i1")) == newer.seq

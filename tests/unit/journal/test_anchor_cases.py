@@ -29,11 +29,27 @@ def test_only_a_state_with_a_legal_cause_goes_on() -> None:
     ("slots", "end", "action"),
     [
         (Slots.SETTLED, End.AT, Action.GO_ON),  # a newborn session, a claim without a record
-        (Slots.SETTLED, End.PAST, Action.MOVE),  # a failed anchor write that left nothing; a power cut
-        (Slots.ONE, End.PAST, Action.MOVE),  # a crash in mid write of a slot, and a second one in mid repair
+        (
+            Slots.SETTLED,
+            End.PAST,
+            Action.MOVE,
+        ),  # a failed anchor write that left nothing; a power cut
+        (
+            Slots.ONE,
+            End.PAST,
+            Action.MOVE,
+        ),  # a crash in mid write of a slot, and a second one in mid repair
         (Slots.ONE, End.PAST_TORN, Action.MOVE_AND_CUT),
-        (Slots.ONE, End.AT, Action.CUT_SHORT),  # a slot zeroed or copied over its neighbour, and its batch cut
-        (Slots.ONE, End.TORN, Action.CUT_SHORT),  # the same with one byte left, or cut inside the batch
+        (
+            Slots.ONE,
+            End.AT,
+            Action.CUT_SHORT,
+        ),  # a slot zeroed or copied over its neighbour, and its batch cut
+        (
+            Slots.ONE,
+            End.TORN,
+            Action.CUT_SHORT,
+        ),  # the same with one byte left, or cut inside the batch
         (Slots.APART, End.PAST, Action.CUT_SHORT),  # an older copy of one slot
         (Slots.NONE, End.AT, Action.CUT_SHORT),
         (Slots.SETTLED, End.BEFORE, Action.CUT_SHORT),
@@ -45,7 +61,10 @@ def test_the_named_states(slots: Slots, end: End, action: Action) -> None:
 
 
 def test_an_end_is_named_by_three_findings() -> None:
-    found = {end_of(reaches=reaches, past=past, torn=torn) for reaches, past, torn in product([True, False], repeat=3)}
+    found = {
+        end_of(reaches=reaches, past=past, torn=torn)
+        for reaches, past, torn in product([True, False], repeat=3)
+    }
     assert found == set(End) - {End.BROKEN}
 
 
@@ -55,4 +74,6 @@ def test_the_documented_table_is_this_one() -> None:
     for case in CASES:
         slots = "; ".join(each.value for each in Slots if each in case.slots)
         ends = "; ".join(each.value for each in End if each in case.ends)
-        assert f"| {case.letter} | {slots} | {ends} | {case.action.value} | {case.cause} |\n" in listed
+        assert (
+            f"| {case.letter} | {slots} | {ends} | {case.action.value} | {case.cause} |\n" in listed
+        )

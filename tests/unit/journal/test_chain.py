@@ -1,4 +1,6 @@
-"""Keys: every session instance and every use has its own; which key a segment needs is never guessed."""
+"""
+Keys: every session instance and every use has its own; which key a segment needs is never guessed.
+"""
 
 import pytest
 
@@ -34,7 +36,9 @@ def test_a_missing_generation_and_a_wrong_key_are_told_apart_from_damage() -> No
 
 
 def test_the_newest_key_is_the_one_of_the_highest_generation() -> None:
-    assert [Keyring(dict.fromkeys(each, KEY), OPS, LIFE).newest for each in ((), (1,), (3, 1, 2))] == [0, 1, 3]
+    assert [
+        Keyring(dict.fromkeys(each, KEY), OPS, LIFE).newest for each in ((), (1,), (3, 1, 2))
+    ] == [0, 1, 3]
 
 
 def test_a_key_is_named_by_sixteen_digits() -> None:

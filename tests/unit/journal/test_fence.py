@@ -1,4 +1,7 @@
-"""The fence: moved only by what verifies or by what it framed, across segments, and never by anything else."""
+"""
+The fence: moved only by what verifies or by what it framed, across segments, and never by anything
+else.
+"""
 
 from typing import Any
 
@@ -10,7 +13,15 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import BIRTH_MAC, Draft, frame
-from holdfast.journal.segment import CLOSED, FORMAT, OPENED, Previous, SegmentKey, SegmentOpened, is_own
+from holdfast.journal.segment import (
+    CLOSED,
+    FORMAT,
+    OPENED,
+    Previous,
+    SegmentKey,
+    SegmentOpened,
+    is_own,
+)
 
 OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
 KEYS = {1: bytes(range(32)), 2: bytes(range(1, 33))}
@@ -22,7 +33,12 @@ def fence(*, session: SessionId = OPS, instance: InstanceId = LIFE, number: int 
 
 def segment(writer: Fence, *texts: str, generation: int = 1, at: int = 10) -> bytes:
     lines = [writer.open_segment(generation=generation, at=at, writer="w")]
-    lines += [writer.write(Draft("note", 1, b'{"text":"%s"}' % text.encode()), at=at, epoch=0, writer="w")[0] for text in texts]
+    lines += [
+        writer.write(
+            Draft("note", 1, b'{"text":"%s"}' % text.encode()), at=at, epoch=0, writer="w"
+        )[0]
+        for text in texts
+    ]
     return b"".join(lines)
 
 
@@ -30,8 +46,15 @@ def test_what_was_framed_verifies_and_both_stand_at_the_same_place() -> None:
     writer, reader = fence(), fence()
     data = segment(writer, "one", "two")
     fed = reader.feed(data)
-    assert [record.body for record in fed.records if not is_own(record)] == [b'{"text":"one"}', b'{"text":"two"}']
-    assert (reader.head, reader.offset, reader.closing()) == (writer.head, writer.offset, writer.closing())
+    assert [record.body for record in fed.records if not is_own(record)] == [
+        b'{"text":"one"}',
+        b'{"text":"two"}',
+    ]
+    assert (reader.head, reader.offset, reader.closing()) == (
+        writer.head,
+        writer.offset,
+        writer.closing(),
+    )
     assert reader.prefix_holds(data)
 
 
@@ -77,8 +100,12 @@ def test_a_reader_may_start_at_any_segment_by_its_own_mac() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(lambda: segment(fence(session=SessionId("ops/db")), "one"), id="another session's"),
-        pytest.param(lambda: segment(fence(instance=InstanceId("i0")), "one"), id="an earlier life's"),
+        pytest.param(
+            lambda: segment(fence(session=SessionId("ops/db")), "one"), id="another session's"
+        ),
+        pytest.param(
+            lambda: segment(fence(instance=InstanceId("i0")), "one"), id="an earlier life's"
+        ),
         pytest.param(lambda: b'{"text":"hello"}\n', id="no record"),
         pytest.param(lambda: segment(fence(), "one").split(b"\n", 1)[1], id="no header"),
     ],
@@ -127,7 +154,15 @@ def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
     keys = Keyring(KEYS, OPS, LIFE)
     opened = SegmentOpened(FORMAT + 1, OPS, LIFE, SegmentKey(1, keys.get(1).key_id), 1, None)
     body = msgspec.json.encode(opened)
-    line, _ = frame(keys.get(1).record, BIRTH_MAC, Draft("segment_opened", 1, body), seq=1, at=1, epoch=0, writer="w")
+    line, _ = frame(
+        keys.get(1).record,
+        BIRTH_MAC,
+        Draft("segment_opened", 1, body),
+        seq=1,
+        at=1,
+        epoch=0,
+        writer="w",
+    )
     with pytest.raises(NewerVersion):
         fence().feed(line)
     forged = segment(fence(), "one").replace(b'"format":1', b'"format":2')
@@ -135,7 +170,10 @@ def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
 
 
 def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
-    """D4: genuine lines under a number that is not theirs, for a reader that starts there; the header says which it is."""
+    """
+    D4: genuine lines under a number that is not theirs, for a reader that starts there; the header
+    says which it is.
+    """
     writer = fence()
     segment(writer, "one")
     writer.close_segment(at=10, writer="w")
@@ -146,7 +184,10 @@ def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
 
 
 def in_the_next() -> tuple[Fence, Previous]:
-    """A reader behind a closed segment of generation 2, whose last record is of time 10 and epoch 3; and what the next header says of that one."""
+    """
+    A reader behind a closed segment of generation 2, whose last record is of time 10 and epoch 3;
+    and what the next header says of that one.
+    """
     writer, reader = fence(), fence()
     first = writer.open_segment(generation=2, at=10, writer="w")
     first += writer.write(Draft("note", 1, b"{}"), at=10, epoch=3, writer="w")[0]
@@ -157,12 +198,24 @@ def in_the_next() -> tuple[Fence, Previous]:
     return reader, reader.previous
 
 
-def header(reader: Fence, previous: Previous | None, *, generation: int = 2, key: str | None = None, kind: str = OPENED, **fields: int) -> bytes:
+def header(
+    reader: Fence,
+    previous: Previous | None,
+    *,
+    generation: int = 2,
+    key: str | None = None,
+    kind: str = OPENED,
+    **fields: int,
+) -> bytes:
     """A header with a valid mac, by somebody who has the key."""
     keys = reader.keys.get(generation)
-    opened = SegmentOpened(FORMAT, OPS, LIFE, SegmentKey(generation, key or keys.key_id), reader.number, previous)
+    opened = SegmentOpened(
+        FORMAT, OPS, LIFE, SegmentKey(generation, key or keys.key_id), reader.number, previous
+    )
     every: dict[str, Any] = {"seq": reader.seq + 1, "at": 10, "epoch": 3} | fields
-    return frame(keys.record, reader.mac, Draft(kind, 1, msgspec.json.encode(opened)), writer="w", **every)[0]
+    return frame(
+        keys.record, reader.mac, Draft(kind, 1, msgspec.json.encode(opened)), writer="w", **every
+    )[0]
 
 
 def test_the_header_that_is_expected_is_believed() -> None:
@@ -186,8 +239,13 @@ def test_the_header_that_is_expected_is_believed() -> None:
     ],
     ids=str,
 )
-def test_nothing_falls_from_one_segment_to_the_next_even_with_a_valid_mac(wrong: dict[str, Any]) -> None:
-    """5.2: numbers go on by one, times, epochs and key generations never fall, and only a header of this key begins a segment."""
+def test_nothing_falls_from_one_segment_to_the_next_even_with_a_valid_mac(
+    wrong: dict[str, Any],
+) -> None:
+    """
+    5.2: numbers go on by one, times, epochs and key generations never fall, and only a header of
+    this key begins a segment.
+    """
     reader, previous = in_the_next()
     fed = reader.feed(header(reader, previous, **wrong))
     assert (fed.taken, fed.bad_line, reader.where, reader.offset) == (0, True, "start", 0)
@@ -197,8 +255,15 @@ def test_nothing_falls_from_one_segment_to_the_next_even_with_a_valid_mac(wrong:
 def test_a_header_names_the_segment_before_as_we_left_it(field: str) -> None:
     """L4: each of the four, under a valid mac."""
     reader, previous = in_the_next()
-    other: Any = {"number": 7, "length": previous.length + 1, "mac": "00" * 32, "digest": "00" * 32}[field]
-    assert reader.feed(header(reader, msgspec.structs.replace(previous, **{field: other}))).taken == 0
+    other: Any = {
+        "number": 7,
+        "length": previous.length + 1,
+        "mac": "00" * 32,
+        "digest": "00" * 32,
+    }[field]
+    assert (
+        reader.feed(header(reader, msgspec.structs.replace(previous, **{field: other}))).taken == 0
+    )
     assert reader.feed(header(reader, None)).taken == 0
 
 
@@ -216,7 +281,11 @@ def test_no_header_stands_inside_a_segment() -> None:
     assert reader.feed(data).taken == len(data)
     before = (reader.head, reader.offset, reader.closing())
     fed = reader.feed(header(writer, None, generation=1, epoch=0))
-    assert (fed.taken, fed.bad_line, reader.head, reader.offset, reader.closing()) == (0, True, *before)
+    assert (fed.taken, fed.bad_line, reader.head, reader.offset, reader.closing()) == (
+        0,
+        True,
+        *before,
+    )
 
 
 def test_the_first_bytes_of_a_segment_are_none() -> None:
@@ -241,7 +310,10 @@ def test_a_record_is_framed_only_inside_a_segment_and_a_segment_opened_only_outs
         with pytest.raises(InvariantBroken):
             wrong()
     inside.close_segment(at=10, writer="w")
-    for wrong in (lambda: inside.write(draft, at=10, epoch=0, writer="w"), lambda: inside.frame([draft], at=10, epoch=0, writer="w")):
+    for wrong in (
+        lambda: inside.write(draft, at=10, epoch=0, writer="w"),
+        lambda: inside.frame([draft], at=10, epoch=0, writer="w"),
+    ):
         with pytest.raises(InvariantBroken):
             wrong()
 
@@ -256,7 +328,19 @@ def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
     drafts = [Draft("note", 1, b'{"n":%d}' % number) for number in range(count)]
     data, records = many.frame(drafts, at=11, epoch=2, writer="w")
     assert (many.head, many.offset, many.closing()) == before
-    singly = [one.write(draft, at=11, epoch=2, writer="w", more=left > 0) for left, draft in zip(range(count - 1, -1, -1), drafts, strict=True)]
-    assert (data, records) == (b"".join(line for line, _ in singly), [record for _, record in singly])
+    singly = [
+        one.write(draft, at=11, epoch=2, writer="w", more=left > 0)
+        for left, draft in zip(range(count - 1, -1, -1), drafts, strict=True)
+    ]
+    assert (data, records) == (
+        b"".join(line for line, _ in singly),
+        [record for _, record in singly],
+    )
     many.move_over(data, records[-1])
-    assert (many.head, many.offset, many.closing(), many.at, many.epoch) == (one.head, one.offset, one.closing(), 11, 2)
+    assert (many.head, many.offset, many.closing(), many.at, many.epoch) == (
+        one.head,
+        one.offset,
+        one.closing(),
+        11,
+        2,
+    )

@@ -5,7 +5,17 @@ import pytest
 from blake3 import blake3
 
 from holdfast.errors import Refused
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, check_draft, frame, read_unverified, record_mac, times_of_birth, without_macs
+from holdfast.journal.record import (
+    BIRTH_MAC,
+    Draft,
+    believe,
+    check_draft,
+    frame,
+    read_unverified,
+    record_mac,
+    times_of_birth,
+    without_macs,
+)
 from holdfast.journal.segment import closed_draft, repaired_draft
 from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 
@@ -13,7 +23,16 @@ KEY = bytes(range(32))
 
 
 def line_of(body: bytes = b'{"text":"hello"}', *, seq: int = 7) -> bytes:
-    return frame(KEY, BIRTH_MAC, Draft("note", 1, body), seq=seq, at=1763256543123, epoch=3, writer="w1", more=False)[0]
+    return frame(
+        KEY,
+        BIRTH_MAC,
+        Draft("note", 1, body),
+        seq=seq,
+        at=1763256543123,
+        epoch=3,
+        writer="w1",
+        more=False,
+    )[0]
 
 
 def test_a_line_is_spelled_as_documented() -> None:
@@ -21,14 +40,27 @@ def test_a_line_is_spelled_as_documented() -> None:
     body = b'{"text":"hello"}'
     digest = blake3(body).hexdigest()
     header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"more":false,"digest":"{digest}"'.encode()
-    mac = blake3(BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY).hexdigest()
+    mac = blake3(
+        BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY
+    ).hexdigest()
     assert line_of() == header + b',"body":' + body + b',"mac":"' + mac.encode() + b'"}\n'
 
 
 def test_a_line_is_json_that_any_reader_takes() -> None:
     """`jq` is enough to read a journal."""
     decoded = msgspec.json.decode(line_of())
-    assert list(decoded) == ["seq", "at", "epoch", "writer", "type", "version", "more", "digest", "body", "mac"]
+    assert list(decoded) == [
+        "seq",
+        "at",
+        "epoch",
+        "writer",
+        "type",
+        "version",
+        "more",
+        "digest",
+        "body",
+        "mac",
+    ]
     assert decoded["body"] == {"text": "hello"}
 
 
@@ -43,7 +75,9 @@ def test_a_line_is_json_that_any_reader_takes() -> None:
     ],
 )
 def test_awkward_text_comes_back_as_it_was(text: str) -> None:
-    """Line separators of other systems, and text that looks like our own framing, change nothing."""
+    """
+    Line separators of other systems, and text that looks like our own framing, change nothing.
+    """
     body = msgspec.json.encode({"text": text})
     check_draft(Draft("note", 1, body))
     record = believe(KEY, BIRTH_MAC, line_of(body))
@@ -102,7 +136,9 @@ def test_reading_without_a_key_gives_the_same_record() -> None:
     ],
     ids=lambda draft: f"{draft.type} {draft.body[:20]!r}",
 )
-def test_a_draft_that_could_not_be_read_back_is_refused_before_anything_is_written(draft: Draft) -> None:
+def test_a_draft_that_could_not_be_read_back_is_refused_before_anything_is_written(
+    draft: Draft,
+) -> None:
     with pytest.raises(Refused):
         check_draft(draft)
 
@@ -112,7 +148,9 @@ def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
     longest = b'{"text":"' + b"x" * (RECORD_BYTES_MAX - 1024 - 11) + b'"}'
     whole = Draft("n" * 64, INTEGER_MAX, longest)
     check_draft(whole)
-    line, _ = frame(KEY, BIRTH_MAC, whole, seq=INTEGER_MAX, at=INTEGER_MAX, epoch=INTEGER_MAX, writer="w" * 64)
+    line, _ = frame(
+        KEY, BIRTH_MAC, whole, seq=INTEGER_MAX, at=INTEGER_MAX, epoch=INTEGER_MAX, writer="w" * 64
+    )
     assert len(line) <= RECORD_BYTES_MAX
     for wrong in (
         Draft("note", INTEGER_MAX + 1, b"{}"),
@@ -138,10 +176,22 @@ def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
         line_of()[:-4] + b'x"}\n',
         line_of().split(b',"body":')[0] + b',"body":' + b"0" * 64 + b'"}\n',
     ],
-    ids=["empty", "bare", "other", "cut", "late", "no body", "no digits", "nothing between body and mac"],
+    ids=[
+        "empty",
+        "bare",
+        "other",
+        "cut",
+        "late",
+        "no body",
+        "no digits",
+        "nothing between body and mac",
+    ],
 )
 def test_what_is_no_line_of_ours_reads_as_nothing(line: bytes) -> None:
-    """For export without the key, and for the look at a header before it is verified: no error, no guess."""
+    """
+    For export without the key, and for the look at a header before it is verified: no error, no
+    guess.
+    """
     assert read_unverified(line) is None
     assert believe(KEY, BIRTH_MAC, line) is None
 
@@ -151,22 +201,43 @@ def test_a_body_that_is_not_the_one_its_header_names_is_not_believed() -> None:
     body = b'{"text":"hello"}'
     header = line_of().split(b',"body":')[0].replace(blake3(body).hexdigest().encode(), b"0" * 64)
     mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
-    assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
+    assert (
+        believe(
+            KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
+        )
+        is None
+    )
 
 
-@pytest.mark.parametrize("header", [b'{"seq":7', line_of().split(b',"body":')[0] + b',"more":1'], ids=["too little", "too much"])
+@pytest.mark.parametrize(
+    "header",
+    [b'{"seq":7', line_of().split(b',"body":')[0] + b',"more":1'],
+    ids=["too little", "too much"],
+)
 def test_a_valid_mac_over_no_header_of_ours_is_not_believed(header: bytes) -> None:
     body = b'{"text":"hello"}'
     mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
-    assert believe(KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n') is None
+    assert (
+        believe(
+            KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("said", "times"),
-    [((5, 3, 99, None), [5, 5, 10, 10]), ((7, 6, 5), [7, 7, 7]), ((None, 1, 2), [10, 10, 10]), ((), [])],
+    [
+        ((5, 3, 99, None), [5, 5, 10, 10]),
+        ((7, 6, 5), [7, 7, 7]),
+        ((None, 1, 2), [10, 10, 10]),
+        ((), []),
+    ],
     ids=str,
 )
-def test_times_of_a_life_that_begins_with_anothers_records_never_fall(said: tuple[int | None, ...], times: list[int]) -> None:
+def test_times_of_a_life_that_begins_with_anothers_records_never_fall(
+    said: tuple[int | None, ...], times: list[int]
+) -> None:
     """5.1: as they say, but never after now and never before the one ahead."""
     assert times_of_birth([Draft("note", 1, b"{}", at) for at in said], 10) == times
 

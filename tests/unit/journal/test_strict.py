@@ -1,4 +1,7 @@
-"""Strict JSON: what could mean two things to two readers is refused before it is digested, and no input harms the reader."""
+"""
+Strict JSON: what could mean two things to two readers is refused before it is digested, and no
+input harms the reader.
+"""
 
 import pytest
 
@@ -45,7 +48,15 @@ def test_refused_with_a_reason(text: str | bytes, why: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{}", '{"a": [1, 2.5, null, true, "x"]}', f"[{INTEGER_MAX}, -{INTEGER_MAX}]", '"\\ud83d\\ude00"', '"\u2028"', "1e10", "[0.1]"],
+    [
+        "{}",
+        '{"a": [1, 2.5, null, true, "x"]}',
+        f"[{INTEGER_MAX}, -{INTEGER_MAX}]",
+        '"\\ud83d\\ude00"',
+        '"\u2028"',
+        "1e10",
+        "[0.1]",
+    ],
 )
 def test_plain_json_is_taken(text: str) -> None:
     import json
@@ -59,7 +70,10 @@ def test_the_deepest_allowed_nesting_is_taken() -> None:
 
 
 def test_depth_is_counted_and_brackets_are_not() -> None:
-    """As deep as allowed beside many that are flat is taken; one deeper is not, however many were closed before it."""
+    """
+    As deep as allowed beside many that are flat is taken; one deeper is not, however many were
+    closed before it.
+    """
     deepest, flat = "[" * (JSON_DEPTH_MAX - 1) + "]" * (JSON_DEPTH_MAX - 1), "[]," * 200
     assert len(strict_json(f"[{flat}{deepest}]", what="x")) == 201
     with pytest.raises(Refused, match="deeper"):

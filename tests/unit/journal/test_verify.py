@@ -24,7 +24,12 @@ class Written:
         self.segments: list[bytes] = []
         for number in range(2):
             lines = [writer.open_segment(generation=1, at=1, writer="w")]
-            lines += [writer.write(Draft("note", 1, b'{"n":%d}' % (number * 10 + each)), at=1, epoch=0, writer="w")[0] for each in range(10)]
+            lines += [
+                writer.write(
+                    Draft("note", 1, b'{"n":%d}' % (number * 10 + each)), at=1, epoch=0, writer="w"
+                )[0]
+                for each in range(10)
+            ]
             if number == 0:
                 lines.append(writer.close_segment(at=1, writer="w"))
             self.segments.append(b"".join(lines))
@@ -32,7 +37,9 @@ class Written:
                 writer.enter_next()
         self.anchor: Anchor | None = Anchor(1, 1, 2, writer.offset, writer.seq, 1, 0, writer.mac)
 
-    def judged(self, *, slots: Slots = Slots.SETTLED, first_mac: str | None = None, first: int = 1) -> Walked:
+    def judged(
+        self, *, slots: Slots = Slots.SETTLED, first_mac: str | None = None, first: int = 1
+    ) -> Walked:
         def closing(number: int) -> Previous | None:
             if number >= len(self.segments):
                 return None
@@ -42,7 +49,10 @@ class Written:
 
         return walk(
             Fence(KEYS, OPS, LIFE),
-            [SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:]) for n, data in enumerate(self.segments, first)],
+            [
+                SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:])
+                for n, data in enumerate(self.segments, first)
+            ],
             lambda: Look(slots if self.anchor else Slots.NONE, self.anchor),
             first_mac=first_mac,
             closing=closing,
@@ -138,20 +148,32 @@ def ignoring(tail: bytes, named: bytes) -> Written:
 
 
 def test_bytes_behind_a_closed_segment_are_ignored_only_if_the_next_header_names_them() -> None:
-    """L4: by length and digest, under our key; gone they may be, but nothing else may stand there."""
+    """
+    L4: by length and digest, under our key; gone they may be, but nothing else may stand there.
+    """
     torn = b"the batch that failed\n"
     for tail in (b"", torn):
         assert ignoring(tail, torn).judged().verdict == "holds"
-    for tail, named in ((torn, b""), (torn[:-1], torn), (torn + b"x", torn), (b"X" + torn[1:], torn)):
+    for tail, named in (
+        (torn, b""),
+        (torn[:-1], torn),
+        (torn + b"x", torn),
+        (b"X" + torn[1:], torn),
+    ):
         found = ignoring(tail, named).judged()
         assert (found.verdict, found.detail) == ("broken", "bytes follow the segment's end")
 
 
 def test_an_ignored_batch_that_would_verify_is_no_history() -> None:
-    """5.3: the next header closed the segment before it, so its records were never acknowledged, though each of them is genuine."""
+    """
+    5.3: the next header closed the segment before it, so its records were never acknowledged,
+    though each of them is genuine.
+    """
     writer = Fence(KEYS, OPS, LIFE)
     writer.open_segment(generation=1, at=1, writer="w", more=False)
-    failed, _ = writer.frame([Draft("note", 1, b'{"n":0}'), Draft("note", 1, b'{"n":1}')], at=1, epoch=0, writer="w")
+    failed, _ = writer.frame(
+        [Draft("note", 1, b'{"n":0}'), Draft("note", 1, b'{"n":1}')], at=1, epoch=0, writer="w"
+    )
     found = ignoring(failed, failed).judged()
     assert (found.verdict, found.records) == ("holds", 2)
     assert ignoring(failed, b"").judged().verdict == "broken"
@@ -164,11 +186,18 @@ def test_part_of_a_batch_is_a_torn_tail_from_where_the_batch_begins() -> None:
     writer = Fence(KEYS, OPS, LIFE, number=2)
     whole = written.segments[1]
     writer.feed(whole)
-    batch, _ = writer.frame([Draft("note", 1, b'{"n":%d}' % each) for each in range(3)], at=1, epoch=0, writer="w")
+    batch, _ = writer.frame(
+        [Draft("note", 1, b'{"n":%d}' % each) for each in range(3)], at=1, epoch=0, writer="w"
+    )
     for size in range(1, len(batch)):
         written.segments[1] = whole + batch[:size]
         found = written.judged()
-        assert (found.verdict, found.records, found.at_seq, found.byte) == ("torn_tail", 23, 23, len(whole)), size
+        assert (found.verdict, found.records, found.at_seq, found.byte) == (
+            "torn_tail",
+            23,
+            23,
+            len(whole),
+        ), size
         assert written.judged(slots=Slots.ONE).verdict == "cut_short", size
     written.segments[1] = whole + batch
     assert (written.judged().verdict, written.judged().records) == ("holds", 26)
@@ -231,13 +260,21 @@ HALF_HEADERS = (b"", b'{"seq":', Written().segments[1].split(b"\n")[0][:-9])
 @pytest.mark.parametrize("half", HALF_HEADERS, ids=["none", "begun", "all but its end"])
 @pytest.mark.parametrize("lines", [12, 11, 5])
 def test_a_segment_whose_header_is_not_whole_is_a_torn_tail(half: bytes, lines: int) -> None:
-    """5.4: of a closed segment, and of one that the header alone would have closed; acknowledged to its end, or not."""
+    """
+    5.4: of a closed segment, and of one that the header alone would have closed; acknowledged to
+    its end, or not.
+    """
     whole = min(lines, 11)  # the closing record's batch goes on in the segment that is not there
     for acknowledged in (whole, 3):
         written = Written().anchored_in_the_first(acknowledged)
         written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
         found = written.judged()
-        assert (found.verdict, found.records, found.segment, found.byte) == ("torn_tail", whole, "i1.00000002.jsonl", 0)
+        assert (found.verdict, found.records, found.segment, found.byte) == (
+            "torn_tail",
+            whole,
+            "i1.00000002.jsonl",
+            0,
+        )
 
 
 @pytest.mark.parametrize("half", HALF_HEADERS, ids=["none", "begun", "all but its end"])
@@ -247,7 +284,10 @@ def test_half_a_header_does_not_hide_that_the_segment_before_was_shortened(half:
         written = Written().anchored_in_the_first()
         written.segments = [b"".join(written.segments[0].splitlines(keepends=True)[:lines]), half]
         found = written.judged()
-        assert (found.verdict, found.detail) == ("cut_short", f"history ends with record {lines}; record 11 was acknowledged")
+        assert (found.verdict, found.detail) == (
+            "cut_short",
+            f"history ends with record {lines}; record 11 was acknowledged",
+        )
 
 
 def test_only_the_last_segment_may_lack_its_header() -> None:
@@ -258,7 +298,9 @@ def test_only_the_last_segment_may_lack_its_header() -> None:
         assert written.judged().verdict == "broken"
     written = Written().anchored_in_the_first()
     written.segments = [written.segments[0] + b"half", b'{"seq":']
-    assert written.judged().verdict == "broken", "and what stands behind the closing record of the one before is no batch"
+    assert written.judged().verdict == "broken", (
+        "and what stands behind the closing record of the one before is no batch"
+    )
 
 
 def test_a_closed_segment_that_was_shortened_or_changed() -> None:
@@ -267,7 +309,11 @@ def test_a_closed_segment_that_was_shortened_or_changed() -> None:
         written = Written()
         written.segments[0] = whole[:size]
         found = written.judged()
-        assert (found.verdict, found.segment, found.byte) == ("cut_short", "i1.00000001.jsonl", whole[:size].rfind(b"\n") + 1)
+        assert (found.verdict, found.segment, found.byte) == (
+            "cut_short",
+            "i1.00000001.jsonl",
+            whole[:size].rfind(b"\n") + 1,
+        )
         assert found.detail == f"{size} of {len(whole)} bytes are left"
     lines = whole.splitlines(keepends=True)
     for changed in (whole.replace(b'"n":4', b'"n":5'), whole[:-9].replace(b'"n":4', b'"n":5')):
@@ -282,22 +328,36 @@ def test_a_missing_first_segment_is_named() -> None:
     written = Written()
     written.segments.pop(0)
     found = written.judged(first=2)
-    assert (found.verdict, found.records, found.byte, found.detail) == ("cut_short", 0, 0, "segment 1 is missing")
+    assert (found.verdict, found.records, found.byte, found.detail) == (
+        "cut_short",
+        0,
+        0,
+        "segment 1 is missing",
+    )
 
 
 @pytest.mark.parametrize("place", ["the first", "the last"])
 def test_the_anchor_names_one_record_and_no_other(place: str) -> None:
-    """A whole history that verifies is not ours if the acknowledged record has another mac: in either of the last two segments."""
+    """
+    A whole history that verifies is not ours if the acknowledged record has another mac: in either
+    of the last two segments.
+    """
     written = Written().anchored_in_the_first() if place == "the first" else Written()
     assert written.judged().verdict == "holds"
     assert written.anchor is not None
     written.anchor = written.anchor._replace(mac=bytes(32))
     found = written.judged()
-    assert (found.verdict, found.detail) == ("broken", f"record {written.anchor.seq} is not the one the anchor names")
+    assert (found.verdict, found.detail) == (
+        "broken",
+        f"record {written.anchor.seq} is not the one the anchor names",
+    )
 
 
 def test_an_anchor_past_the_end_tells_what_was_cut_from_what_was_changed() -> None:
-    """A tail that reaches as far as the anchor was changed; one that does not was cut; one with a whole line was changed, however short."""
+    """
+    A tail that reaches as far as the anchor was changed; one that does not was cut; one with a
+    whole line was changed, however short.
+    """
     written = Written()
     whole = written.segments[1]
     kept = whole[: whole.rstrip(b"\n").rfind(b"\n") + 1]

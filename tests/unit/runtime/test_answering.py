@@ -15,17 +15,46 @@ ASKED = ("submit x", "go", 'calls "delete b=1" "tidy b=2"', "decide")
 @pytest.mark.parametrize(
     ("steps", "waits"),
     [
-        ((*ASKED, "answer a1 approve_once"), True),  # a driver is at it, and has not come to this call yet
+        (
+            (*ASKED, "answer a1 approve_once"),
+            True,
+        ),  # a driver is at it, and has not come to this call yet
         ((*ASKED, "start c2", "finish c2", "park", "answer a1 approve_once"), True),
-        ((*ASKED, "start c2", "finish c2", "park", "answer a1 deny"), True),  # there is nothing to run, and the turn has to go on all the same
+        (
+            (*ASKED, "start c2", "finish c2", "park", "answer a1 deny"),
+            True,
+        ),  # there is nothing to run, and the turn has to go on all the same
         ((*ASKED, "answer a1 approve_once", "start c1"), False),
         ((*ASKED, "answer a1 deny"), False),
-        ((*ASKED, "answer a1 approve_once", "start c1", "finish c1", "start c2", "finish c2", "think", 'calls "delete b=3"', "go"), False),
+        (
+            (
+                *ASKED,
+                "answer a1 approve_once",
+                "start c1",
+                "finish c1",
+                "start c2",
+                "finish c2",
+                "think",
+                'calls "delete b=3"',
+                "go",
+            ),
+            False,
+        ),
         ((*ASKED, "answer a1 deny", "start c2", "finish c2", "think", "says bye"), False),
     ],
-    ids=["running", "parked", "denied while parked", "started", "denied while running", "parked on a later call", "over"],
+    ids=[
+        "running",
+        "parked",
+        "denied while parked",
+        "started",
+        "denied while running",
+        "parked on a later call",
+        "over",
+    ],
 )
-def test_an_answer_waits_for_a_driver_until_somebody_has_gone_on_with_it(steps: Sequence[str], waits: bool) -> None:
+def test_an_answer_waits_for_a_driver_until_somebody_has_gone_on_with_it(
+    steps: Sequence[str], waits: bool
+) -> None:
     teller = Teller()
     teller.tell(steps[:4])
     first = teller.pure.state.turns[T1].calls[0].call

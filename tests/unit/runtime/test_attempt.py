@@ -1,4 +1,7 @@
-"""The attempt over the reference store: states, faults, and everything it must not lose. Files and processes: tests/fence."""
+"""
+The attempt over the reference store: states, faults, and everything it must not lose. Files and
+processes: tests/fence.
+"""
 
 import asyncio
 import threading
@@ -7,7 +10,16 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.adapters.inmemory import Fault, InMemoryClaim, InMemoryDisk, InMemoryStore
-from holdfast.errors import Busy, Fenced, InDoubt, InvariantBroken, NewerVersion, NotSaved, Takeover, Untrusted
+from holdfast.errors import (
+    Busy,
+    Fenced,
+    InDoubt,
+    InvariantBroken,
+    NewerVersion,
+    NotSaved,
+    Takeover,
+    Untrusted,
+)
 from holdfast.ports.journal_store import Draft, Record, Section
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.ledger.attempt import BUSY_TRIES, Attempt, Phase, nothing
@@ -19,7 +31,9 @@ async def attempt_on(store: InMemoryStore, folded: list[Record] | None = None) -
     journal = await store.open(OPS)
     claim = await journal.claim()
     assert claim is not None
-    return await Attempt.acquire(journal, (folded if folded is not None else []).append, claim=claim)
+    return await Attempt.acquire(
+        journal, (folded if folded is not None else []).append, claim=claim
+    )
 
 
 async def home() -> InMemoryStore:
@@ -151,7 +165,10 @@ async def test_a_write_inside_a_decide_joins_it() -> None:
 
 @in_loop
 async def test_a_takeover_is_sticky_and_what_was_produced_is_kept() -> None:
-    """The reply is in quarantine, the error says where, and nothing more is written through this attempt."""
+    """
+    The reply is in quarantine, the error says where, and nothing more is written through this
+    attempt.
+    """
     store = await home()
     attempt = await attempt_on(store)
     await attempt.release()
@@ -207,7 +224,9 @@ async def test_what_an_aborted_attempt_had_produced_is_kept() -> None:
 
 @in_loop
 async def test_busy_while_coming_back_is_tried_again_and_is_no_takeover() -> None:
-    """Then it is told, and the attempt is still released: it may come back later with all it produced."""
+    """
+    Then it is told, and the attempt is still released: it may come back later with all it produced.
+    """
     store = await home()
     attempt = await attempt_on(store)
     await attempt.release()
@@ -231,8 +250,12 @@ async def test_busy_while_coming_back_is_tried_again_and_is_no_takeover() -> Non
         (Fault.IN_DOUBT_NOT_WRITTEN, InDoubt, False),
     ],
 )
-def test_a_failed_write_is_never_folded(fault: Fault, error: type[Exception], is_written: bool) -> None:
-    """State moves only after the sync; reopening finds the truth; the outcome is kept either way."""
+def test_a_failed_write_is_never_folded(
+    fault: Fault, error: type[Exception], is_written: bool
+) -> None:
+    """
+    State moves only after the sync; reopening finds the truth; the outcome is kept either way.
+    """
 
     @in_loop
     async def scenario() -> None:
@@ -384,7 +407,10 @@ async def test_what_must_be_finished_is_however_often_whoever_awaits_it_is_cance
 
 @in_loop
 async def test_a_fold_that_stops_in_the_middle_goes_on_from_there() -> None:
-    """L7: what a record of a newer Holdfast kept from being folded is not folded twice when somebody looks again."""
+    """
+    L7: what a record of a newer Holdfast kept from being folded is not folded twice when somebody
+    looks again.
+    """
     store, folded, can_read = await home(), list[Record](), list[bool]()
 
     def fold(record: Record) -> None:
@@ -394,7 +420,9 @@ async def test_a_fold_that_stops_in_the_middle_goes_on_from_there() -> None:
 
     journal, peer = await store.open(OPS), await store.open(OPS)
     attempt = await Attempt.acquire(journal, fold)
-    await peer.append(lambda _: [note("one"), note("two"), note("newer"), note("four")], since=peer.head)
+    await peer.append(
+        lambda _: [note("one"), note("two"), note("newer"), note("four")], since=peer.head
+    )
     for _ in range(2):
         with pytest.raises(NewerVersion):
             await attempt.write(nothing)

@@ -14,4 +14,6 @@ async def test_a_character_that_a_read_cuts_in_two_is_heard_whole() -> None:
         heard = feed.output_of(session, turn, call)
         for piece in (b"gr\xc3", b"\xbc", b"n\xff"):
             heard(piece)
-        assert ear.take() == [Delta(session, turn, "output", text, call) for text in ("gr", "\u00fc", "n\ufffd")]
+        assert ear.take() == [
+            Delta(session, turn, "output", text, call) for text in ("gr", "\u00fc", "n\ufffd")
+        ]

@@ -20,18 +20,28 @@ OPS = SessionId("ops/api")
 
 
 def owed(part: str) -> QueueDelivery:
-    return QueueDelivery(turn=TurnId("t1"), channel="post", part=part, kind="reply", text="so be it")
+    return QueueDelivery(
+        turn=TurnId("t1"), channel="post", part=part, kind="reply", text="so be it"
+    )
 
 
 async def opened(count: int) -> tuple[InMemoryDisk, list[Ledger]]:
     disk, clock = InMemoryDisk(), ManualClock()
     event = SessionBorn(session=OPS, instance=InstanceId("life"), origin="created", by="alice")
-    await (await InMemoryStore(disk, clock=clock).create(OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice")).close()
-    return disk, [await Ledger.open(await InMemoryStore(disk, clock=clock).open(OPS)) for _ in range(count)]
+    await (
+        await InMemoryStore(disk, clock=clock).create(
+            OPS, InstanceId("life"), [Draft(*encode(event))], origin="created", by="alice"
+        )
+    ).close()
+    return disk, [
+        await Ledger.open(await InMemoryStore(disk, clock=clock).open(OPS)) for _ in range(count)
+    ]
 
 
 @in_loop
-async def test_what_was_decided_and_not_kept_is_nothing_that_an_equal_record_of_another_history_comes_to() -> None:
+async def test_what_was_decided_and_not_kept_is_nothing_that_an_equal_record_of_another_history_comes_to() -> (
+    None
+):
     """Same number, same bytes, same instant; another record before it."""
     disk, (mine, other) = await opened(2)
     disk.fail_next(Fault.NOT_SAVED)
@@ -60,8 +70,13 @@ async def test_what_was_decided_here_is_worked_out_once(monkeypatch: pytest.Monk
 
 @in_loop
 async def test_a_handle_that_no_ledger_comes_of_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that stays looks again and again at a session that it can't open: what each look leaves open adds up."""
-    sealed, looked_at, kept = [await InMemoryStore((await opened(0))[0]).open(OPS) for _ in range(3)]
+    """
+    A process that stays looks again and again at a session that it can't open: what each look
+    leaves open adds up.
+    """
+    sealed, looked_at, kept = [
+        await InMemoryStore((await opened(0))[0]).open(OPS) for _ in range(3)
+    ]
     await sealed.seal(SealMark("broken", "for the test"))
 
     async def busy(*_: object, **__: object) -> None:
@@ -71,7 +86,11 @@ async def test_a_handle_that_no_ledger_comes_of_is_closed(monkeypatch: pytest.Mo
         monkeypatch.setattr(journal, "load", busy)
     monkeypatch.setattr(kept, "keep_snapshot", busy, raising=False)
     monkeypatch.setattr(kept, "read_snapshot", busy, raising=False)
-    for opening in (Ledger.open(sealed), Ledger.read_only(looked_at, ReadOnly("a mount")), Ledger.open(kept)):
+    for opening in (
+        Ledger.open(sealed),
+        Ledger.read_only(looked_at, ReadOnly("a mount")),
+        Ledger.open(kept),
+    ):
         with pytest.raises(Busy):
             await opening
     assert [journal._closed for journal in (sealed, looked_at, kept)] == [True, True, True]

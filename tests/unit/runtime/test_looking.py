@@ -1,4 +1,7 @@
-"""A turn's tool by its name is the very tool that the turn has under it, however its agent's settings name it; and the box is not asked for the others."""
+"""
+A turn's tool by its name is the very tool that the turn has under it, however its agent's settings
+name it; and the box is not asked for the others.
+"""
 
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +56,10 @@ class Box:
 
 
 def a_world(*tools: str, delegates: tuple[str, ...] = ()) -> Any:
-    agents = {"ops": AgentSpec(name="ops", model="demo", tools=tools, delegates=delegates), "research": AgentSpec(name="research", model="demo")}
+    agents = {
+        "ops": AgentSpec(name="ops", model="demo", tools=tools, delegates=delegates),
+        "research": AgentSpec(name="research", model="demo"),
+    }
     return SimpleNamespace(tools=Box(), agents=agents)
 
 
@@ -70,7 +76,16 @@ def a_turn(agent: str = "ops", delegate_of: Any = None) -> Any:
 )  # fmt: skip
 def test_one_tool_by_its_name_is_what_the_turn_has_under_it(tools: tuple[str, ...]) -> None:
     world = a_world(*tools, delegates=("research", "nobody"))
-    for name in ("restart", "look_around", "absent", "bot:gentle", "bot:around", "delegate_research", "delegate_nobody", ""):
+    for name in (
+        "restart",
+        "look_around",
+        "absent",
+        "bot:gentle",
+        "bot:around",
+        "delegate_research",
+        "delegate_nobody",
+        "",
+    ):
         assert tool_for(world, a_turn(), name) is turn_tools(world, a_turn()).get(name), name
         assert tool_for(world, a_turn("unknown"), name) is None
 

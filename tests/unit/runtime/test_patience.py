@@ -15,7 +15,9 @@ NAMES = [SessionId(f"ops/{number}") for number in range(5)]
 class StuckStore(InMemoryStore):
     """Somebody keeps every lock for good."""
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:
+    async def held_by(
+        self, session: SessionId, *, wait_seconds: float | None = None
+    ) -> Busy | None:
         assert wait_seconds is not None
         await asyncio.sleep(wait_seconds)
         return Busy(f"{session} is being written", holder="pid 4711", held_seconds=wait_seconds)

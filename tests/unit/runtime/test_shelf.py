@@ -1,4 +1,7 @@
-"""One ledger for each session that this process has open, whatever comes between two steps of taking it off the shelf and putting it back."""
+"""
+One ledger for each session that this process has open, whatever comes between two steps of taking
+it off the shelf and putting it back.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -49,7 +52,11 @@ async def slow() -> AsyncGenerator[tuple[Slow, OpenSessions], None]:
     store = Slow()
     for name in (X, Y, Z):
         born = SessionBorn(session=name, instance=InstanceId("life"), origin="created", by="alice")
-        await (await store.create(name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice")).close()
+        await (
+            await store.create(
+                name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice"
+            )
+        ).close()
     shelf = OpenSessions(store)
     try:
         async with asyncio.timeout(SECONDS):
@@ -78,7 +85,9 @@ def at_once() -> asyncio.Event:
 
 
 @in_loop
-async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shelves, "IDLE_KEPT", 1)
     async with slow() as (store, shelf), asyncio.TaskGroup() as group:
         before = await used(shelf, X, at_once())
@@ -91,7 +100,9 @@ async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew
 
 
 @in_loop
-async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with slow() as (_, shelf), asyncio.TaskGroup() as group:
         first, second = await used(shelf, X, at_once()), await used(shelf, Y, at_once())
         closing, may_close = asyncio.Event(), asyncio.Event()
@@ -114,7 +125,9 @@ async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(monk
 
 
 @in_loop
-async def test_whoever_comes_while_another_waits_to_open_it_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_comes_while_another_waits_to_open_it_waits_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(shelves, "IDLE_KEPT", 0)
     async with slow() as (store, shelf), asyncio.TaskGroup() as group:
         done = asyncio.Event()

@@ -23,7 +23,9 @@ class Waiting:
         self.abandoned += 1
 
 
-def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A server tries again every half minute: each try would leave another process behind."""
     waiting = Waiting()
 
@@ -42,7 +44,9 @@ def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(mo
     monkeypatch.setattr(tool_call, "_prepared", prepared)
     monkeypatch.setattr(tool_call, "look", look)
     turn = SimpleNamespace(turn=TurnId("t1"), context=LostContext("for the test"))
-    state = SimpleNamespace(turns={turn.turn: turn}, open_call=lambda *_: SimpleNamespace(call=CallId("c-1")))
+    state = SimpleNamespace(
+        turns={turn.turn: turn}, open_call=lambda *_: SimpleNamespace(call=CallId("c-1"))
+    )
     world: Any = SimpleNamespace(policy=policy)
     ledger: Any = SimpleNamespace(state=state, drive=None)
     home: Any = SimpleNamespace(grants_of=grants_of)

@@ -1,4 +1,6 @@
-"""Answers: one decision, whoever else answers; bound to what was shown; and what an answer may not do."""
+"""
+Answers: one decision, whoever else answers; bound to what was shown; and what an answer may not do.
+"""
 
 import msgspec
 import pytest
@@ -24,12 +26,18 @@ def test_fifty_answers_are_one_decision() -> None:
         second = "deny" if first == "approve_once" else "approve_once"
         codes = []
         for number in range(50):
-            refusal = pure.answer(approval, (first, second)[number % 2], "alice", answer_id=f"x{number}").decided[-1].refusal
+            refusal = (
+                pure.answer(approval, (first, second)[number % 2], "alice", answer_id=f"x{number}")
+                .decided[-1]
+                .refusal
+            )
             codes.append(refusal.code if refusal else None)
         teller.tell(["go"])
         assert codes == [None] + ["already_answered"] * 49
         assert sum(isinstance(event, ApprovalAnswered) for event in pure.events()) == 1
-        assert sum(isinstance(event, ToolStarted) for event in pure.events()) == (first == "approve_once")
+        assert sum(isinstance(event, ToolStarted) for event in pure.events()) == (
+            first == "approve_once"
+        )
 
 
 def test_a_persons_name_is_never_taken_for_a_word() -> None:
@@ -40,7 +48,10 @@ def test_a_persons_name_is_never_taken_for_a_word() -> None:
     late = pure.answer(approval, "approve_once", "nobody", answer_id="z").decided[-1].refusal
     assert stranger is not None
     assert late is not None
-    assert (stranger.message, stranger.hint) == ("'nobody' may not answer this prompt", "'alice' may; it still stands")
+    assert (stranger.message, stranger.hint) == (
+        "'nobody' may not answer this prompt",
+        "'alice' may; it still stands",
+    )
     assert late.message == "this was answered already: deny, by 'alice'"
 
 
@@ -55,7 +66,11 @@ def test_an_answer_to_another_plan_leaves_the_prompt_as_it_was() -> None:
     call = pure.state.open_call(where[0], where[1])
     assert call is not None
     assert call.approval is not None
-    outcome = pure.answer(approval, "approve_once", "alice", digest=call.approval.asked.digest).decided[-1].outcome
+    outcome = (
+        pure.answer(approval, "approve_once", "alice", digest=call.approval.asked.digest)
+        .decided[-1]
+        .outcome
+    )
     assert isinstance(outcome, Answered)
 
 
@@ -83,10 +98,14 @@ def test_strangers_can_not_fill_the_journal() -> None:
         refusal = pure.answer(approval, "approve_once", "mallory").decided[-1].refusal
         assert refusal is not None
         assert refusal.code == "wrong_approver"
-    assert sum(isinstance(event, AnswerRefused) for event in pure.events()) == _REFUSALS_JOURNALLED_MAX
+    assert (
+        sum(isinstance(event, AnswerRefused) for event in pure.events()) == _REFUSALS_JOURNALLED_MAX
+    )
 
 
-@pytest.mark.parametrize(("option", "arguments"), [("edit", None), ("approve_once", '{"b":"2"}'), ("deny", "{}")])
+@pytest.mark.parametrize(
+    ("option", "arguments"), [("edit", None), ("approve_once", '{"b":"2"}'), ("deny", "{}")]
+)
 def test_arguments_go_with_an_edit_and_only_with_it(option: str, arguments: str | None) -> None:
     """P8: an approval carries nothing that would run."""
     _, pure, approval = asked()
@@ -95,9 +114,27 @@ def test_arguments_go_with_an_edit_and_only_with_it(option: str, arguments: str 
     assert refusal.code == "option_unavailable"
 
 
-@pytest.mark.parametrize("option", ["", " ", "yes", "y", "ok", "1", "approve", "APPROVE_ONCE", "approve_once ", "answer", "approve_everything"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        "",
+        " ",
+        "yes",
+        "y",
+        "ok",
+        "1",
+        "approve",
+        "APPROVE_ONCE",
+        "approve_once ",
+        "answer",
+        "approve_everything",
+    ],
+)
 def test_only_an_option_that_was_offered_decides(option: str) -> None:
-    """P6, at the session: whichever channel an answer comes from, silence and plain words approve nothing."""
+    """
+    P6, at the session: whichever channel an answer comes from, silence and plain words approve
+    nothing.
+    """
     _, pure, approval = asked()
     before = len(pure.records)
     refusal = pure.answer(approval, option, "alice").decided[-1].refusal
@@ -137,7 +174,14 @@ def _command(approval: ApprovalId):
 def test_prompts_of_a_turn_are_bounded() -> None:
     """P10: prompt 21 is denied, and the turn goes on."""
     teller = Teller()
-    teller.tell(["submit x", "go", "calls " + " ".join(f'"delete b={number}"' for number in range(25)), "decide"])
+    teller.tell(
+        [
+            "submit x",
+            "go",
+            "calls " + " ".join(f'"delete b={number}"' for number in range(25)),
+            "decide",
+        ]
+    )
     outcomes = [call.code for call in teller.pure.state.turns["t1"].calls]
     assert outcomes == [None] * 20 + ["prompt_budget"] * 5
 
@@ -153,7 +197,9 @@ def test_parked_turns_of_a_session_are_bounded() -> None:
 
 def test_a_batch_is_bounded() -> None:
     teller = Teller()
-    teller.tell(["submit x", "go", "calls " + " ".join(f'"look b={number}"' for number in range(65))])
+    teller.tell(
+        ["submit x", "go", "calls " + " ".join(f'"look b={number}"' for number in range(65))]
+    )
     assert teller.pure.events()[-1].code == "batch_calls_max"
 
 
@@ -169,7 +215,9 @@ def test_a_clock_set_back_is_not_believed() -> None:
 
 def question() -> tuple[Teller, PureSession, ApprovalId]:
     teller = Teller()
-    teller.tell(["submit x", "go", """calls 'ask_person {"question":"which?"}' "delete b=1" """, "go"])
+    teller.tell(
+        ["submit x", "go", """calls 'ask_person {"question":"which?"}' "delete b=1" """, "go"]
+    )
     return teller, teller.pure, next(iter(teller.pure.state.approvals))
 
 
@@ -180,19 +228,29 @@ def test_the_same_answer_id_with_other_words_is_another_answer() -> None:
     assert isinstance(first.outcome, Answered)
     assert not first.outcome.again
     again = pure.answer(approval, "answer", "alice", reason="blue", answer_id="x").decided[-1]
-    assert (again.refusal, again.outcome) == (None, msgspec.structs.replace(first.outcome, again=True))
-    other = pure.answer(approval, "answer", "alice", reason="red", answer_id="x").decided[-1].refusal
+    assert (again.refusal, again.outcome) == (
+        None,
+        msgspec.structs.replace(first.outcome, again=True),
+    )
+    other = (
+        pure.answer(approval, "answer", "alice", reason="red", answer_id="x").decided[-1].refusal
+    )
     assert other is not None
     assert other.code == "already_answered"
     second = next(name for name in pure.state.approvals if name != approval)
     for reason in ("because", "on second thought"):
         decided = pure.answer(second, "deny", "alice", reason=reason, answer_id="y").decided[-1]
         assert isinstance(decided.outcome, Answered)
-    assert [event.reason for event in pure.events() if isinstance(event, ApprovalAnswered)] == ["blue", "because"]
+    assert [event.reason for event in pure.events() if isinstance(event, ApprovalAnswered)] == [
+        "blue",
+        "because",
+    ]
 
 
 @pytest.mark.parametrize("option", ["approve_once", "deny"])
-def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(option: str) -> None:
+def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(
+    option: str,
+) -> None:
     """P2: idempotent for good, and only for the same person's same option."""
     teller, pure, approval = asked()
     pure.answer(approval, option, "alice", answer_id="x")
@@ -203,15 +261,26 @@ def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(
     assert isinstance(outcome, Answered)
     assert (outcome.option, outcome.again, outcome.waiting) == (option, True, False)
     for changed in ({"by": "bob"}, {"option": "approve_session"}, {"answer_id": "y"}):
-        refusal = pure.do(msgspec.structs.replace(_command(approval), **{"option": option, **changed})).decided[-1].refusal
+        refusal = (
+            pure.do(msgspec.structs.replace(_command(approval), **{"option": option, **changed}))
+            .decided[-1]
+            .refusal
+        )
         assert refusal is not None
         assert refusal.code == "already_answered"
     assert len(pure.records) == before
 
 
-@pytest.mark.parametrize("told", [["go", "says done", "go"], ["crash", "recover", "go", "says done", "go"]])
-def test_a_question_that_is_over_takes_no_other_words_under_the_same_answer_id(told: list[str]) -> None:
-    """P2: decided under the lock, so that two answers at once with one id are never both told as taken."""
+@pytest.mark.parametrize(
+    "told", [["go", "says done", "go"], ["crash", "recover", "go", "says done", "go"]]
+)
+def test_a_question_that_is_over_takes_no_other_words_under_the_same_answer_id(
+    told: list[str],
+) -> None:
+    """
+    P2: decided under the lock, so that two answers at once with one id are never both told as
+    taken.
+    """
     teller = Teller()
     teller.tell(["submit x", "go", """calls 'ask_person {"question":"which?"}'""", "go"])
     pure, approval = teller.pure, next(iter(teller.pure.state.approvals))
@@ -223,7 +292,11 @@ def test_a_question_that_is_over_takes_no_other_words_under_the_same_answer_id(t
     assert isinstance(again.outcome, Answered)
     assert (again.refusal, again.outcome.again) == (None, True)
     for reason in ("red", "Blue", "", None):
-        refusal = pure.answer(approval, "answer", "alice", reason=reason, answer_id="x").decided[-1].refusal
+        refusal = (
+            pure.answer(approval, "answer", "alice", reason=reason, answer_id="x")
+            .decided[-1]
+            .refusal
+        )
         assert refusal is not None
         assert refusal.code == "already_answered"
     assert len(pure.records) == before
@@ -237,7 +310,11 @@ def test_an_edit_that_is_over_takes_no_other_arguments_under_the_same_answer_id(
     assert approval not in pure.state.approvals
     again = pure.answer(approval, "edit", "alice", arguments='{"b":2}', answer_id="x").decided[-1]
     assert (again.refusal, again.outcome.again) == (None, True)
-    refusal = pure.answer(approval, "edit", "alice", arguments='{"b":3}', answer_id="x").decided[-1].refusal
+    refusal = (
+        pure.answer(approval, "edit", "alice", arguments='{"b":3}', answer_id="x")
+        .decided[-1]
+        .refusal
+    )
     assert refusal is not None
     assert refusal.code == "already_answered"
 
@@ -248,8 +325,13 @@ def test_a_prompt_whose_call_is_not_there_is_unknown() -> None:
     turn, _, seq = pure.state.approvals[approval]
     open_turn = pure.state.turns[turn]
     bare = msgspec.structs.replace(open_turn.calls[0], approval=None)
-    without = msgspec.structs.replace(pure.state, turns={turn: msgspec.structs.replace(open_turn, calls=(bare,))})
-    for state in (msgspec.structs.replace(pure.state, approvals={approval: (turn, "c-none", seq)}), without):
+    without = msgspec.structs.replace(
+        pure.state, turns={turn: msgspec.structs.replace(open_turn, calls=(bare,))}
+    )
+    for state in (
+        msgspec.structs.replace(pure.state, approvals={approval: (turn, "c-none", seq)}),
+        without,
+    ):
         decided = answer_approval(state, _command(approval), pure.now)
         assert decided.events == ()
         assert decided.refusal is not None

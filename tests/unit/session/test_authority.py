@@ -50,7 +50,9 @@ def test_every_durable_field_equals_the_source() -> None:
         channel="slack",
         requester="alice",
         principal=Principal.TRUSTED_INTERNAL,
-        provenance=Provenance(authenticity="verified", taint="clean", scope="group", kind="message"),
+        provenance=Provenance(
+            authenticity="verified", taint="clean", scope="group", kind="message"
+        ),
         quoted_speakers=("bob",),
         interactive=True,
         workspace=PLACE,
@@ -79,7 +81,9 @@ def test_nobody_known_is_the_least_authority(source: MessageSource | None) -> No
         channel="none",
         requester=None,
         principal=Principal.UNTRUSTED_EXTERNAL,
-        provenance=Provenance(authenticity="unverified", taint="tainted", scope="broadcast", kind="none"),
+        provenance=Provenance(
+            authenticity="unverified", taint="tainted", scope="broadcast", kind="none"
+        ),
         quoted_speakers=(),
         interactive=False,
         workspace=PLACE,
@@ -93,7 +97,9 @@ def test_a_source_without_a_place_is_malformed(field: str) -> None:
 
 
 def test_the_type_holds_nothing_that_moves() -> None:
-    """Case 3, by reflection: these fields and no others, all of plain, frozen, serialisable types."""
+    """
+    Case 3, by reflection: these fields and no others, all of plain, frozen, serialisable types.
+    """
     assert TurnContext.__struct_fields__ == (
         "session",
         "instance",
@@ -111,8 +117,24 @@ def test_the_type_holds_nothing_that_moves() -> None:
     assert Provenance.__struct_fields__ == ("authenticity", "taint", "scope", "kind")
     assert Workspace.__struct_fields__ == ("path", "identity")
     assert TurnContext.__struct_config__.frozen
-    kinds = {kind for field in msgspec.structs.fields(TurnContext) for kind in (typing.get_args(field.type) or (field.type,))}
-    assert kinds == {SessionId, InstanceId, TurnId, Audience, Principal, Provenance, Workspace, str, bool, type(None), ...}
+    kinds = {
+        kind
+        for field in msgspec.structs.fields(TurnContext)
+        for kind in (typing.get_args(field.type) or (field.type,))
+    }
+    assert kinds == {
+        SessionId,
+        InstanceId,
+        TurnId,
+        Audience,
+        Principal,
+        Provenance,
+        Workspace,
+        str,
+        bool,
+        type(None),
+        ...,
+    }
     with pytest.raises(AttributeError):
         ALICE.turn = T1  # type: ignore[misc]
 
@@ -144,7 +166,16 @@ def test_a_missing_field_is_named(field: str) -> None:
     [
         *(
             (name, blank)
-            for name in ("session", "instance", "turn", "audience", "boundary", "channel", "principal", "requester")
+            for name in (
+                "session",
+                "instance",
+                "turn",
+                "audience",
+                "boundary",
+                "channel",
+                "principal",
+                "requester",
+            )
             for blank in ("", "  ")
         ),
         *(
@@ -195,12 +226,16 @@ def test_a_damaged_field_is_named(field: str, value: object) -> None:
 
 @pytest.mark.parametrize(("field", "value"), [("audience", "everyone"), ("principal", "root")])
 def test_an_unknown_word_is_quoted_in_the_reason(field: str, value: str) -> None:
-    assert restored({**WHOLE, field: value}) == LostContext(f"the turn's context has an unknown {field}: {value!r}", field)
+    assert restored({**WHOLE, field: value}) == LostContext(
+        f"the turn's context has an unknown {field}: {value!r}", field
+    )
 
 
 @pytest.mark.parametrize("raw", [b"null", b"[]", b'"x"', b"{", b""], ids=repr)
 def test_no_record_at_all_is_refused(raw: bytes) -> None:
-    assert restore(raw, session=SESSION, instance=LIFE) == LostContext("the turn's context is missing or no JSON object")
+    assert restore(raw, session=SESSION, instance=LIFE) == LostContext(
+        "the turn's context is missing or no JSON object"
+    )
 
 
 def test_an_unknown_field_is_refused() -> None:
@@ -209,9 +244,16 @@ def test_an_unknown_field_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("speakers", "has_quotes", "has_third_party"),
-    [((), False, False), (("alice",), True, False), (("alice", "bob"), True, True), (("bob",), True, True)],
+    [
+        ((), False, False),
+        (("alice",), True, False),
+        (("alice", "bob"), True, True),
+        (("bob",), True, True),
+    ],
 )
-def test_flags_are_derived_from_the_speakers(speakers: tuple[str, ...], has_quotes: bool, has_third_party: bool) -> None:
+def test_flags_are_derived_from_the_speakers(
+    speakers: tuple[str, ...], has_quotes: bool, has_third_party: bool
+) -> None:
     """Case 5, 47: they can't disagree with them; self-only quotes are not third-party."""
     one = msgspec.structs.replace(ALICE, quoted_speakers=speakers)
     assert (one.has_quotes, one.has_third_party) == (has_quotes, has_third_party)
@@ -225,7 +267,11 @@ def test_changing_the_source_later_changes_nothing() -> None:
     before = pure.state.queued[0].context
     assert msgspec.structs.replace(source, audience=Audience.PUBLIC) != source
     pure.crash()
-    assert pure.state.queued[0].context == before == msgspec.structs.replace(ALICE, quoted_speakers=(), workspace=None)
+    assert (
+        pure.state.queued[0].context
+        == before
+        == msgspec.structs.replace(ALICE, quoted_speakers=(), workspace=None)
+    )
 
 
 def accept(source: MessageSource | None, text: str = "hello", **more: Any) -> Any:
@@ -260,7 +306,9 @@ def test_a_legacy_request_is_restored_by_its_own_path() -> None:
         channel="slack",
         requester="alice",
         principal=Principal.OPERATOR,
-        provenance=Provenance(authenticity="unverified", taint="tainted", scope="group", kind="message"),
+        provenance=Provenance(
+            authenticity="unverified", taint="tainted", scope="group", kind="message"
+        ),
         quoted_speakers=("bob",),
         interactive=True,
         workspace=None,
@@ -293,7 +341,9 @@ def test_a_legacy_request_without_principal_is_untrusted() -> None:
     ],
     ids=str,
 )
-def test_a_legacy_request_that_lacks_something_is_refused_with_the_reason(field: str, value: object) -> None:
+def test_a_legacy_request_that_lacks_something_is_refused_with_the_reason(
+    field: str, value: object
+) -> None:
     """Case 8: any answer is told that it expired."""
     lost = restored({**OLD, field: value})
     assert isinstance(lost, LostContext)
@@ -302,7 +352,9 @@ def test_a_legacy_request_that_lacks_something_is_refused_with_the_reason(field:
 
 def test_a_legacy_request_of_another_session_is_refused() -> None:
     assert restored({**OLD, "session": "ops/other"}) == LostContext(
-        "the old request belongs to another session, or to another life of this one", "session", legacy=True
+        "the old request belongs to another session, or to another life of this one",
+        "session",
+        legacy=True,
     )
 
 
@@ -425,4 +477,7 @@ def test_no_principal_becomes_more_than_it_was(parent: Principal) -> None:
                 child(between, principal=last)
             except Refused:
                 continue
-            assert child(msgspec.structs.replace(ALICE, principal=parent), principal=last).principal is last
+            assert (
+                child(msgspec.structs.replace(ALICE, principal=parent), principal=last).principal
+                is last
+            )

@@ -18,12 +18,17 @@ def test_every_event_type_has_a_stored_name_and_a_version() -> None:
     assert set(VERSIONS) == set(EVENT_TYPES)
 
 
-_HOSTILE = pytest.mark.parametrize("hostile", [b"\xb9", b'"},"x":' + b"[" * 100_000], ids=["no UTF-8", "nested without end"])
+_HOSTILE = pytest.mark.parametrize(
+    "hostile", [b"\xb9", b'"},"x":' + b"[" * 100_000], ids=["no UTF-8", "nested without end"]
+)
 
 
 @_HOSTILE
 def test_a_body_that_can_not_be_read_is_broken_and_not_our_end(hostile: bytes) -> None:
-    """A home whose key is lost is read unverified, and so is a file to be imported: bytes of anybody's get here."""
+    """
+    A home whose key is lost is read unverified, and so is a file to be imported: bytes of anybody's
+    get here.
+    """
     with pytest.raises(BrokenChain):
         decode("turn_parked", 1, b'{"turn":"' + hostile + b'"}')
     with pytest.raises(BrokenChain):
@@ -32,12 +37,24 @@ def test_a_body_that_can_not_be_read_is_broken_and_not_our_end(hostile: bytes) -
 
 def test_an_event_comes_back_as_it_was() -> None:
     teller = Teller()
-    teller.tell(["submit x quote=bob:hi", "go", 'calls "delete b=1" "look a=1"', "go", "answer a1 approve_once", "go", "says done"])
+    teller.tell(
+        [
+            "submit x quote=bob:hi",
+            "go",
+            'calls "delete b=1" "look a=1"',
+            "go",
+            "answer a1 approve_once",
+            "go",
+            "says done",
+        ]
+    )
     for event in teller.pure.events():
         assert decode(*encode(event)) == event
 
 
-@pytest.mark.parametrize(("type_", "version"), [("turn_parked", 2), ("turn_parked", 0), ("turn_painted", 1), ("", 1)])
+@pytest.mark.parametrize(
+    ("type_", "version"), [("turn_parked", 2), ("turn_parked", 0), ("turn_painted", 1), ("", 1)]
+)
 def test_what_is_newer_is_refused_and_never_skipped(type_: str, version: int) -> None:
     """D8: no tampering, but not for this program."""
     with pytest.raises(NewerVersion) as newer:
@@ -72,17 +89,30 @@ def test_an_older_version_is_read_step_by_step(monkeypatch: pytest.MonkeyPatch) 
     """Upcasting: version 1 said `of`, version 2 `name`, version 3 says `turn`."""
     monkeypatch.setattr(codec, "VERSIONS", {**VERSIONS, "turn_parked": 3})
     monkeypatch.setattr(codec, "_DECODERS", {})
-    steps = {("turn_parked", 1): lambda body: {"name": body["of"]}, ("turn_parked", 2): lambda body: {"turn": body["name"]}}
+    steps = {
+        ("turn_parked", 1): lambda body: {"name": body["of"]},
+        ("turn_parked", 2): lambda body: {"turn": body["name"]},
+    }
     monkeypatch.setattr(codec, "UPCASTS", steps)
-    assert decode("turn_parked", 1, b'{"of":"t1"}') == decode("turn_parked", 2, b'{"name":"t1"}') == TurnParked(turn="t1")
+    assert (
+        decode("turn_parked", 1, b'{"of":"t1"}')
+        == decode("turn_parked", 2, b'{"name":"t1"}')
+        == TurnParked(turn="t1")
+    )
     with pytest.raises(NewerVersion):
         decode("turn_parked", 4, b'{"turn":"t1"}')
 
 
 @pytest.mark.parametrize("turn", [1, None, object(), "t\ud800"])
 def test_nothing_is_written_that_could_not_be_read_back(turn: Any) -> None:
-    """Types are not checked when a program calls us. A record of a wrong one is genuine, and so it would make its whole session unreadable, for good."""
-    for write in (lambda: encode(TurnParked(turn=turn)), lambda: encode_home_event(GrantDropped(grant=turn))):
+    """
+    Types are not checked when a program calls us. A record of a wrong one is genuine, and so it
+    would make its whole session unreadable, for good.
+    """
+    for write in (
+        lambda: encode(TurnParked(turn=turn)),
+        lambda: encode_home_event(GrantDropped(grant=turn)),
+    ):
         with pytest.raises((Refused, Unusable)) as refused:
             write()
         assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)

@@ -7,18 +7,37 @@ from holdfast.session.evolve.fold import evolve
 from holdfast.session.persistent import PersistentList
 from holdfast.session.state import SessionState, View, ViewEntry
 from holdfast.session.view.build import shared_messages
-from holdfast.session.view.compaction import CompactionRules, Plan, extract, names_in, plan_shared, required_facts, with_facts
-from holdfast.session.view.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.compaction import (
+    CompactionRules,
+    Plan,
+    extract,
+    names_in,
+    plan_shared,
+    required_facts,
+    with_facts,
+)
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    CallPart,
+    Message,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 from holdfast.session.view.sizes import chars
 
 
-def state_with(*entries: list[Message], summary: str | None = None, compactions: int = 0) -> SessionState:
+def state_with(
+    *entries: list[Message], summary: str | None = None, compactions: int = 0
+) -> SessionState:
     trail: PersistentList[ViewEntry] = PersistentList()
     for number, messages in enumerate(entries, 1):
         trail = trail.add(ViewEntry(TurnId(f"t{number}"), tuple(messages)))
     size = len(summary or "") + sum(chars(messages) for messages in entries)
     view = View(summary, trail, compactions, chars=size)
-    return SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=view, compactions=compactions)
+    return SessionState(
+        session=SessionId("local/a"), instance=InstanceId("i"), view=view, compactions=compactions
+    )
 
 
 def turn(text: str, size: int = 400) -> list[Message]:
@@ -32,7 +51,15 @@ def turn(text: str, size: int = 400) -> list[Message]:
 
 
 def made(*messages: Message, earlier: str | None = None) -> Plan:
-    return Plan(part="shared", count=1, earlier=earlier, messages=messages, size_before=1000, tokens_per_char=0.25, compactions=0)
+    return Plan(
+        part="shared",
+        count=1,
+        earlier=earlier,
+        messages=messages,
+        size_before=1000,
+        tokens_per_char=0.25,
+        compactions=0,
+    )
 
 
 def test_only_whole_turns_are_summarised_so_no_call_is_parted_from_its_result() -> None:
@@ -40,8 +67,15 @@ def test_only_whole_turns_are_summarised_so_no_call_is_parted_from_its_result() 
     plan = plan_shared(state, goal=0, keep_turns=4)
     assert plan is not None
     assert plan.count == 6
-    calls = {call.call for message in plan.messages if isinstance(message, AssistantMessage) for call in message.calls}
-    assert calls == {message.call for message in plan.messages if isinstance(message, ResultMessage)}
+    calls = {
+        call.call
+        for message in plan.messages
+        if isinstance(message, AssistantMessage)
+        for call in message.calls
+    }
+    assert calls == {
+        message.call for message in plan.messages if isinstance(message, ResultMessage)
+    }
 
 
 def test_no_more_is_summarised_than_the_goal_asks_for() -> None:
@@ -64,7 +98,14 @@ def test_a_second_summary_starts_from_the_first() -> None:
 
 def test_names_of_files_addresses_tickets_and_ids_are_facts() -> None:
     text = "Look at src/app/main.py and notes.txt, https://example.org/x?y=1, OPS-17, #42, 3f2a9c1d and/or e.g. the rest."
-    assert names_in(text) == ("src/app/main.py", "notes.txt", "https://example.org/x?y=1", "OPS-17", "#42", "3f2a9c1d")
+    assert names_in(text) == (
+        "src/app/main.py",
+        "notes.txt",
+        "https://example.org/x?y=1",
+        "OPS-17",
+        "#42",
+        "3f2a9c1d",
+    )
 
 
 def test_what_came_to_no_good_end_is_a_fact() -> None:
@@ -92,8 +133,13 @@ def test_facts_are_bounded_and_the_newest_stay() -> None:
 
 def test_without_a_model_the_first_words_of_each_turn_are_kept_within_bounds() -> None:
     plan = made(*turn("tidy up"), earlier="alice asked: hello")
-    assert extract(plan, chars_max=1000) == "alice asked: hello\nalice asked: tidy up\nanswered:  [called look]\nanswered: did tidy up"
-    short = extract(made(*(UserMessage(f"request {n}", "alice") for n in range(100))), chars_max=100)
+    assert (
+        extract(plan, chars_max=1000)
+        == "alice asked: hello\nalice asked: tidy up\nanswered:  [called look]\nanswered: did tidy up"
+    )
+    short = extract(
+        made(*(UserMessage(f"request {n}", "alice") for n in range(100))), chars_max=100
+    )
     assert short.startswith("(")
     assert short.endswith("alice asked: request 99")
     assert len(short) < 160
@@ -106,14 +152,28 @@ def test_the_threshold_is_the_setting_else_three_quarters_of_the_window_else_a_s
 
 
 def test_a_summary_is_for_the_narrowest_circle_of_what_it_took_in() -> None:
-    """A team's turn loses a summary that holds a private turn, rather than see it; a person's own turn has it."""
+    """
+    A team's turn loses a summary that holds a private turn, rather than see it; a person's own turn
+    has it.
+    """
     trail: PersistentList[ViewEntry] = PersistentList()
     for number, audience in enumerate((Audience.TEAM, Audience.PERSONAL, Audience.PUBLIC), 1):
-        trail = trail.add(ViewEntry(TurnId(f"t{number}"), (NoteMessage(f"said {number}"),), audience))
-    state = SessionState(session=SessionId("local/a"), instance=InstanceId("i"), view=View(None, trail))
-    event = Compacted(summary="all of it", turns=2, tokens_before=9, tokens_after=3, trigger="manual")
+        trail = trail.add(
+            ViewEntry(TurnId(f"t{number}"), (NoteMessage(f"said {number}"),), audience)
+        )
+    state = SessionState(
+        session=SessionId("local/a"), instance=InstanceId("i"), view=View(None, trail)
+    )
+    event = Compacted(
+        summary="all of it", turns=2, tokens_before=9, tokens_after=3, trigger="manual"
+    )
     view = evolve(state, event, seq=1, at=1).view
-    seen = {audience: " ".join(each.text for each in shared_messages(view, audience)) for audience in Audience}
+    seen = {
+        audience: " ".join(each.text for each in shared_messages(view, audience))
+        for audience in Audience
+    }
     assert view.summary_audience is Audience.PERSONAL
-    assert ["all of it" in seen[each] for each in (Audience.PUBLIC, Audience.TEAM, Audience.PERSONAL)] == [False, False, True]
+    assert [
+        "all of it" in seen[each] for each in (Audience.PUBLIC, Audience.TEAM, Audience.PERSONAL)
+    ] == [False, False, True]
     assert all("said 3" in text for text in seen.values())

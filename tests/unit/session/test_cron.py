@@ -1,4 +1,7 @@
-"""What a cron expression matches, and how one that can't be read is refused: by field, with the nearest form that can."""
+"""
+What a cron expression matches, and how one that can't be read is refused: by field, with the
+nearest form that can.
+"""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +16,9 @@ MONDAY = datetime(2026, 11, 16)  # noqa: DTZ001  # local wall-clock time, as cro
 def following(expression: str, count: int = 3, after: datetime = MONDAY) -> list[str]:
     found = []
     for _ in range(count):
-        following_one = cron_table(expression).next_minute(after, until=after + timedelta(days=366 * 9))
+        following_one = cron_table(expression).next_minute(
+            after, until=after + timedelta(days=366 * 9)
+        )
         if following_one is None:
             break
         after = following_one
@@ -25,17 +30,35 @@ def following(expression: str, count: int = 3, after: datetime = MONDAY) -> list
     ("expression", "expected"),
     [
         ("0 9 * * *", ["Mon 2026-11-16 09:00", "Tue 2026-11-17 09:00", "Wed 2026-11-18 09:00"]),
-        ("*/20 9-10 * * *", ["Mon 2026-11-16 09:00", "Mon 2026-11-16 09:20", "Mon 2026-11-16 09:40"]),
-        ("0 9 * * MON-FRI", ["Mon 2026-11-16 09:00", "Tue 2026-11-17 09:00", "Wed 2026-11-18 09:00"]),
-        ("0 9 * * sat,SUN", ["Sat 2026-11-21 09:00", "Sun 2026-11-22 09:00", "Sat 2026-11-28 09:00"]),
+        (
+            "*/20 9-10 * * *",
+            ["Mon 2026-11-16 09:00", "Mon 2026-11-16 09:20", "Mon 2026-11-16 09:40"],
+        ),
+        (
+            "0 9 * * MON-FRI",
+            ["Mon 2026-11-16 09:00", "Tue 2026-11-17 09:00", "Wed 2026-11-18 09:00"],
+        ),
+        (
+            "0 9 * * sat,SUN",
+            ["Sat 2026-11-21 09:00", "Sun 2026-11-22 09:00", "Sat 2026-11-28 09:00"],
+        ),
         ("0 0 * * 7", ["Sun 2026-11-22 00:00", "Sun 2026-11-29 00:00", "Sun 2026-12-06 00:00"]),
-        ("30 6 1 JAN,jul *", ["Fri 2027-01-01 06:30", "Thu 2027-07-01 06:30", "Sat 2028-01-01 06:30"]),
+        (
+            "30 6 1 JAN,jul *",
+            ["Fri 2027-01-01 06:30", "Thu 2027-07-01 06:30", "Sat 2028-01-01 06:30"],
+        ),
         ("0 0 29 2 *", ["Tue 2028-02-29 00:00", "Sun 2032-02-29 00:00", "Fri 2036-02-29 00:00"]),
-        ("5,10-12/2 0 16 11 *", ["Mon 2026-11-16 00:05", "Mon 2026-11-16 00:10", "Mon 2026-11-16 00:12"]),
+        (
+            "5,10-12/2 0 16 11 *",
+            ["Mon 2026-11-16 00:05", "Mon 2026-11-16 00:10", "Mon 2026-11-16 00:12"],
+        ),
         # Both days given: either fits.
         ("0 0 20 * MON", ["Fri 2026-11-20 00:00", "Mon 2026-11-23 00:00", "Mon 2026-11-30 00:00"]),
         # One of them begins with *: both must fit.
-        ("0 0 */10 * MON", ["Mon 2026-12-21 00:00", "Mon 2027-01-11 00:00", "Mon 2027-02-01 00:00"]),
+        (
+            "0 0 */10 * MON",
+            ["Mon 2026-12-21 00:00", "Mon 2027-01-11 00:00", "Mon 2027-02-01 00:00"],
+        ),
         ("0 0 31 4,6 *", []),
     ],
 )
@@ -67,7 +90,9 @@ def test_an_expression_matches_these_minutes(expression: str, expected: list[str
         ("１ * * * *", "can't be read", "*/n"),
     ],
 )
-def test_what_can_not_be_read_is_named_with_the_nearest_form(expression: str, message: str, hint: str) -> None:
+def test_what_can_not_be_read_is_named_with_the_nearest_form(
+    expression: str, message: str, hint: str
+) -> None:
     with pytest.raises(Unusable) as caught:
         cron_table(expression)
     assert caught.value.message.startswith("cron: ")

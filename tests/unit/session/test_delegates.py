@@ -38,11 +38,17 @@ def test_a_turn_is_not_parked_on_a_delegate_that_may_not_exist() -> None:
     pure = told(*STARTED).pure
     assert pure.do(ParkTurn(turn=TurnId("t1"))).events == ()
     (call,) = pure.state.delegates
-    assert [type(each).__name__ for each in pure.do(ParkTurn(turn=TurnId("t1"), born=(call,))).events] == ["TurnParked"]
+    assert [
+        type(each).__name__ for each in pure.do(ParkTurn(turn=TurnId("t1"), born=(call,))).events
+    ] == ["TurnParked"]
     assert pure.state.delegates[call].born
 
 
-@pytest.mark.parametrize("steps", [(*STARTED, "park"), ("as-delegate task", "begin", "think", "says done")], ids=["parent", "delegate"])
+@pytest.mark.parametrize(
+    "steps",
+    [(*STARTED, "park"), ("as-delegate task", "begin", "think", "says done")],
+    ids=["parent", "delegate"],
+)
 def test_a_snapshot_keeps_all_of_it(steps: tuple[str, ...]) -> None:
     state = told(*steps).pure.state
     kept = decode_state(encode_state(state))
@@ -59,7 +65,9 @@ def test_a_snapshot_keeps_all_of_it(steps: tuple[str, ...]) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_a_record_that_speaks_of_no_delegate_is_not_believed(event: DelegateEnded | DelegateReported) -> None:
+def test_a_record_that_speaks_of_no_delegate_is_not_believed(
+    event: DelegateEnded | DelegateReported,
+) -> None:
     """T4."""
     with pytest.raises(BrokenChain):
         fold(told(*STARTED).pure.state, [(77, 1, event)])
@@ -69,7 +77,9 @@ def test_a_delegates_end_without_the_result_of_its_call_is_not_believed() -> Non
     pure = told(*STARTED, "park").pure
     (call,) = pure.state.delegates
     with pytest.raises(BrokenChain):
-        fold(pure.state, [(77, 1, DelegateEnded(turn=TurnId("t1"), call=call, outcome="completed"))])
+        fold(
+            pure.state, [(77, 1, DelegateEnded(turn=TurnId("t1"), call=call, outcome="completed"))]
+        )
 
 
 def test_only_the_life_that_was_started_reports() -> None:
@@ -77,6 +87,13 @@ def test_only_the_life_that_was_started_reports() -> None:
     pure = told(*STARTED, "park").pure
     (call,) = pure.state.delegates
     session = pure.state.delegates[call].session
-    other = ReportDelegate(call=call, session=session, instance=InstanceId("another life"), ended="completed", outcome="ok", text="it is done")
+    other = ReportDelegate(
+        call=call,
+        session=session,
+        instance=InstanceId("another life"),
+        ended="completed",
+        outcome="ok",
+        text="it is done",
+    )
     assert pure.do(other).events == ()
     assert pure.report(call).decided[-1].outcome == "reported"

@@ -1,4 +1,6 @@
-"""A5, P9: a grant rests on its giver, on the rule of now and on its time; each of them can end it."""
+"""
+A5, P9: a grant rests on its giver, on the rule of now and on its time; each of them can end it.
+"""
 
 import itertools
 from typing import Any
@@ -16,7 +18,15 @@ from holdfast.session.home.events import GrantProposed, decode_home_event
 BOBS = {"granted_by": "bob", "identities": {"alice": ("local:alice",), "bob": ("local:bob",)}}
 
 
-def decided(rule: Rule | None, *, star: bool = False, context: Any = ALICE, now: int = 2, policy: Policy | None = None, **changes: Any) -> Any:
+def decided(
+    rule: Rule | None,
+    *,
+    star: bool = False,
+    context: Any = ALICE,
+    now: int = 2,
+    policy: Policy | None = None,
+    **changes: Any,
+) -> Any:
     rules = {context.audience: {"*" if star else "delete": rule}} if rule is not None else {}
     return judge(
         context=context,
@@ -51,11 +61,23 @@ def decided(rule: Rule | None, *, star: bool = False, context: Any = ALICE, now:
         (Rule(mode="ask", approvers=("bob",), remember="any"), {}, "session everywhere"),
         (Rule(mode="ask", approvers=("bob",), remember="any"), BOBS, "session everywhere"),
         (Rule(mode="ask", approvers=("bob",), remember="session"), BOBS, "session"),
-        (Rule(mode="ask", approvers=("bob",), requester_may_answer=False, remember="any"), BOBS, "session everywhere"),
+        (
+            Rule(mode="ask", approvers=("bob",), requester_may_answer=False, remember="any"),
+            BOBS,
+            "session everywhere",
+        ),
         (Rule(mode="ask", approvers=("bob",), requester_may_answer=False, remember="any"), {}, ""),
-        (Rule(mode="ask", approvers=("carol",), requester_may_answer=False, remember="any"), BOBS, ""),
+        (
+            Rule(mode="ask", approvers=("carol",), requester_may_answer=False, remember="any"),
+            BOBS,
+            "",
+        ),
         (Rule(mode="ask", approvers=(), remember="any"), {}, ""),
-        (Rule(mode="ask", approvers=("alice",), requester_may_answer=False, remember="any"), {}, ""),
+        (
+            Rule(mode="ask", approvers=("alice",), requester_may_answer=False, remember="any"),
+            {},
+            "",
+        ),
         # nobody is named any more: the approver of old has nothing to say
         (Rule(mode="ask", remember="any"), BOBS, ""),
         (Rule(mode="ask"), BOBS, ""),
@@ -67,16 +89,26 @@ def test_a_grant_counts_only_while_its_giver_could_answer_and_the_scope_is_allow
     """A5: whatever was allowed to be remembered once."""
     found = decided(rule, star=star, scope=scope, **giver)
     assert (found == Allow("g1")) is (scope in counts.split())
-    assert found == Allow("g1") or isinstance(found, Ask | Deny) or (rule is not None and found == Allow("policy") and rule.mode == "auto")
+    assert (
+        found == Allow("g1")
+        or isinstance(found, Ask | Deny)
+        or (rule is not None and found == Allow("policy") and rule.mode == "auto")
+    )
 
 
-@pytest.mark.parametrize("giver", [{"granted_by": None}, {"granted_by": ""}, {"granted_by": "mallory"}, {"identities": {}}])
+@pytest.mark.parametrize(
+    "giver",
+    [{"granted_by": None}, {"granted_by": ""}, {"granted_by": "mallory"}, {"identities": {}}],
+)
 def test_a_grant_without_a_giver_counts_for_nothing(giver: dict[str, Any]) -> None:
     assert isinstance(decided(Rule(mode="ask"), **giver), Ask)
 
 
 def test_the_requesters_own_grant_counts_in_a_turn_that_cannot_prompt() -> None:
-    """Who may be reached is another question than whose answer counts; a rule that takes the right away ends it there too."""
+    """
+    Who may be reached is another question than whose answer counts; a rule that takes the right
+    away ends it there too.
+    """
     assert decided(None, context=WEBHOOK) == Allow("g1")
     assert isinstance(decided(Rule(mode="ask", approvers=("bob",)), context=WEBHOOK), Ask)
     assert isinstance(decided(Rule(mode="ask", remember="never"), context=WEBHOOK), Deny)
@@ -86,23 +118,40 @@ def test_the_rule_of_the_calls_own_audience_decides() -> None:
     """approve_everywhere, used where other rules hold."""
     team = {"scope": "everywhere", "boundary": "team:ops", "audience": "team"}
     assert decided(Rule(mode="ask"), context=TEAM_ALICE, **team) == Allow("g1")
-    assert isinstance(decided(Rule(mode="ask", approvers=("bob",)), context=TEAM_ALICE, **team), Ask)
+    assert isinstance(
+        decided(Rule(mode="ask", approvers=("bob",)), context=TEAM_ALICE, **team), Ask
+    )
     moved = msgspec.structs.replace(ALICE, boundary="team:ops")
-    assert decided(None, context=moved, **team) == Allow("g1"), "a narrower audience of the same boundary"
+    assert decided(None, context=moved, **team) == Allow("g1"), (
+        "a narrower audience of the same boundary"
+    )
     assert isinstance(decided(Rule(mode="ask", remember="never"), context=moved, **team), Ask)
 
 
 @pytest.mark.parametrize(
-    ("now", "seconds", "counts"), [(999, 1, True), (1000, 1, False), (10**15, 1, False), (999, 10**6, True), (1000, 10**6, False)]
+    ("now", "seconds", "counts"),
+    [
+        (999, 1, True),
+        (1000, 1, False),
+        (10**15, 1, False),
+        (999, 10**6, True),
+        (1000, 10**6, False),
+    ],
 )
 def test_a_grant_ends(now: int, seconds: int, counts: bool) -> None:
     """A longer time of now does not extend it."""
-    assert (decided(None, now=now, policy=Policy(remember_for_seconds=seconds)) == Allow("g1")) is counts
+    assert (
+        decided(None, now=now, policy=Policy(remember_for_seconds=seconds)) == Allow("g1")
+    ) is counts
 
 
 def test_a_shorter_time_of_now_applies_to_what_was_given_before() -> None:
     long = grant(proposed_at=0, expires_at=30_000_000)
-    assert (ends_at(long, 30_000), ends_at(long, 10), ends_at(long, 90_000)) == (30_000_000, 10_000, 30_000_000)
+    assert (ends_at(long, 30_000), ends_at(long, 10), ends_at(long, 90_000)) == (
+        30_000_000,
+        10_000,
+        30_000_000,
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,17 +159,35 @@ def test_a_shorter_time_of_now_applies_to_what_was_given_before() -> None:
     [
         ({}, {}, True),
         ({"bob": {"slack": "T1/U1"}}, {"bob": {"slack": "T1/U1"}}, True),
-        ({"bob": {"slack": "T1/U1"}}, {"bob": {"slack": "T1/U1", "local": "bob"}}, True),  # further known by a login
-        ({"bob": {"slack": "T1/U1"}}, {"bob": {"slack": "T1/U2"}}, False),  # the name is another person's now
-        ({"bob": {"slack": "T1/U1", "local": "bob"}}, {"bob": {"local": "bob"}}, False),  # the account is no longer theirs
+        (
+            {"bob": {"slack": "T1/U1"}},
+            {"bob": {"slack": "T1/U1", "local": "bob"}},
+            True,
+        ),  # further known by a login
+        (
+            {"bob": {"slack": "T1/U1"}},
+            {"bob": {"slack": "T1/U2"}},
+            False,
+        ),  # the name is another person's now
+        (
+            {"bob": {"slack": "T1/U1", "local": "bob"}},
+            {"bob": {"local": "bob"}},
+            False,
+        ),  # the account is no longer theirs
         ({"bob": {"slack": "T1/U1"}}, {}, False),  # removed from [people]
         ({"bob": {"slack": "T1/U1"}}, {"robert": {"slack": "T1/U1"}}, False),  # renamed
         ({}, {"bob": {"local": "other"}}, False),  # the name was given to another login
         ({}, {"robert": {"local": "bob"}}, False),  # the login has another name
-        ({"alice": {"local": "al"}}, {"alice": {"local": "someone"}}, False),  # the requester is another person now
+        (
+            {"alice": {"local": "al"}},
+            {"alice": {"local": "someone"}},
+            False,
+        ),  # the requester is another person now
     ],
 )
-def test_a_grant_is_between_the_people_it_was_given_by_and_for(then: dict[str, Any], now: dict[str, Any], same: bool) -> None:
+def test_a_grant_is_between_the_people_it_was_given_by_and_for(
+    then: dict[str, Any], now: dict[str, Any], same: bool
+) -> None:
     identities = {name: identities_of(name, then) for name in ("alice", "bob")}
     rule = Rule(mode="ask", approvers=("bob",), remember="any")
     found = decided(rule, policy=Policy(people=now), granted_by="bob", identities=identities)
@@ -177,9 +244,20 @@ def test_a_record_from_before_givers_were_recorded_counts_for_nothing() -> None:
     old = decode_home_event("grant_proposed", 1, msgspec.json.encode(kept))
     assert isinstance(old, GrantProposed)
     assert (old.granted_by, old.expires_at) == (None, 0)
-    for revived in (old, msgspec.structs.replace(old, granted_by="alice"), msgspec.structs.replace(old, expires_at=10**15)):
+    for revived in (
+        old,
+        msgspec.structs.replace(old, granted_by="alice"),
+        msgspec.structs.replace(old, expires_at=10**15),
+    ):
         found = judge(
-            context=ALICE, definition=TOOLS["delete"], arguments=ARGS, binding=PLAIN, policy=Policy(), grants=[revived], in_doubt_twin=False, now=2
+            context=ALICE,
+            definition=TOOLS["delete"],
+            arguments=ARGS,
+            binding=PLAIN,
+            policy=Policy(),
+            grants=[revived],
+            in_doubt_twin=False,
+            now=2,
         )
         assert isinstance(found, Ask)
 
@@ -192,7 +270,11 @@ def test_the_program_and_a_second_reading_of_the_documentation_agree_on_every_ru
         ("alice", "bob", "carol", None, ""), ("session", "everywhere"), (2, 999, 1000),
     ):  # fmt: skip
         rule = Rule(mode=mode, approvers=approvers, requester_may_answer=may, remember=remember)  # type: ignore[arg-type]
-        given = {"granted_by": giver, "scope": scope, "identities": {name: (f"local:{name}",) for name in ("alice", "bob", "carol")}}
+        given = {
+            "granted_by": giver,
+            "scope": scope,
+            "identities": {name: (f"local:{name}",) for name in ("alice", "bob", "carol")},
+        }
         expected = mode == "ask" and stands(grant(**given), rule, now)
         assert (decided(rule, now=now, **given) == Allow("g1")) is expected, (rule, given, now)
         seen[expected] += 1

@@ -1,4 +1,6 @@
-"""Single guards of the session's decisions, each on a state that only that guard still stands against."""
+"""
+Single guards of the session's decisions, each on a state that only that guard still stands against.
+"""
 
 import msgspec
 import pytest
@@ -6,7 +8,13 @@ from proof.scenarios.pure_session import LIFE, PureSession
 from proof.scenarios.teller import Teller
 
 from holdfast.ids import CallId, SessionId, TurnId
-from holdfast.session.authority.context import LostContext, MessageSource, TurnContext, context_from_source, same_authority
+from holdfast.session.authority.context import (
+    LostContext,
+    MessageSource,
+    TurnContext,
+    context_from_source,
+    same_authority,
+)
 from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AnswerApproval, DecideCalls, FailTurn, StartTool
 from holdfast.session.decide.answers import answer_approval
@@ -29,7 +37,9 @@ def told(*steps: str) -> PureSession:
 
 
 def without_context(state: SessionState) -> SessionState:
-    return msgspec.structs.replace(state, turns={T1: msgspec.structs.replace(state.turns[T1], context=LOST)})
+    return msgspec.structs.replace(
+        state, turns={T1: msgspec.structs.replace(state.turns[T1], context=LOST)}
+    )
 
 
 @pytest.mark.parametrize("tool", ["look b=1", "delete b=1"])
@@ -49,17 +59,29 @@ def test_a_call_of_a_turn_without_authority_does_not_start() -> None:
     (call,) = pure.state.turns[T1].calls
     (looked,) = pure.looked(T1, call.call)
     command = StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=1)
-    assert any(isinstance(event, ToolStarted) for event in start_tool(pure.state, command, pure.now).events)
+    assert any(
+        isinstance(event, ToolStarted) for event in start_tool(pure.state, command, pure.now).events
+    )
     events = start_tool(without_context(pure.state), command, pure.now).events
-    assert [(event.outcome, event.code) for event in events if isinstance(event, CallFinished)] == [("voided", "no_authority")]
+    assert [(event.outcome, event.code) for event in events if isinstance(event, CallFinished)] == [
+        ("voided", "no_authority")
+    ]
     assert not any(isinstance(event, ToolStarted) for event in events)
 
 
 @pytest.mark.parametrize("scope", ["session", "everywhere"])
-def test_an_answer_that_would_be_remembered_is_not_taken_before_its_grant_is_kept(scope: str) -> None:
+def test_an_answer_that_would_be_remembered_is_not_taken_before_its_grant_is_kept(
+    scope: str,
+) -> None:
     """P11: the session itself insists on the grant, whoever forgot to keep it first."""
     pure = told('calls "delete b=1"', "go")
-    command = AnswerApproval(approval=next(iter(pure.state.approvals)), option=f"approve_{scope}", by="alice", answer_id="x", grant=None)
+    command = AnswerApproval(
+        approval=next(iter(pure.state.approvals)),
+        option=f"approve_{scope}",
+        by="alice",
+        answer_id="x",
+        grant=None,
+    )
     decided = answer_approval(pure.state, command, pure.now)
     assert decided.events == ()
     assert decided.refusal is not None
@@ -72,7 +94,9 @@ def test_a_call_that_waits_for_an_answer_does_not_start() -> None:
     call = pure.state.turns[T1].calls[0].call
     (looked,) = pure.looked(T1, CallId(call))
     command = StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=1)
-    unparked = msgspec.structs.replace(pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)})
+    unparked = msgspec.structs.replace(
+        pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)}
+    )
     assert start_tool(unparked, command, pure.now).events == ()
 
 
@@ -81,14 +105,24 @@ def test_an_approved_call_does_not_start_while_a_sibling_waits() -> None:
     pure = told('calls "delete b=1" "delete b=2"', "go")
     first, second = pure.state.approvals
     pure.answer(first, "approve_once", "alice")
-    approved = next(each for each in pure.state.turns[T1].calls if each.approval is not None and each.approval.asked.approval == first)
+    approved = next(
+        each
+        for each in pure.state.turns[T1].calls
+        if each.approval is not None and each.approval.asked.approval == first
+    )
     (looked,) = pure.looked(T1, approved.call)
     command = StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=1)
-    unparked = msgspec.structs.replace(pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)})
+    unparked = msgspec.structs.replace(
+        pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)}
+    )
     assert start_tool(unparked, command, pure.now).events == ()
     pure.answer(second, "deny", "alice")
-    unparked = msgspec.structs.replace(pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)})
-    assert any(isinstance(event, ToolStarted) for event in start_tool(unparked, command, pure.now).events)
+    unparked = msgspec.structs.replace(
+        pure.state, turns={T1: msgspec.structs.replace(pure.state.turns[T1], parked=False)}
+    )
+    assert any(
+        isinstance(event, ToolStarted) for event in start_tool(unparked, command, pure.now).events
+    )
 
 
 def test_a_finished_call_is_neither_in_flight_nor_started_again() -> None:
@@ -97,7 +131,13 @@ def test_a_finished_call_is_neither_in_flight_nor_started_again() -> None:
     turn = pure.state.turns[T1]
     done, out = turn.calls
     (looked,) = pure.looked(T1, out.call)
-    again = StartTool(turn=T1, looked=msgspec.structs.replace(looked, call=done.call), policy=Policy(), grants=(), epoch=9)
+    again = StartTool(
+        turn=T1,
+        looked=msgspec.structs.replace(looked, call=done.call),
+        policy=Policy(),
+        grants=(),
+        epoch=9,
+    )
     assert start_tool(pure.state, again, pure.now).events == ()
     over = msgspec.structs.replace(turn, calls=(done,))
     assert (findings_of(turn, 9).again_started, findings_of(over, 9).again_started) == (True, False)
@@ -108,7 +148,9 @@ def test_messages_of_two_people_never_become_one_turn() -> None:
 
     def said(person: str, turn: str) -> TurnContext:
         source = MessageSource.team(person, "ops")
-        return context_from_source(source, session=SessionId("ops/api"), instance=LIFE, turn=TurnId(turn), workspace=None)
+        return context_from_source(
+            source, session=SessionId("ops/api"), instance=LIFE, turn=TurnId(turn), workspace=None
+        )
 
     assert same_authority(said("alice", "t1"), said("alice", "t2"))
     assert not same_authority(said("alice", "t1"), said("bob", "t2"))
@@ -119,7 +161,9 @@ def test_a_request_that_quotes_somebody_else_begins_tainted() -> None:
 
     def asked(*quotes: Quote) -> TurnContext:
         source = MessageSource.local("alice", quotes=quotes)
-        return context_from_source(source, session=SessionId("ops/api"), instance=LIFE, turn=T1, workspace=None)
+        return context_from_source(
+            source, session=SessionId("ops/api"), instance=LIFE, turn=T1, workspace=None
+        )
 
     assert not asked_tainted(asked(), ["alice"])
     assert not asked_tainted(asked(Quote("alice", "as I said")), ["alice"])
@@ -128,7 +172,9 @@ def test_a_request_that_quotes_somebody_else_begins_tainted() -> None:
 
 def test_a_turn_that_fails_leaves_no_call_without_its_result() -> None:
     """T5: what started is in doubt, what did not is cancelled, and each has one result."""
-    pure = told('calls "look b=1" "look b=2" "delete b=3"', "decide", "start c1", "start c2", "finish c1")
+    pure = told(
+        'calls "look b=1" "look b=2" "delete b=3"', "decide", "start c1", "start c2", "finish c1"
+    )
     decided = fail_turn(pure.state, FailTurn(turn=T1, code="bug", message="it broke")).events
     results = {event.call: event.outcome for event in decided if isinstance(event, CallFinished)}
     finished, started, waiting = (each.call for each in pure.state.turns[T1].calls)

@@ -25,7 +25,14 @@ from holdfast.session.snapshots.home import decode_home_state, encode_home_state
 
 
 def created(session: str, instance: str, slot: int) -> SessionCreated:
-    return SessionCreated(session=SessionId(session), instance=InstanceId(instance), first_mac="0" * 64, slot=slot, origin="created", by="alice")
+    return SessionCreated(
+        session=SessionId(session),
+        instance=InstanceId(instance),
+        first_mac="0" * 64,
+        slot=slot,
+        origin="created",
+        by="alice",
+    )
 
 
 def proposed(grant: str) -> GrantProposed:
@@ -56,12 +63,26 @@ def folded() -> HomeState:
         created("ops/b", "i1", 1),
         created("ops/c", "i1", 2),
         created("ops/a", "i2", 3),
-        SessionSealed(session=SessionId("ops/b"), instance=InstanceId("i1"), code="takeover", detail="changed", at_seq=7),
+        SessionSealed(
+            session=SessionId("ops/b"),
+            instance=InstanceId("i1"),
+            code="takeover",
+            detail="changed",
+            at_seq=7,
+        ),
         SessionDeleted(session=SessionId("ops/c"), instance=InstanceId("i1"), by="bob"),
         proposed("g-1"),
         proposed("g-2"),
         GrantActivated(grant=GrantId("g-1")),
-        TokenAdded(name="ci", digest="d", person="carol", scopes=("read",), audience="team", expires_at=9, by="alice"),
+        TokenAdded(
+            name="ci",
+            digest="d",
+            person="carol",
+            scopes=("read",),
+            audience="team",
+            expires_at=9,
+            by="alice",
+        ),
         TimeNoted(clock=3 * 86_400_000),
         ClockAccepted(clock=86_400_000, by="alice"),
     ]
@@ -89,14 +110,23 @@ def test_what_another_version_made_of_the_home_is_not_read(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("where", "name", "other"), [(home_events, "_VERSION", 2), (home_events, "_NAMES", {}), (HomeState, "evolve", lambda *_: None)]
+    ("where", "name", "other"),
+    [
+        (home_events, "_VERSION", 2),
+        (home_events, "_NAMES", {}),
+        (HomeState, "evolve", lambda *_: None),
+    ],
 )
-def test_another_table_or_another_fold_is_another_version(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Any) -> None:
+def test_another_table_or_another_fold_is_another_version(
+    monkeypatch: pytest.MonkeyPatch, where: Any, name: str, other: Any
+) -> None:
     known = home_layout()
     monkeypatch.setattr(where, name, other)
     assert home_layout.__wrapped__() != known
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'["x", 1]', b"x" * 100, encode_home_state(folded())[:-1]])
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'["x", 1]', b"x" * 100, encode_home_state(folded())[:-1]]
+)
 def test_what_is_no_home_is_not_read(data: bytes) -> None:
     assert decode_home_state(data) is None

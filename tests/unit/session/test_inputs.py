@@ -1,4 +1,6 @@
-"""Taking messages in: answer words, bounds, duplicates, children, and what is carried into a new life."""
+"""
+Taking messages in: answer words, bounds, duplicates, children, and what is carried into a new life.
+"""
 
 from typing import Any
 
@@ -9,7 +11,13 @@ from proof.scenarios.teller import Teller
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, InstanceId, TurnId
-from holdfast.session.authority.context import LostContext, MessageSource, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.context import (
+    LostContext,
+    MessageSource,
+    TurnContext,
+    context_from_source,
+    narrowed,
+)
 from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import AcceptInput, CloseLife
 from holdfast.session.decide.commit import commit
@@ -27,14 +35,40 @@ def accept(text: str = "hello", source: MessageSource | None = ALICE, **more: An
     return AcceptInput(text=text, source=source, agent="ops", model="demo", policy=Policy(), **more)
 
 
-@pytest.mark.parametrize("text", ["yes", "Yes!", " OK ", "ok.", "no", "Deny", "y", "n", "go ahead", "approve_once", "'yes'", "*approve*", "YES\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "yes",
+        "Yes!",
+        " OK ",
+        "ok.",
+        "no",
+        "Deny",
+        "y",
+        "n",
+        "go ahead",
+        "approve_once",
+        "'yes'",
+        "*approve*",
+        "YES\n",
+    ],
+)
 def test_only_an_answer_word(text: str) -> None:
     """Case 25a, P6."""
     assert is_answer_word(text)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "yes, and restart the other one", "ok go", "not yes", "yesterday", "no: use staging", "approve the plan in docs/"]
+    "text",
+    [
+        "",
+        "yes, and restart the other one",
+        "ok go",
+        "not yes",
+        "yesterday",
+        "no: use staging",
+        "approve the plan in docs/",
+    ],
 )
 def test_more_than_an_answer_word(text: str) -> None:
     assert not is_answer_word(text)
@@ -52,7 +86,14 @@ def test_an_answer_word_with_nothing_waiting_is_a_message() -> None:
         (accept("half \ud800"), "malformed"),
         (accept(""), "malformed"),
         (accept(" \t\n\u2003"), "malformed"),
-        (accept(source=MessageSource.local("alice", quotes=(Quote("bob", "x"),) * (limits.QUOTES_MAX + 1))), "too_large"),
+        (
+            accept(
+                source=MessageSource.local(
+                    "alice", quotes=(Quote("bob", "x"),) * (limits.QUOTES_MAX + 1)
+                )
+            ),
+            "too_large",
+        ),
     ],
     ids=["long", "surrogate", "empty", "blank", "quotes"],
 )
@@ -79,14 +120,22 @@ def test_dedup_is_per_channel_and_requester() -> None:
     pure.do(accept(dedup="k"))
     assert pure.do(accept(dedup="k")).decided[0].outcome == Duplicate(TurnId("t1"))
     elsewhere = msgspec.structs.replace(ALICE, channel="slack")
-    assert pure.do(accept(source=elsewhere, dedup="k")).decided[0].outcome == Accepted("i2", TurnId("t2"))
-    assert pure.do(accept(source=MessageSource.local("bob"), dedup="k")).decided[0].outcome == Accepted("i3", TurnId("t3"))
+    assert pure.do(accept(source=elsewhere, dedup="k")).decided[0].outcome == Accepted(
+        "i2", TurnId("t2")
+    )
+    assert pure.do(accept(source=MessageSource.local("bob"), dedup="k")).decided[
+        0
+    ].outcome == Accepted("i3", TurnId("t3"))
 
 
 def test_a_child_keeps_its_narrowed_authority_under_its_own_turn() -> None:
     """A4: handed on for this session and life, or refused."""
-    parent = context_from_source(ALICE, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
-    child = narrowed(parent, session=SESSION, instance=LIFE, turn=TurnId("t1"), kind="job", interactive=False)
+    parent = context_from_source(
+        ALICE, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None
+    )
+    child = narrowed(
+        parent, session=SESSION, instance=LIFE, turn=TurnId("t1"), kind="job", interactive=False
+    )
     pure = PureSession()
     pure.do(accept(source=None, kind="job", context=child))
     assert pure.state.queued[0].context == child
@@ -114,15 +163,30 @@ def test_a_message_before_the_parking_is_on_record_supersedes_too() -> None:
 
 
 def test_a_message_while_a_sibling_still_runs_waits_its_turn() -> None:
-    """Something can still be done without a person: the turn is not parked, so the message is queued, and the prompt stands."""
+    """
+    Something can still be done without a person: the turn is not parked, so the message is queued,
+    and the prompt stands.
+    """
     teller = Teller()
-    teller.tell(["submit x", "go", 'calls "delete b=1" "tidy b=2"', "decide", "start c2", "submit rename-it"])
+    teller.tell(
+        [
+            "submit x",
+            "go",
+            'calls "delete b=1" "tidy b=2"',
+            "decide",
+            "start c2",
+            "submit rename-it",
+        ]
+    )
     assert len(teller.pure.state.turns[TurnId("t1")].waiting) == 1
     assert [each.input for each in teller.pure.state.queued] == ["i2"]
 
 
 def test_a_prompt_past_its_time_is_closed_by_expiry_and_nothing_else() -> None:
-    """Case 28: a message that comes after its time does not supersede it; the turn goes on with a denial."""
+    """
+    Case 28: a message that comes after its time does not supersede it; the turn goes on with a
+    denial.
+    """
     teller = Teller()
     teller.tell(["submit x", "go", 'calls "delete b=1"', "go", "wait 8d", "submit rename-it"])
     assert TurnId("t1") in teller.pure.state.turns
@@ -131,7 +195,10 @@ def test_a_prompt_past_its_time_is_closed_by_expiry_and_nothing_else() -> None:
 
 
 def damaged(**changes: Any) -> LostContext | TurnContext:
-    """What becomes of a queued message whose record was damaged (and sealed anew by whoever holds the key)."""
+    """
+    What becomes of a queued message whose record was damaged (and sealed anew by whoever holds the
+    key).
+    """
     pure = PureSession()
     pure.do(accept())
     event = pure.events()[-1]
@@ -149,12 +216,17 @@ def test_a_context_of_another_turn_is_lost() -> None:
 @pytest.mark.parametrize("loop", ["ours", "foreign"])
 @pytest.mark.parametrize("field", TurnContext.__struct_fields__)
 def test_without_its_authority_a_message_runs_nothing(field: str, loop: str) -> None:
-    """A2: each field missing: the turn fails as no_authority; no model call, no tool, whoever's loop it is."""
+    """
+    A2: each field missing: the turn fails as no_authority; no model call, no tool, whoever's loop
+    it is.
+    """
     pure = PureSession()
     pure.do(accept(loop=loop))
     event = pure.events()[-1]
     assert isinstance(event, InputAccepted)
-    fields = {name: value for name, value in msgspec.json.decode(event.context).items() if name != field}
+    fields = {
+        name: value for name, value in msgspec.json.decode(event.context).items() if name != field
+    }
     pure.crash(1)
     pure.append([msgspec.structs.replace(event, context=msgspec.Raw(msgspec.json.encode(fields)))])
     teller = Teller()
@@ -165,7 +237,10 @@ def test_without_its_authority_a_message_runs_nothing(field: str, loop: str) -> 
 
 
 def test_without_its_authority_an_open_turn_goes_on_to_nothing() -> None:
-    """A2, T7: at every point of a turn whose context can't be restored any more, nothing starts and it ends."""
+    """
+    A2, T7: at every point of a turn whose context can't be restored any more, nothing starts and it
+    ends.
+    """
     for steps in (
         ["begin"],
         ["go"],
@@ -202,7 +277,11 @@ class Lost(PureSession):
 
     def drive(self, teller: Teller) -> None:
         for _ in range(20):
-            teller.tell(["says done"] if any(type(each).__name__ == "AwaitModel" for each in react(self.state)) else [])
+            teller.tell(
+                ["says done"]
+                if any(type(each).__name__ == "AwaitModel" for each in react(self.state))
+                else []
+            )
             teller.tell(["go"])
 
 
@@ -213,7 +292,12 @@ def test_legacy_prompts_answer_that_they_expired() -> None:
         teller.tell(["submit x", "go", 'calls "delete b=1"', "go"])
         turn = teller.pure.state.turns[TurnId("t1")]
         state = msgspec.structs.replace(
-            teller.pure.state, turns={turn.turn: msgspec.structs.replace(turn, context=LostContext("no requester", "requester", legacy))}
+            teller.pure.state,
+            turns={
+                turn.turn: msgspec.structs.replace(
+                    turn, context=LostContext("no requester", "requester", legacy)
+                )
+            },
         )
         lost = Lost(teller.pure)
         lost.state = state
@@ -227,18 +311,36 @@ def test_legacy_prompts_answer_that_they_expired() -> None:
 
 
 def test_a_new_life_owes_nothing_of_the_old_one() -> None:
-    """Unseal, fork, import, restore: open calls in doubt or voided, prompts voided, queue listed but not run, dedup keys kept."""
+    """
+    Unseal, fork, import, restore: open calls in doubt or voided, prompts voided, queue listed but
+    not run, dedup keys kept.
+    """
     teller = Teller()
-    teller.tell(["submit x dedup=k", "go", 'calls "tidy b=1" "delete b=2"', "decide", "start c1", "submit y by=bob", "deliver hi turn=t1"])
+    teller.tell(
+        [
+            "submit x dedup=k",
+            "go",
+            'calls "tidy b=1" "delete b=2"',
+            "decide",
+            "start c1",
+            "submit y by=bob",
+            "deliver hi turn=t1",
+        ]
+    )
     old = teller.pure
     life = InstanceId("life-2")
-    born = SessionBorn(session=SESSION, instance=life, origin="unseal", by="alice", carried=len(old.records) - 1)
+    born = SessionBorn(
+        session=SESSION, instance=life, origin="unseal", by="alice", carried=len(old.records) - 1
+    )
     state = evolve(initial(SESSION, life), born, seq=1, at=0)
     for seq, event in enumerate(old.events()[1:], 2):
         state = evolve(state, event, seq=seq, at=0)
         assert react(state) == ()
     committed = commit(state, [CloseLife(by="alice", reason="unsealed")], now=0)
-    said = [(type(event).__name__, getattr(event, "outcome", getattr(event, "closed_as", None))) for event in committed.events]
+    said = [
+        (type(event).__name__, getattr(event, "outcome", getattr(event, "closed_as", None)))
+        for event in committed.events
+    ]
     assert said == [
         ("CallFinished", "in_doubt"),
         ("ApprovalClosed", "voided"),
@@ -248,8 +350,16 @@ def test_a_new_life_owes_nothing_of_the_old_one() -> None:
         ("LifeCarried", None),
     ]
     after = committed.state
-    assert (after.turns, after.queued, after.deliveries, after.carrying, react(after)) == ({}, (), {}, 0, ())
-    assert commit(after, [accept("x", dedup="k")], now=0).decided[0].outcome == Duplicate(TurnId("t1"))
+    assert (after.turns, after.queued, after.deliveries, after.carrying, react(after)) == (
+        {},
+        (),
+        {},
+        0,
+        (),
+    )
+    assert commit(after, [accept("x", dedup="k")], now=0).decided[0].outcome == Duplicate(
+        TurnId("t1")
+    )
     assert len(list(after.in_doubt.items())) == 1
 
 
@@ -275,9 +385,20 @@ def test_a_word_at_the_very_end_of_a_prompts_time_is_a_message() -> None:
 
 @pytest.mark.parametrize(("by", "told"), [("alice", True), ("bob", False)])
 def test_a_word_while_a_delegate_asks_is_told_of_the_delegates_prompt(by: str, told: bool) -> None:
-    """Case 25a: the prompt stands in another session, for the request of whoever made it and of nobody else."""
+    """
+    Case 25a: the prompt stands in another session, for the request of whoever made it and of nobody
+    else.
+    """
     teller = Teller()
     teller.tell(["submit x", "go", 'calls "delegate_helper task=x"', "go"])
     below = {TurnId("t1"): (ApprovalId("a-below"),)}
-    outcome = teller.pure.do(accept("yes", source=MessageSource.local(by), asked_below=below)).decided[-1].outcome
-    assert outcome == OnlyAnAnswerWord((ApprovalId("a-below"),), TurnId("t1")) if told else isinstance(outcome, Accepted)
+    outcome = (
+        teller.pure.do(accept("yes", source=MessageSource.local(by), asked_below=below))
+        .decided[-1]
+        .outcome
+    )
+    assert (
+        outcome == OnlyAnAnswerWord((ApprovalId("a-below"),), TurnId("t1"))
+        if told
+        else isinstance(outcome, Accepted)
+    )

@@ -1,4 +1,7 @@
-"""What a session keeps of a message for later ones: who spoke and may read, whose folder it is, the agent and the model; and of nobody's, nothing."""
+"""
+What a session keeps of a message for later ones: who spoke and may read, whose folder it is, the
+agent and the model; and of nobody's, nothing.
+"""
 
 from typing import Any
 
@@ -19,7 +22,12 @@ alice, bob = MessageSource.local("alice"), MessageSource.local("bob")
 
 
 def accepts(pure: PureSession, source: MessageSource | None, **more: Any) -> SessionState:
-    pure.do(AcceptInput(**{"text": "hi", "agent": "ops", "model": "demo", "policy": Policy(), **more}, source=source))
+    pure.do(
+        AcceptInput(
+            **{"text": "hi", "agent": "ops", "model": "demo", "policy": Policy(), **more},
+            source=source,
+        )
+    )
     return pure.state
 
 
@@ -28,10 +36,19 @@ def test_who_spoke_may_read_and_has_a_folder_of_their_own() -> None:
     accepts(pure, alice, workspace=SRV)
     state = accepts(pure, bob)
     assert (state.people, state.workspaces) == ({"alice", "bob"}, {"alice": SRV})
-    assert state.readers == {Reader("alice", "personal", "personal:alice"), Reader("bob", "personal", "personal:bob")}
+    assert state.readers == {
+        Reader("alice", "personal", "personal:alice"),
+        Reader("bob", "personal", "personal:bob"),
+    }
     state = accepts(pure, alice, workspace=OPT)
-    assert (state.people, state.workspaces, len(state.readers)) == ({"alice", "bob"}, {"alice": OPT}, 2)
-    assert accepts(pure, alice).workspaces == {"alice": OPT}  # a message without one says nothing of it
+    assert (state.people, state.workspaces, len(state.readers)) == (
+        {"alice", "bob"},
+        {"alice": OPT},
+        2,
+    )
+    assert accepts(pure, alice).workspaces == {
+        "alice": OPT
+    }  # a message without one says nothing of it
 
 
 def test_nobody_has_no_folder_and_is_nobody_who_spoke() -> None:
@@ -40,7 +57,9 @@ def test_nobody_has_no_folder_and_is_nobody_who_spoke() -> None:
 
 
 @pytest.mark.parametrize(("loop", "model"), [("ours", "other"), ("foreign", "demo")])
-def test_the_next_message_goes_on_with_the_model_that_was_given_and_a_foreign_loop_gives_none(loop: str, model: str) -> None:
+def test_the_next_message_goes_on_with_the_model_that_was_given_and_a_foreign_loop_gives_none(
+    loop: str, model: str
+) -> None:
     pure = PureSession()
     accepts(pure, alice)
     state = accepts(pure, alice, loop=loop, model="other", agent="dev")
@@ -51,7 +70,11 @@ def test_what_comes_by_itself_changes_neither_agent_nor_model() -> None:
     pure = with_reminder(agent="dev", model="other")
     accepts(pure, alice)
     pure.now += MINUTE
-    fired = [event for event in pure.do(FireReminders(zones={"UTC": UTC})).events if isinstance(event, InputAccepted)]
+    fired = [
+        event
+        for event in pure.do(FireReminders(zones={"UTC": UTC})).events
+        if isinstance(event, InputAccepted)
+    ]
     assert [(each.agent, each.model) for each in fired] == [("dev", "other")]
     assert (pure.state.model, pure.state.agent) == ("demo", "ops")
 
@@ -66,8 +89,13 @@ def test_a_report_is_known_by_its_jobs_id() -> None:
 
 
 @pytest.mark.parametrize(("change", "keys"), [({"audience": None}, 1), ({"channel": None}, 0)])
-def test_whose_message_it_was_is_known_although_its_authority_is_lost(change: dict[str, Any], keys: int) -> None:
-    """A key outlives what it came with, so that a message is not taken in twice; one that says not even who sent it has no key."""
+def test_whose_message_it_was_is_known_although_its_authority_is_lost(
+    change: dict[str, Any], keys: int
+) -> None:
+    """
+    A key outlives what it came with, so that a message is not taken in twice; one that says not
+    even who sent it has no key.
+    """
     pure = PureSession()
     accepts(pure, alice, dedup="k")
     *rest, last = pure.records

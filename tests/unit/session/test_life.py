@@ -1,4 +1,7 @@
-"""What is not one turn's step: a summary that comes late or gains nothing, deliveries, and what recovery leaves alone."""
+"""
+What is not one turn's step: a summary that comes late or gains nothing, deliveries, and what
+recovery leaves alone.
+"""
 
 from typing import Any
 
@@ -7,12 +10,33 @@ import pytest
 from proof.scenarios.teller import Teller
 
 from holdfast.ids import TurnId
-from holdfast.session.commands import MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
-from holdfast.session.events import CallFinished, Compacted, DeliveryConfirmed, TurnCompacted, TurnResumed
+from holdfast.session.commands import (
+    MarkDelivery,
+    QueueDelivery,
+    RecordCompaction,
+    RecordTurnCompaction,
+    Recover,
+)
+from holdfast.session.events import (
+    CallFinished,
+    Compacted,
+    DeliveryConfirmed,
+    TurnCompacted,
+    TurnResumed,
+)
 from holdfast.session.view.messages import Usage
 
 T1 = TurnId("t1")
-BETWEEN_STEPS = ("submit x", "go", 'calls "look at=1"', "go", 'calls "look at=2"', "decide", "start c2", "finish c2")
+BETWEEN_STEPS = (
+    "submit x",
+    "go",
+    'calls "look at=1"',
+    "go",
+    'calls "look at=2"',
+    "decide",
+    "start c2",
+    "finish c2",
+)
 """Two steps are over: the request, and twice a call and its result."""
 LENGTH = 5
 
@@ -39,12 +63,23 @@ def of_turn(**changes: Any) -> RecordTurnCompaction:
 
 
 SUMMARISED = TurnCompacted(
-    turn=T1, summary="looked", part="own", messages=2, tokens_before=100, tokens_after=99, trigger="size", usage=Usage(output_tokens=7)
+    turn=T1,
+    summary="looked",
+    part="own",
+    messages=2,
+    tokens_before=100,
+    tokens_after=99,
+    trigger="size",
+    usage=Usage(output_tokens=7),
 )
 
 
-@pytest.mark.parametrize("steps", [BETWEEN_STEPS, (*BETWEEN_STEPS, "think")], ids=["ready", "calling_model"])
-def test_a_summary_of_a_turns_own_steps_is_taken_while_they_are_still_there(steps: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "steps", [BETWEEN_STEPS, (*BETWEEN_STEPS, "think")], ids=["ready", "calling_model"]
+)
+def test_a_summary_of_a_turns_own_steps_is_taken_while_they_are_still_there(
+    steps: tuple[str, ...],
+) -> None:
     pure = told(*steps).pure
     assert len(pure.state.turns[T1].own) == LENGTH
     committed = pure.do(of_turn())
@@ -61,7 +96,14 @@ def test_a_summary_of_a_turns_own_steps_is_taken_while_they_are_still_there(step
         ((*BETWEEN_STEPS, "think", 'calls "delete at=3"', "go"), {}),
         ((*BETWEEN_STEPS, "think", "says bye"), {}),
     ],
-    ids=["no such turn", "more was summarised than there is", "a call is looked at", "a call runs", "parked", "over"],
+    ids=[
+        "no such turn",
+        "more was summarised than there is",
+        "a call is looked at",
+        "a call runs",
+        "parked",
+        "over",
+    ],
 )
 def test_a_summary_of_a_turns_own_steps_that_comes_too_late_is_refused_and_nothing_is_written(
     steps: tuple[str, ...], changes: dict[str, Any]
@@ -72,7 +114,9 @@ def test_a_summary_of_a_turns_own_steps_that_comes_too_late_is_refused_and_nothi
     assert (refusal.code, committed.events) == ("superseded", ())
 
 
-OF_ALL = RecordCompaction(summary="looked", turns=1, compactions=0, tokens_before=100, tokens_after=99, trigger="manual")
+OF_ALL = RecordCompaction(
+    summary="looked", turns=1, compactions=0, tokens_before=100, tokens_after=99, trigger="manual"
+)
 OVER = ("submit x", "go", "says bye")
 
 
@@ -88,17 +132,25 @@ OVER = ("submit x", "go", "says bye")
         (OVER, msgspec.structs.replace(OF_ALL, tokens_after=100), "nothing gained"),
     ],
 )
-def test_a_summary_is_written_only_if_tokens_really_fall(steps: tuple[str, ...], wish: RecordCompaction | RecordTurnCompaction, outcome: str) -> None:
+def test_a_summary_is_written_only_if_tokens_really_fall(
+    steps: tuple[str, ...], wish: RecordCompaction | RecordTurnCompaction, outcome: str
+) -> None:
     """One that is as large as what it would replace gains nothing, and that is a success."""
     committed = told(*steps).pure.do(wish)
     assert committed.decided[-1].refusal is None
     assert committed.decided[-1].outcome == outcome
-    assert [type(each) for each in committed.events] == ([TurnCompacted if steps is BETWEEN_STEPS else Compacted] if outcome == "compacted" else [])
+    assert [type(each) for each in committed.events] == (
+        [TurnCompacted if steps is BETWEEN_STEPS else Compacted] if outcome == "compacted" else []
+    )
 
 
 def test_what_became_of_a_delivery_is_said_once_with_its_receipt() -> None:
     pure = told(*OVER).pure
-    delivery = pure.do(QueueDelivery(turn=T1, channel="slack", part="1", kind="reply", text="bye")).decided[-1].outcome
+    delivery = (
+        pure.do(QueueDelivery(turn=T1, channel="slack", part="1", kind="reply", text="bye"))
+        .decided[-1]
+        .outcome
+    )
     confirmed = MarkDelivery(delivery=delivery, became="confirmed", detail="ts-1")
     assert pure.do(confirmed).events == (DeliveryConfirmed(delivery=delivery, receipt="ts-1"),)
     assert pure.do(confirmed).events == ()
@@ -107,7 +159,9 @@ def test_what_became_of_a_delivery_is_said_once_with_its_receipt() -> None:
 
 def test_what_this_driver_started_itself_is_not_in_doubt_when_it_recovers() -> None:
     """T2: only what an earlier driver left in flight."""
-    teller = told("submit x", "go", 'calls "tidy at=1" "tidy at=2"', "decide", "start c1", "crash", "start c2")
+    teller = told(
+        "submit x", "go", 'calls "tidy at=1" "tidy at=2"', "decide", "start c1", "crash", "start c2"
+    )
     pure = teller.pure
     first, second = (call.call for call in pure.state.turns[T1].calls)
     resumed, finished = pure.do(Recover(epoch=pure.epoch)).events

@@ -1,4 +1,7 @@
-"""A message can't make the summary's search for names cost its square: the server would stand still for everybody."""
+"""
+A message can't make the summary's search for names cost its square: the server would stand still
+for everybody.
+"""
 
 import time
 
@@ -7,7 +10,9 @@ import pytest
 from holdfast.session.view.compaction import names_in
 
 
-@pytest.mark.parametrize("run", ["y", "a-", "/", "a/", "a.", "ab-", "a b-c.", "A1-", "0-", "~", "@"])
+@pytest.mark.parametrize(
+    "run", ["y", "a-", "/", "a/", "a.", "ab-", "a b-c.", "A1-", "0-", "~", "@"]
+)
 def test_a_long_run_costs_its_length_and_not_its_square(run: str) -> None:
     started = time.process_time()
     names_in(run * (250_000 // len(run)))

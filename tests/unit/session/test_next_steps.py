@@ -1,4 +1,7 @@
-"""A driver's commit ends with the bookkeeping that `react` names, and with nothing that needs the outside world."""
+"""
+A driver's commit ends with the bookkeeping that `react` names, and with nothing that needs the
+outside world.
+"""
 
 from pathlib import Path
 
@@ -25,8 +28,12 @@ def told(*steps: str) -> PureSession:
     return teller.pure
 
 
-def names(state: SessionState, *commands: SessionCommand, driver: DriverFacts | None = DRIVER) -> list[str]:
-    return [type(each).__name__ for each in commit(state, commands, now=START_MS, driver=driver).events]
+def names(
+    state: SessionState, *commands: SessionCommand, driver: DriverFacts | None = DRIVER
+) -> list[str]:
+    return [
+        type(each).__name__ for each in commit(state, commands, now=START_MS, driver=driver).events
+    ]
 
 
 def test_a_turn_begins_together_with_its_first_model_call() -> None:
@@ -51,7 +58,9 @@ def test_a_failed_model_call_is_not_repeated_in_the_same_commit() -> None:
 
 
 def test_the_last_outcome_of_a_batch_parks_the_turn_or_calls_the_model() -> None:
-    waiting = told('submit "x"', "go", 'calls "look at=1" "delete branch=old"', "decide", "start c1")
+    waiting = told(
+        'submit "x"', "go", 'calls "look at=1" "delete branch=old"', "decide", "start c1"
+    )
     call = waiting.state.turns["t1"].calls[0]
     finish = FinishCall(turn="t1", call=call.call, run=call.run, outcome="ok", text="done")
     assert names(waiting.state, finish) == ["CallFinished", "TurnParked"]
@@ -62,7 +71,10 @@ def test_the_last_outcome_of_a_batch_parks_the_turn_or_calls_the_model() -> None
 
 
 def test_a_commit_without_events_adds_nothing() -> None:
-    """A look at the head, and a command that is refused, leave the bookkeeping to the driver's own step."""
+    """
+    A look at the head, and a command that is refused, leave the bookkeeping to the driver's own
+    step.
+    """
     state = told('submit "x"', "go", 'calls "delete branch=old"', "decide").state
     assert bookkeeping_owed(state, DRIVER) != []
     assert names(state) == []
@@ -78,7 +90,9 @@ def test_bookkeeping_settles_in_every_state_of_every_story(story: Path) -> None:
             continue
         teller.tell(steps.split("\n"))
         state = teller.pure.state
-        settled = commit(state, bookkeeping_owed(state, DRIVER), now=teller.pure.now, driver=DRIVER).state
+        settled = commit(
+            state, bookkeeping_owed(state, DRIVER), now=teller.pure.now, driver=DRIVER
+        ).state
         assert commit(settled, bookkeeping_owed(settled, DRIVER), now=teller.pure.now).events == ()
 
 

@@ -1,4 +1,7 @@
-"""T4: a genuine record that can't follow the ones before it is not believed, and what can is folded to what it says."""
+"""
+T4: a genuine record that can't follow the ones before it is not believed, and what can is folded to
+what it says.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -66,8 +69,17 @@ def starts(**changed: Any) -> Make:
 
     def make(state: SessionState) -> ToolStarted:
         call = first(state)
-        facts = {"turn": T1, "call": call.call, "tool": call.tool, "arguments": call.made, "digest": call.digest, "contract": "once"}
-        return ToolStarted(**{**facts, "allowed_by": call.allowed_by, "epoch": 2, "run": call.run + 1, **changed})
+        facts = {
+            "turn": T1,
+            "call": call.call,
+            "tool": call.tool,
+            "arguments": call.made,
+            "digest": call.digest,
+            "contract": "once",
+        }
+        return ToolStarted(
+            **{**facts, "allowed_by": call.allowed_by, "epoch": 2, "run": call.run + 1, **changed}
+        )
 
     return make
 
@@ -75,14 +87,25 @@ def starts(**changed: Any) -> Make:
 def hands_on(**changed: Any) -> Make:
     def make(state: SessionState) -> DelegateStarted:
         call = first(state)
-        facts = {"turn": T1, "call": call.call, "agent": "helper", "session": SessionId("d/x"), "instance": InstanceId("l"), "arguments": call.made}
-        return DelegateStarted(**{**facts, "digest": call.digest, "allowed_by": call.allowed_by, "epoch": 2, **changed})
+        facts = {
+            "turn": T1,
+            "call": call.call,
+            "agent": "helper",
+            "session": SessionId("d/x"),
+            "instance": InstanceId("l"),
+            "arguments": call.made,
+        }
+        return DelegateStarted(
+            **{**facts, "digest": call.digest, "allowed_by": call.allowed_by, "epoch": 2, **changed}
+        )
 
     return make
 
 
 def ends(outcome: Any, call: str | None = None) -> Make:
-    return lambda state: CallFinished(turn=T1, call=CallId(call or first(state).call), outcome=outcome, text="")
+    return lambda state: CallFinished(
+        turn=T1, call=CallId(call or first(state).call), outcome=outcome, text=""
+    )
 
 
 def answers(state: SessionState) -> ApprovalAnswered:
@@ -90,18 +113,34 @@ def answers(state: SessionState) -> ApprovalAnswered:
     assert call.approval is not None
     asked = call.approval.asked
     return ApprovalAnswered(
-        approval=asked.approval, turn=T1, call=call.call, option="approve_once", by="alice", answer_id="another", digest=asked.digest
+        approval=asked.approval,
+        turn=T1,
+        call=call.call,
+        option="approve_once",
+        by="alice",
+        answer_id="another",
+        digest=asked.digest,
     )
 
 
 def closes(state: SessionState) -> ApprovalClosed:
     call = first(state)
     assert call.approval is not None
-    return ApprovalClosed(approval=call.approval.asked.approval, turn=T1, call=call.call, closed_as="voided")
+    return ApprovalClosed(
+        approval=call.approval.asked.approval, turn=T1, call=call.call, closed_as="voided"
+    )
 
 
 def summary(messages: int, tokens_after: int = 1) -> Make:
-    return lambda _: TurnCompacted(turn=T1, summary="s", part="own", messages=messages, tokens_before=9, tokens_after=tokens_after, trigger="bound")
+    return lambda _: TurnCompacted(
+        turn=T1,
+        summary="s",
+        part="own",
+        messages=messages,
+        tokens_before=9,
+        tokens_after=tokens_after,
+        trigger="bound",
+    )
 
 
 def always(event: SessionEvent) -> Make:
@@ -126,11 +165,25 @@ CUTS = "it would cut between a call and its results"
         ((*ASKED, "submit y"), started("t2", "i2"), NEXT),
         ((), always(TurnEnded(turn=TurnId("t9"), outcome="completed")), "no open turn"),
         (ASKED, always(MemoryRecalled(turn=T1)), "once, before the first model call"),
-        (("submit x", "begin"), always(ModelCallStarted(turn=T1, number=2, epoch=1, model="m")), "number 2 after 0"),
+        (
+            ("submit x", "begin"),
+            always(ModelCallStarted(turn=T1, number=2, epoch=1, model="m")),
+            "number 2 after 0",
+        ),
         (FREE, always(TurnParked(turn=T1)), "something can still be done"),
-        (GATED, always(TurnResumed(turn=T1, epoch=2, after="pause")), "not all of its answers are in"),
+        (
+            GATED,
+            always(TurnResumed(turn=T1, epoch=2, after="pause")),
+            "not all of its answers are in",
+        ),
         (APPROVED, answers, "the call is approved"),
-        (FREE, lambda state: CallAllowed(turn=T1, call=first(state).call, by="policy", arguments="{}", digest="d"), "the call is allowed"),
+        (
+            FREE,
+            lambda state: CallAllowed(
+                turn=T1, call=first(state).call, by="policy", arguments="{}", digest="d"
+            ),
+            "the call is allowed",
+        ),
         (FREE, starts(digest="another"), OTHER),
         (FREE, starts(allowed_by="g-another"), OTHER),
         (FREE, starts(run=2), OTHER),
@@ -145,7 +198,9 @@ CUTS = "it would cut between a call and its results"
         (TWICE, summary(9), CUTS),
     ],
 )
-def test_a_record_that_can_not_follow_is_not_believed(steps: Sequence[str], make: Make, reason: str) -> None:
+def test_a_record_that_can_not_follow_is_not_believed(
+    steps: Sequence[str], make: Make, reason: str
+) -> None:
     state = told(steps).pure.state
     with pytest.raises(IllegalTransition, match=reason):
         after(state, make(state))
@@ -204,9 +259,16 @@ def test_turns_are_counted_as_they_end() -> None:
     assert (state.turns_ended, state.running) == (2, None)
 
 
-def test_the_first_line_of_a_script_is_used_by_the_first_answer_and_tokens_are_what_the_model_counted() -> None:
+def test_the_first_line_of_a_script_is_used_by_the_first_answer_and_tokens_are_what_the_model_counted() -> (
+    None
+):
     state = told(ASKED).pure.state
-    said = after(state, ModelAnswered(turn=T1, number=1, text="hm", line=0, usage=Usage(input_tokens=7, output_tokens=2)))
+    said = after(
+        state,
+        ModelAnswered(
+            turn=T1, number=1, text="hm", line=0, usage=Usage(input_tokens=7, output_tokens=2)
+        ),
+    )
     assert list(said.scripts.values()) == [1]
     assert said.turns[T1].tokens == 9
     silent = after(state, ModelAnswered(turn=T1, number=1, text="hm", usage=Usage(output_tokens=2)))
@@ -225,29 +287,62 @@ def test_the_first_line_of_a_script_is_used_by_the_first_answer_and_tokens_are_w
         ({"outcome": "superseded", "text": ""}, Repeats(("look", "{}"), "seen", 2)),
     ],
 )
-def test_equal_calls_with_equal_results_are_counted_in_a_row(changed: dict[str, Any], then: Repeats) -> None:
+def test_equal_calls_with_equal_results_are_counted_in_a_row(
+    changed: dict[str, Any], then: Repeats
+) -> None:
     """Case 46: whatever else is between them begins anew, and what never ran counts for nothing."""
-    call = Call(call=CallId("c-1"), tool="look", made="{}", provider_id=None, status=CallStatus.FINISHED, outcome="ok", text="seen")
-    assert _repeats(Repeats(("look", "{}"), "seen", 2), msgspec.structs.replace(call, **changed)) == then
+    call = Call(
+        call=CallId("c-1"),
+        tool="look",
+        made="{}",
+        provider_id=None,
+        status=CallStatus.FINISHED,
+        outcome="ok",
+        text="seen",
+    )
+    assert (
+        _repeats(Repeats(("look", "{}"), "seen", 2), msgspec.structs.replace(call, **changed))
+        == then
+    )
 
 
 @pytest.mark.parametrize(("tokens", "left"), [(0, 0), (100, 92), (5, 1)])
-def test_a_summary_takes_from_what_a_model_counted_and_from_nothing_else(tokens: int, left: int) -> None:
+def test_a_summary_takes_from_what_a_model_counted_and_from_nothing_else(
+    tokens: int, left: int
+) -> None:
     event = summary(1)(told(ASKED).pure.state)
     assert isinstance(event, TurnCompacted)
     assert fewer_tokens(tokens, event) == left
 
 
-@pytest.mark.parametrize(("path", "speaker"), [(("ops", "helper"), "the agent ops"), (("helper",), None), (None, "alice")])
-def test_a_task_is_told_as_the_word_of_the_agent_that_gave_it(path: tuple[str, ...] | None, speaker: str | None) -> None:
-    """And never as its requester's, whoever's request it serves; what is no delegate's task is its requester's."""
+@pytest.mark.parametrize(
+    ("path", "speaker"),
+    [(("ops", "helper"), "the agent ops"), (("helper",), None), (None, "alice")],
+)
+def test_a_task_is_told_as_the_word_of_the_agent_that_gave_it(
+    path: tuple[str, ...] | None, speaker: str | None
+) -> None:
+    """
+    And never as its requester's, whoever's request it serves; what is no delegate's task is its
+    requester's.
+    """
     state = told(("submit x",)).pure.state
     parent = (
         None
         if path is None
-        else DelegateOf(session=SessionId("ops/up"), instance=InstanceId("l"), turn=T1, call=CallId("c"), path=path, tools=(), prompts_max=1)
+        else DelegateOf(
+            session=SessionId("ops/up"),
+            instance=InstanceId("l"),
+            turn=T1,
+            call=CallId("c"),
+            path=path,
+            tools=(),
+            prompts_max=1,
+        )
     )
-    given = msgspec.structs.replace(state.queued[0], kind="delegate" if path is not None else "message")
+    given = msgspec.structs.replace(
+        state.queued[0], kind="delegate" if path is not None else "message"
+    )
     assert _speaker(msgspec.structs.replace(state, parent=parent), given) == speaker
     assert _speaker(msgspec.structs.replace(state, parent=parent), state.queued[0]) == "alice"
 
@@ -259,17 +354,27 @@ def test_only_behind_the_same_boundary_it_is_told_whose_request_waits() -> None:
     lost = LostContext("no audience", "audience")
     assert " of alice " in _one_line(parked, parked.context)
     assert " of " not in _one_line(parked, elsewhere).replace("of a person", "")
-    assert " of alice" not in _one_line(parked, lost) + _one_line(msgspec.structs.replace(parked, context=lost), parked.context)
+    assert " of alice" not in _one_line(parked, lost) + _one_line(
+        msgspec.structs.replace(parked, context=lost), parked.context
+    )
     assert " of alice" not in _one_line(msgspec.structs.replace(parked, context=lost), lost)
 
 
-@pytest.mark.parametrize(("loop", "reply", "said"), [("foreign", "done", [AssistantMessage("done")]), ("foreign", None, []), ("ours", "done", [])])
-def test_a_foreign_loops_reply_joins_the_view_and_ours_is_there_already(loop: Any, reply: str | None, said: list[AssistantMessage]) -> None:
+@pytest.mark.parametrize(
+    ("loop", "reply", "said"),
+    [("foreign", "done", [AssistantMessage("done")]), ("foreign", None, []), ("ours", "done", [])],
+)
+def test_a_foreign_loops_reply_joins_the_view_and_ours_is_there_already(
+    loop: Any, reply: str | None, said: list[AssistantMessage]
+) -> None:
     turn = msgspec.structs.replace(told(ASKED).pure.state.turns[T1], loop=loop)
     assert _closing_messages(turn, TurnEnded(turn=T1, outcome="completed", reply=reply)) == said
 
 
-@pytest.mark.parametrize(("steps", "tainted"), [(("answer a1 deny",), False), (("answer a1 approve_once", "start c1", "finish c1"), True)])
+@pytest.mark.parametrize(
+    ("steps", "tainted"),
+    [(("answer a1 deny",), False), (("answer a1 approve_once", "start c1", "finish c1"), True)],
+)
 def test_only_what_ran_brings_something_from_elsewhere(steps: Sequence[str], tainted: bool) -> None:
     """M2: a call that was denied has returned nothing."""
     turn = told((*ASKED, 'calls "delete b=1"', "decide", *steps)).pure.state.turns[T1]
@@ -284,8 +389,13 @@ def test_a_summary_may_be_summarised_again() -> None:
 
 
 @pytest.mark.parametrize(("outcome", "attempts"), [("ok", 1), ("in_doubt", 3)])
-def test_a_finished_step_begins_the_count_of_attempts_anew_and_one_in_doubt_does_not(outcome: Any, attempts: int) -> None:
-    """T7: three attempts in a row that finish nothing are a crash loop, and saying that an outcome is unknown finishes nothing."""
+def test_a_finished_step_begins_the_count_of_attempts_anew_and_one_in_doubt_does_not(
+    outcome: Any, attempts: int
+) -> None:
+    """
+    T7: three attempts in a row that finish nothing are a crash loop, and saying that an outcome is
+    unknown finishes nothing.
+    """
     state = told((*FREE, "start c1")).pure.state
     turn = msgspec.structs.replace(state.turns[T1], attempts=3)
     state = after(msgspec.structs.replace(state, turns={T1: turn}), ends(outcome)(state))

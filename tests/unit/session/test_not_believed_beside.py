@@ -1,4 +1,7 @@
-"""T4, for what goes on beside turns (jobs, reminders, delegates, births, imports, summaries): whoever has the key may write anything; only what fits is believed."""
+"""
+T4, for what goes on beside turns (jobs, reminders, delegates, births, imports, summaries): whoever
+has the key may write anything; only what fits is believed.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -54,7 +57,9 @@ def submitted(pure: PureSession) -> JobSubmitted:
 
 
 def ended(job: str | None = None, turn: str = "t1") -> Make:
-    return lambda pure: [JobEnded(job=JobId(job or only_job(pure).job), turn=TurnId(turn), outcome="ok", text="dug")]
+    return lambda pure: [
+        JobEnded(job=JobId(job or only_job(pure).job), turn=TurnId(turn), outcome="ok", text="dug")
+    ]
 
 
 def cancelled(job: str | None = None) -> Make:
@@ -74,7 +79,15 @@ def again_as(**changed: Any) -> Make:
 def fired(next_at: int | None, reminder: str = R1) -> Make:
     def make(pure: PureSession) -> list[SessionEvent]:
         due = set_event(pure).next_at
-        return [ReminderFired(reminder=reminder, turn=T1, scheduled_at=due, fired_at=due, next_at=None if next_at is None else due + next_at)]
+        return [
+            ReminderFired(
+                reminder=reminder,
+                turn=T1,
+                scheduled_at=due,
+                fired_at=due,
+                next_at=None if next_at is None else due + next_at,
+            )
+        ]
 
     return make
 
@@ -82,7 +95,15 @@ def fired(next_at: int | None, reminder: str = R1) -> Make:
 def replaces(*turns: str) -> Make:
     def make(pure: PureSession) -> list[SessionEvent]:
         (first,) = (event for event in pure.events() if isinstance(event, InputAccepted))
-        return [msgspec.structs.replace(first, input="i2", turn=TurnId("t2"), dedup=None, supersedes=tuple(map(TurnId, turns)))]
+        return [
+            msgspec.structs.replace(
+                first,
+                input="i2",
+                turn=TurnId("t2"),
+                dedup=None,
+                supersedes=tuple(map(TurnId, turns)),
+            )
+        ]
 
     return make
 
@@ -96,7 +117,9 @@ def imported(*messages: Any) -> Make:
 
 
 def summarised(turns: int) -> Make:
-    return always(Compacted(summary="s", turns=turns, tokens_before=9, tokens_after=1, trigger="bound"))
+    return always(
+        Compacted(summary="s", turns=turns, tokens_before=9, tokens_after=1, trigger="bound")
+    )
 
 
 HI = UserMessage("hi", "alice", ())
@@ -117,15 +140,27 @@ UNFIT: dict[str, tuple[Callable[[], PureSession], Make]] = {
     "a reminder that is none, fired": (with_reminder, fired(None, "r-none")),
     "a reminder due again at once": (with_reminder, fired(0)),
     "a reminder due again before": (with_reminder, fired(-MINUTE)),
-    "a reminder that is none, cancelled": (with_reminder, always(ReminderCancelled(reminder="r-none", by="alice"))),
-    "a report to nobody": (lambda: told("submit x"), always(DelegateReported(turn=T1, became="reported"))),
-    "a second birth": (lambda: told("submit x"), always(SessionBorn(session=SESSION, instance=LIFE, origin="created", by="alice"))),
+    "a reminder that is none, cancelled": (
+        with_reminder,
+        always(ReminderCancelled(reminder="r-none", by="alice")),
+    ),
+    "a report to nobody": (
+        lambda: told("submit x"),
+        always(DelegateReported(turn=T1, became="reported")),
+    ),
+    "a second birth": (
+        lambda: told("submit x"),
+        always(SessionBorn(session=SESSION, instance=LIFE, origin="created", by="alice")),
+    ),
     "a summary of more than there is": (
         lambda: told("submit x", "go", "says hi"),
         summarised(2),
     ),
     "an import after a message": (lambda: told("submit x"), imported(HI)),
-    "an import of a result": (PureSession, imported(ResultMessage(CallId("c"), "look", "ok", "x", None))),
+    "an import of a result": (
+        PureSession,
+        imported(ResultMessage(CallId("c"), "look", "ok", "x", None)),
+    ),
     "a message in the place of no turn": (lambda: told(*PARKED), replaces("t9")),
     "a message in the place of a turn that runs": (lambda: told("submit x", "go"), replaces("t1")),
 }
@@ -168,20 +203,49 @@ def test_the_beginning_of_another_life_is_not_believed(session: str, instance: s
     pure = PureSession()
     pure.records, pure.state = [], msgspec.structs.replace(pure.state, born=False)
     with pytest.raises(BrokenChain):
-        pure.append([SessionBorn(session=SessionId(session), instance=InstanceId(instance), origin="created", by="alice")])
+        pure.append(
+            [
+                SessionBorn(
+                    session=SessionId(session),
+                    instance=InstanceId(instance),
+                    origin="created",
+                    by="alice",
+                )
+            ]
+        )
 
 
 def test_failures_are_counted_until_the_model_has_answered() -> None:
     """In a row: one answer in between, and the next overflow is the first again."""
     pure = told("submit x", "go")
     pure.append([ModelCallFailed(turn=T1, number=1, kind="overflow", message="", final=False)])
-    assert (pure.state.turns[T1].model_failures, pure.state.turns[T1].overflows, pure.state.turns[T1].attempts) == (1, 1, 1)
+    assert (
+        pure.state.turns[T1].model_failures,
+        pure.state.turns[T1].overflows,
+        pure.state.turns[T1].attempts,
+    ) == (1, 1, 1)
     pure.append(
-        [ModelCallStarted(turn=T1, number=2, epoch=1, model="demo"), ModelCallFailed(turn=T1, number=2, kind="server", message="", final=False)]
+        [
+            ModelCallStarted(turn=T1, number=2, epoch=1, model="demo"),
+            ModelCallFailed(turn=T1, number=2, kind="server", message="", final=False),
+        ]
     )
-    assert (pure.state.turns[T1].model_failures, pure.state.turns[T1].overflows, pure.state.turns[T1].attempts) == (2, 1, 1)
-    pure.append([ModelCallStarted(turn=T1, number=3, epoch=1, model="demo"), ModelAnswered(turn=T1, number=3, text="hm")])
-    assert (pure.state.turns[T1].model_failures, pure.state.turns[T1].overflows, pure.state.turns[T1].attempts) == (0, 0, 1)
+    assert (
+        pure.state.turns[T1].model_failures,
+        pure.state.turns[T1].overflows,
+        pure.state.turns[T1].attempts,
+    ) == (2, 1, 1)
+    pure.append(
+        [
+            ModelCallStarted(turn=T1, number=3, epoch=1, model="demo"),
+            ModelAnswered(turn=T1, number=3, text="hm"),
+        ]
+    )
+    assert (
+        pure.state.turns[T1].model_failures,
+        pure.state.turns[T1].overflows,
+        pure.state.turns[T1].attempts,
+    ) == (0, 0, 1)
 
 
 def test_the_list_of_jobs_says_when_each_began_and_ended() -> None:
@@ -201,7 +265,9 @@ def test_the_list_of_jobs_says_when_each_began_and_ended() -> None:
     assert pure.state.jobs == {}
 
 
-def test_a_turn_that_goes_on_counts_its_attempts_and_one_that_is_cancelled_waits_for_nobody() -> None:
+def test_a_turn_that_goes_on_counts_its_attempts_and_one_that_is_cancelled_waits_for_nobody() -> (
+    None
+):
     pure = told(*PARKED)
     waiting = pure.state.turns[T1]
     stopped = turn_cancelled(waiting, TurnCancelled(turn=T1, by="alice"))
@@ -212,7 +278,13 @@ def test_a_turn_that_goes_on_counts_its_attempts_and_one_that_is_cancelled_waits
 
 
 def test_delegates_are_counted_as_they_start() -> None:
-    pure = told("submit x", "go", 'calls "delegate_helper task=it" "delegate_helper task=that"', "decide", "start c1")
+    pure = told(
+        "submit x",
+        "go",
+        'calls "delegate_helper task=it" "delegate_helper task=that"',
+        "decide",
+        "start c1",
+    )
     turn = pure.state.turns[T1]
     assert (turn.delegations, turn.calls[0].run) == (1, 1)
 
@@ -221,9 +293,14 @@ def test_a_job_is_known_by_its_id_also_when_its_call_has_forgotten_it() -> None:
     """A second wall: a call has one job, and a job's id is made from its call."""
     for pure, jobs in ((digging(), None), (over(digging()), {})):
         turn = pure.state.turns[T1]
-        calls = tuple(msgspec.structs.replace(call, job=None, status=CallStatus.STARTED) for call in turn.calls)
+        calls = tuple(
+            msgspec.structs.replace(call, job=None, status=CallStatus.STARTED)
+            for call in turn.calls
+        )
         turns = {T1: msgspec.structs.replace(turn, calls=calls)}
-        pure.state = msgspec.structs.replace(pure.state, turns=turns, jobs=pure.state.jobs if jobs is None else jobs)
+        pure.state = msgspec.structs.replace(
+            pure.state, turns=turns, jobs=pure.state.jobs if jobs is None else jobs
+        )
         with pytest.raises(BrokenChain, match="submitted before"):
             pure.append([submitted(pure)])
 
@@ -232,7 +309,13 @@ def test_a_reminder_counts_how_often_it_has_fired_and_may_come_each_second() -> 
     pure = with_reminder(schedule=Every(1, 0))
     for times in (1, 2):
         due = pure.state.reminders[R1].next_at
-        pure.append([ReminderFired(reminder=R1, turn=T1, scheduled_at=due, fired_at=due, next_at=due + 1000)])
+        pure.append(
+            [
+                ReminderFired(
+                    reminder=R1, turn=T1, scheduled_at=due, fired_at=due, next_at=due + 1000
+                )
+            ]
+        )
         assert (pure.state.reminders[R1].fired, pure.state.reminders[R1].fired_at) == (times, due)
     assert isinstance(pure.state.reminders[R1].context, TurnContext)
 
@@ -240,18 +323,34 @@ def test_a_reminder_counts_how_often_it_has_fired_and_may_come_each_second() -> 
 def test_a_delegate_that_has_ended_was_born() -> None:
     pure = told("submit x", "go", 'calls "delegate_helper task=it"', "decide", "start c1")
     call = pure.state.turns[T1].calls[0].call
-    pure.append([CallFinished(turn=T1, call=call, outcome="ok", text="done"), DelegateEnded(turn=T1, call=call, outcome="completed", prompts=2)])
+    pure.append(
+        [
+            CallFinished(turn=T1, call=call, outcome="ok", text="done"),
+            DelegateEnded(turn=T1, call=call, outcome="completed", prompts=2),
+        ]
+    )
     known = pure.state.delegates_ended.get(call)
     assert known is not None
-    assert (known.born, known.ended, known.prompts, pure.state.delegates) == (True, "completed", 2, {})
+    assert (known.born, known.ended, known.prompts, pure.state.delegates) == (
+        True,
+        "completed",
+        2,
+        {},
+    )
 
 
-@pytest.mark.parametrize("changed", [{"status": CallStatus.STARTED}, {"status": CallStatus.ALLOWED, "job": None}], ids=["has one", "has not started"])
+@pytest.mark.parametrize(
+    "changed",
+    [{"status": CallStatus.STARTED}, {"status": CallStatus.ALLOWED, "job": None}],
+    ids=["has one", "has not started"],
+)
 def test_only_a_call_that_has_just_started_becomes_a_job(changed: dict[str, Any]) -> None:
     pure = digging()
     turn = pure.state.turns[T1]
     calls = tuple(msgspec.structs.replace(call, **changed) for call in turn.calls)
-    pure.state = msgspec.structs.replace(pure.state, turns={T1: msgspec.structs.replace(turn, calls=calls)}, jobs={})
+    pure.state = msgspec.structs.replace(
+        pure.state, turns={T1: msgspec.structs.replace(turn, calls=calls)}, jobs={}
+    )
     with pytest.raises(BrokenChain, match="just started"):
         pure.append(again_as(job=JobId("j-second"))(pure))
 

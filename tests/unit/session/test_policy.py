@@ -1,4 +1,7 @@
-"""The fixed order of deciding, who may answer, what is offered, and what a grant covers: each as a table."""
+"""
+The fixed order of deciding, who may answer, what is offered, and what a grant covers: each as a
+table.
+"""
 
 from typing import Any
 
@@ -8,18 +11,47 @@ from proof.scenarios import pure_session
 from proof.scenarios.pure_session import LIFE, SESSION
 
 from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
-from holdfast.session.authority.approvals import SCOPES, folder_of, options_for, plan_digest, request, shown
-from holdfast.session.authority.context import Audience, MessageSource, TurnContext, context_from_source
+from holdfast.session.authority.approvals import (
+    SCOPES,
+    folder_of,
+    options_for,
+    plan_digest,
+    request,
+    shown,
+)
+from holdfast.session.authority.context import (
+    Audience,
+    MessageSource,
+    TurnContext,
+    context_from_source,
+)
 from holdfast.session.authority.grants import covers, granted_arguments, is_below
 from holdfast.session.authority.plan import Binding, ToolDefinition
-from holdfast.session.authority.policy import Allow, Ask, Deny, Looked, Policy, Rule, judge, may_answer, offered
+from holdfast.session.authority.policy import (
+    Allow,
+    Ask,
+    Deny,
+    Looked,
+    Policy,
+    Rule,
+    judge,
+    may_answer,
+    offered,
+)
 from holdfast.session.home.events import GrantProposed
 
-TOOLS = {**pure_session.TOOLS, "read_file": ToolDefinition(name="read_file", description="Read.", parameters="{}", kind="read_file")}
+TOOLS = {
+    **pure_session.TOOLS,
+    "read_file": ToolDefinition(
+        name="read_file", description="Read.", parameters="{}", kind="read_file"
+    ),
+}
 
 
 def context(source: MessageSource | None) -> TurnContext:
-    return context_from_source(source, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
+    return context_from_source(
+        source, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None
+    )
 
 
 ALICE = context(MessageSource.local("alice"))
@@ -55,10 +87,25 @@ def grant(**changes: Any) -> GrantProposed:
 
 
 def verdict(
-    tool: str = "delete", *, context: TurnContext = ALICE, rule: Rule | None = None, binding: Binding = PLAIN, twin: bool = False, grants: Any = ()
+    tool: str = "delete",
+    *,
+    context: TurnContext = ALICE,
+    rule: Rule | None = None,
+    binding: Binding = PLAIN,
+    twin: bool = False,
+    grants: Any = (),
 ) -> Any:
     policy = Policy(rules={context.audience: {tool: rule}} if rule else {})
-    return judge(context=context, definition=TOOLS[tool], arguments=ARGS, binding=binding, policy=policy, grants=grants, in_doubt_twin=twin, now=2)
+    return judge(
+        context=context,
+        definition=TOOLS[tool],
+        arguments=ARGS,
+        binding=binding,
+        policy=policy,
+        grants=grants,
+        in_doubt_twin=twin,
+        now=2,
+    )
 
 
 AUTO, ASK, DENY = Rule(mode="auto"), Rule(mode="ask"), Rule(mode="deny")
@@ -87,10 +134,14 @@ UNREADABLE = Binding(display="x", readable=False)
         ({"tool": "tidy", "twin": True}, ("alice",)),
         ({"tool": "tidy", "twin": True, "context": WEBHOOK}, "approval_unattended"),
         # grants come before auto and ask
-        ({"rule": ASK, "grants": [grant(requester="bob"), grant(grant=GrantId("g2"))]}, Allow("g2")),
+        (
+            {"rule": ASK, "grants": [grant(requester="bob"), grant(grant=GrantId("g2"))]},
+            Allow("g2"),
+        ),
         ({"rule": AUTO, "grants": [grant()]}, Allow("g1")),
         ({"context": WEBHOOK, "grants": [grant()]}, Allow("g1")),
-        # auto, but never outside the workspace, never with the network, and only where a command is isolated
+        # auto, but never outside the workspace, never with the network, and only where a command is
+        # isolated
         ({"rule": AUTO, "binding": LIMITED}, ("alice",)),
         ({"rule": AUTO, "binding": CONNECTED}, ("alice",)),
         ({"rule": AUTO, "binding": Binding(display="x", level="isolated")}, Allow("policy")),
@@ -105,7 +156,13 @@ UNREADABLE = Binding(display="x", readable=False)
         ({"rule": Rule(mode="ask", approvers=("bob",)), "context": NOBODY}, "approval_unattended"),
         # a question always asks, and nothing of it is remembered
         ({"tool": "ask_person"}, ("alice",)),
-        ({"tool": "ask_person", "grants": [grant(tool="ask_person", definition=TOOLS["ask_person"].digest())]}, ("alice",)),
+        (
+            {
+                "tool": "ask_person",
+                "grants": [grant(tool="ask_person", definition=TOOLS["ask_person"].digest())],
+            },
+            ("alice",),
+        ),
         ({"tool": "ask_person", "context": NOBODY}, "approval_unattended"),
         ({"tool": "ask_person", "rule": DENY}, "denied_by_policy"),
     ],
@@ -125,7 +182,11 @@ def test_the_order_of_deciding(case: dict[str, Any], expected: object) -> None:
 
 def test_a_rule_by_name_comes_before_the_star() -> None:
     policy = Policy(rules={Audience.TEAM: {"delete": ASK, "*": DENY}})
-    assert (policy.rule(Audience.TEAM, "delete"), policy.rule(Audience.TEAM, "shell"), policy.rule(Audience.PERSONAL, "delete")) == (ASK, DENY, None)
+    assert (
+        policy.rule(Audience.TEAM, "delete"),
+        policy.rule(Audience.TEAM, "shell"),
+        policy.rule(Audience.PERSONAL, "delete"),
+    ) == (ASK, DENY, None)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +211,19 @@ def test_a_rule_by_name_comes_before_the_star() -> None:
         (NOBODY, ("bob",), True, ()),
     ],
 )
-def test_who_may_answer(context: TurnContext, approvers: tuple[str, ...] | None, requester_may: bool | None, expected: tuple[str, ...]) -> None:
+def test_who_may_answer(
+    context: TurnContext,
+    approvers: tuple[str, ...] | None,
+    requester_may: bool | None,
+    expected: tuple[str, ...],
+) -> None:
     """P3, A6: the requester, or an approver that policy names; nobody, when nobody asked."""
-    assert may_answer(context, Rule(mode="ask", approvers=approvers, requester_may_answer=requester_may)) == expected
+    assert (
+        may_answer(
+            context, Rule(mode="ask", approvers=approvers, requester_may_answer=requester_may)
+        )
+        == expected
+    )
 
 
 SHELL = Binding(display="ls", cwd="/srv")
@@ -163,10 +234,25 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
     ("tool", "binding", "twin", "expected"),
     [
         ("delete", PLAIN, False, "approve_once approve_session approve_everywhere edit deny"),
-        ("shell", SHELL, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
-        ("read_file", FILE, False, "approve_once approve_session approve_folder approve_everywhere edit deny"),
+        (
+            "shell",
+            SHELL,
+            False,
+            "approve_once approve_session approve_folder approve_everywhere edit deny",
+        ),
+        (
+            "read_file",
+            FILE,
+            False,
+            "approve_once approve_session approve_folder approve_everywhere edit deny",
+        ),
         ("write_file", FILE, False, "approve_once approve_session approve_everywhere edit deny"),
-        ("write_file", msgspec.structs.replace(FILE, memorable=False), False, "approve_once edit deny"),
+        (
+            "write_file",
+            msgspec.structs.replace(FILE, memorable=False),
+            False,
+            "approve_once edit deny",
+        ),
         ("shell", msgspec.structs.replace(SHELL, readable=False), False, "approve_once edit deny"),
         (
             "shell",
@@ -176,14 +262,26 @@ FILE = Binding(display="write", path="/srv/a/b.txt")
         ),
         ("shell", msgspec.structs.replace(SHELL, level="limited"), False, "approve_once edit deny"),
         ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, "approve_once deny"),
-        ("shell", msgspec.structs.replace(SHELL, level="unconfined", readable=False), True, "approve_once deny"),
+        (
+            "shell",
+            msgspec.structs.replace(SHELL, level="unconfined", readable=False),
+            True,
+            "approve_once deny",
+        ),
         ("delete", PLAIN, True, "approve_once edit deny"),
         ("ask_person", PLAIN, False, "answer deny"),
     ],
 )
 def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str) -> None:
     """In this order, and nothing that is not safe to remember."""
-    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=twin, remember="any")
+    ask = Ask(
+        may_answer=("alice",),
+        reason="",
+        rule="",
+        expires_after_seconds=1,
+        in_doubt_twin=twin,
+        remember="any",
+    )
     offered = options_for(TOOLS[tool], binding, ask)
     assert " ".join(each.option for each in offered) == expected
     assert all(each.covers for each in offered)
@@ -191,8 +289,12 @@ def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str)
 
 def test_a_prompt_says_first_what_is_wrong() -> None:
     """P8, T2."""
-    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=True)
-    lines = shown(Binding(display="rm x", level="unconfined", warnings=("look-alikes",)), ask).split("\n")
+    ask = Ask(
+        may_answer=("alice",), reason="", rule="", expires_after_seconds=1, in_doubt_twin=True
+    )
+    lines = shown(
+        Binding(display="rm x", level="unconfined", warnings=("look-alikes",)), ask
+    ).split("\n")
     assert [line[:12] for line in lines] == ["! runs UNCON", "! look-alike", "! an earlier", "rm x"]
 
 
@@ -262,12 +364,34 @@ def test_every_part_of_the_plan_is_in_its_digest(part: str, value: object) -> No
 @pytest.mark.parametrize("field", ToolDefinition.__struct_fields__)
 def test_every_part_of_a_definition_is_its_identity(field: str) -> None:
     """X1: whatever changes needs fresh consent."""
-    changed = {"contract": "pure", "default_mode": "auto", "kind": "shell", "audience": "public", "free_fields": ("x",)}.get(field, "changed")
-    assert msgspec.structs.replace(TOOLS["delete"], **{field: changed}).digest() != TOOLS["delete"].digest()
+    changed = {
+        "contract": "pure",
+        "default_mode": "auto",
+        "kind": "shell",
+        "audience": "public",
+        "free_fields": ("x",),
+    }.get(field, "changed")
+    assert (
+        msgspec.structs.replace(TOOLS["delete"], **{field: changed}).digest()
+        != TOOLS["delete"].digest()
+    )
 
 
-def covered(*, context: TurnContext = ALICE, tool: str = "delete", arguments: str = ARGS, binding: Binding = PLAIN, **changes: Any) -> bool:
-    return covers(grant(**changes), context=context, definition=TOOLS[tool], arguments=arguments, binding=binding)
+def covered(
+    *,
+    context: TurnContext = ALICE,
+    tool: str = "delete",
+    arguments: str = ARGS,
+    binding: Binding = PLAIN,
+    **changes: Any,
+) -> bool:
+    return covers(
+        grant(**changes),
+        context=context,
+        definition=TOOLS[tool],
+        arguments=arguments,
+        binding=binding,
+    )
 
 
 def test_a_grant_covers_the_very_call() -> None:
@@ -308,28 +432,78 @@ def test_each_dimension_of_a_grant_counts(flip: dict[str, Any]) -> None:
 @pytest.mark.parametrize("scope", ["session", "everywhere"])
 def test_a_grant_for_a_file_is_for_the_path_that_its_words_led_to(tool: str, scope: str) -> None:
     """Equal words lead elsewhere from another workspace, or once a link points elsewhere."""
-    made = {"tool": tool, "definition": TOOLS[tool].digest(), "scope": scope, "path": "/srv/a/b.txt"}
+    made = {
+        "tool": tool,
+        "definition": TOOLS[tool].digest(),
+        "scope": scope,
+        "path": "/srv/a/b.txt",
+    }
     same = grant(**made)
     for path, inside in (("/srv/a/b.txt", True), ("/etc/b.txt", False), (None, False)):
         binding = Binding(display="x", path=path)
-        assert covers(same, context=ALICE, definition=TOOLS[tool], arguments=ARGS, binding=binding) is inside
+        assert (
+            covers(same, context=ALICE, definition=TOOLS[tool], arguments=ARGS, binding=binding)
+            is inside
+        )
 
 
-@pytest.mark.parametrize(("cwd", "inside"), [("/srv", True), ("/srv/deep", True), ("/srv2", False), ("/", False), ("/sr", False), (None, False)])
+@pytest.mark.parametrize(
+    ("cwd", "inside"),
+    [
+        ("/srv", True),
+        ("/srv/deep", True),
+        ("/srv2", False),
+        ("/", False),
+        ("/sr", False),
+        (None, False),
+    ],
+)
 def test_a_folder_grant_covers_that_folder_and_below(cwd: str | None, inside: bool) -> None:
     binding = Binding(display="ls", cwd=cwd)
     made = grant(
-        tool="shell", definition=TOOLS["shell"].digest(), scope="folder", folder="/srv", arguments='{"command":"ls"}', session=SessionId("ops/other")
+        tool="shell",
+        definition=TOOLS["shell"].digest(),
+        scope="folder",
+        folder="/srv",
+        arguments='{"command":"ls"}',
+        session=SessionId("ops/other"),
     )
-    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=binding) is inside
+    assert (
+        covers(
+            made,
+            context=ALICE,
+            definition=TOOLS["shell"],
+            arguments='{"command":"ls","cwd":"/x"}',
+            binding=binding,
+        )
+        is inside
+    )
     assert is_below(cwd, "/srv") is inside
 
 
 def test_everywhere_is_anywhere_but_only_that_command() -> None:
-    made = grant(tool="shell", definition=TOOLS["shell"].digest(), scope="everywhere", arguments='{"command":"ls"}', session=SessionId("ops/other"))
+    made = grant(
+        tool="shell",
+        definition=TOOLS["shell"].digest(),
+        scope="everywhere",
+        arguments='{"command":"ls"}',
+        session=SessionId("ops/other"),
+    )
     elsewhere = msgspec.structs.replace(SHELL, path="/x")  # a command's path is its folder
-    assert covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls","cwd":"/x"}', binding=elsewhere)
-    assert not covers(made, context=ALICE, definition=TOOLS["shell"], arguments='{"command":"ls -a","cwd":"/x"}', binding=SHELL)
+    assert covers(
+        made,
+        context=ALICE,
+        definition=TOOLS["shell"],
+        arguments='{"command":"ls","cwd":"/x"}',
+        binding=elsewhere,
+    )
+    assert not covers(
+        made,
+        context=ALICE,
+        definition=TOOLS["shell"],
+        arguments='{"command":"ls -a","cwd":"/x"}',
+        binding=SHELL,
+    )
 
 
 @pytest.mark.parametrize(
@@ -354,11 +528,17 @@ def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
 
 
 def test_what_approve_folder_frees() -> None:
-    assert (folder_of(TOOLS["shell"], SHELL), folder_of(TOOLS["read_file"], FILE), folder_of(TOOLS["delete"], SHELL)) == ("/srv", "/srv/a", None)
+    assert (
+        folder_of(TOOLS["shell"], SHELL),
+        folder_of(TOOLS["read_file"], FILE),
+        folder_of(TOOLS["delete"], SHELL),
+    ) == ("/srv", "/srv/a", None)
     assert folder_of(TOOLS["read_file"], Binding(display="x", path="/x")) == "/"
     assert folder_of(TOOLS["read_file"], SHELL) is None, "no file, no folder"
     assert folder_of(TOOLS["write_file"], FILE) is None, "a grant to write covers one path"
-    assert folder_of(TOOLS["delete"], FILE) is None, "only what shell and file tools do is bound to a folder"
+    assert folder_of(TOOLS["delete"], FILE) is None, (
+        "only what shell and file tools do is bound to a folder"
+    )
 
 
 def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
@@ -376,11 +556,27 @@ def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
         ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),
     ],
 )
-def test_what_can_not_be_read_or_confined_is_called_dangerous(tool: str, binding: Binding, twin: bool, dangerous: bool) -> None:
+def test_what_can_not_be_read_or_confined_is_called_dangerous(
+    tool: str, binding: Binding, twin: bool, dangerous: bool
+) -> None:
     """P4, P8: such a prompt wants its tool's name typed as well; a question runs nothing."""
-    ask = Ask(may_answer=("alice",), reason="", rule="personal:ask", expires_after_seconds=1, in_doubt_twin=twin)
+    ask = Ask(
+        may_answer=("alice",),
+        reason="",
+        rule="personal:ask",
+        expires_after_seconds=1,
+        in_doubt_twin=twin,
+    )
     asked = request(
-        context=ALICE, turn=ALICE.turn, call=CallId("c-1"), definition=TOOLS[tool], arguments="{}", binding=binding, ask=ask, prompt=1, now=0
+        context=ALICE,
+        turn=ALICE.turn,
+        call=CallId("c-1"),
+        definition=TOOLS[tool],
+        arguments="{}",
+        binding=binding,
+        ask=ask,
+        prompt=1,
+        now=0,
     )
     assert asked is not None
     assert asked.dangerous is dangerous
@@ -388,13 +584,28 @@ def test_what_can_not_be_read_or_confined_is_called_dangerous(tool: str, binding
 
 @pytest.mark.parametrize(("tool", "shown"), [("look", True), ("delete", True), ("shell", False)])
 def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool) -> None:
-    """Those for everybody and those for teams; what is for a person alone would be denied whatever its arguments."""
-    team = context_from_source(MessageSource.team("alice", "ops"), session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None)
+    """
+    Those for everybody and those for teams; what is for a person alone would be denied whatever its
+    arguments.
+    """
+    team = context_from_source(
+        MessageSource.team("alice", "ops"),
+        session=SESSION,
+        instance=LIFE,
+        turn=TurnId("t1"),
+        workspace=None,
+    )
     assert offered(team, TOOLS[tool], Policy()) is shown
 
 
-@pytest.mark.parametrize(("rule", "shown"), [(DENY, False), (ASK, True), (AUTO, True), (None, False)], ids=["denied", "asks", "runs", "nothing said"])
-def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(rule: Rule | None, shown: bool) -> None:
+@pytest.mark.parametrize(
+    ("rule", "shown"),
+    [(DENY, False), (ASK, True), (AUTO, True), (None, False)],
+    ids=["denied", "asks", "runs", "nothing said"],
+)
+def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(
+    rule: Rule | None, shown: bool
+) -> None:
     """A5: settings come before the tool's own profile, which keeps a shell from a team."""
     policy = Policy(rules={Audience.TEAM: {"shell": rule}} if rule else {})
     assert offered(TEAM_ALICE, TOOLS["shell"], policy) is shown
@@ -406,7 +617,10 @@ def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(rule: Rule | No
         ({}, "policy asks before this tool runs"),
         ({"tool": "ask_person"}, "the agent asks you something"),
         ({"binding": OUTSIDE}, "it reaches outside the workspace"),
-        ({"binding": OUTSIDE, "twin": True}, "an earlier, equal call is in doubt: it may have run already"),
+        (
+            {"binding": OUTSIDE, "twin": True},
+            "an earlier, equal call is in doubt: it may have run already",
+        ),
     ],
     ids=str,
 )
@@ -447,14 +661,31 @@ def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) 
     ],
     ids=["shell", "write_file", "read_file"],
 )
-def test_every_option_says_what_it_would_cover(tool: str, binding: Binding, covers: dict[str, str]) -> None:
+def test_every_option_says_what_it_would_cover(
+    tool: str, binding: Binding, covers: dict[str, str]
+) -> None:
     """P4, P9: consent to a grant is consent to these words."""
     ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1, remember="any")
-    offered = {each.option: each.covers for each in options_for(TOOLS[tool], binding, ask, requester="alice")}
+    offered = {
+        each.option: each.covers
+        for each in options_for(TOOLS[tool], binding, ask, requester="alice")
+    }
     assert {option: words for option, words in offered.items() if option in SCOPES} == covers
 
 
 def test_what_a_look_or_a_rule_does_not_say_is_the_least() -> None:
-    """Nothing goes on in the background, and nothing is in doubt, because somebody forgot to say that it is not."""
-    assert Looked(call=CallId("c1")) == Looked(call=CallId("c1"), definition=None, arguments=None, binding=None, background=False, problem=None)
-    assert Rule(mode="ask") == Rule(mode="ask", approvers=None, requester_may_answer=None, expires_after_seconds=None)
+    """
+    Nothing goes on in the background, and nothing is in doubt, because somebody forgot to say that
+    it is not.
+    """
+    assert Looked(call=CallId("c1")) == Looked(
+        call=CallId("c1"),
+        definition=None,
+        arguments=None,
+        binding=None,
+        background=False,
+        problem=None,
+    )
+    assert Rule(mode="ask") == Rule(
+        mode="ask", approvers=None, requester_may_answer=None, expires_after_seconds=None
+    )

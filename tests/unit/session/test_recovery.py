@@ -43,20 +43,30 @@ TIDY = (*ASKED, 'calls "tidy place=a" "look at=a"', "decide", "start c1")
         ((*ASKED, 'calls "look at=a"'), (False, False, False, False, False), "A"),
         (TIDY, (False, True, False, False, False), "C"),
         ((*TIDY, "start c2"), (False, True, True, False, False), "C"),
-        ((*ASKED, 'calls "look at=a"', "decide", "start c1"), (False, False, True, False, False), "D"),
+        (
+            (*ASKED, 'calls "look at=a"', "decide", "start c1"),
+            (False, False, True, False, False),
+            "D",
+        ),
         ((*TIDY, "cancel"), (False, True, False, True, False), "E"),
     ],
 )
-def test_findings_are_what_was_left_in_flight(steps: tuple[str, ...], findings: tuple[bool, ...], letter: str) -> None:
+def test_findings_are_what_was_left_in_flight(
+    steps: tuple[str, ...], findings: tuple[bool, ...], letter: str
+) -> None:
     turn, epoch = turn_after(*steps)
     assert findings_of(turn, epoch + 1) == Findings(*findings)
     assert case_for(Findings(*findings)).letter == letter
 
 
 @pytest.mark.parametrize("steps", [ASKED, TIDY], ids=["a model call", "a tool"])
-def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else(steps: tuple[str, ...]) -> None:
+def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else(
+    steps: tuple[str, ...],
+) -> None:
     turn, epoch = turn_after(*steps)
-    assert findings_of(turn, epoch) == Findings(model_out=False, once_started=False, again_started=False, cancelled=False, crash_loop=False)
+    assert findings_of(turn, epoch) == Findings(
+        model_out=False, once_started=False, again_started=False, cancelled=False, crash_loop=False
+    )
 
 
 @pytest.mark.parametrize("action", [Action.IMPOSSIBLE, Action.LOSE_MODEL_CALL])

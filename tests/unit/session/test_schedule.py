@@ -1,4 +1,7 @@
-"""When a reminder is due: no drift, each instant once, and what clocks that go forward and back do to it."""
+"""
+When a reminder is due: no drift, each instant once, and what clocks that go forward and back do to
+it.
+"""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
@@ -11,7 +14,15 @@ from holdfast import limits
 from holdfast.errors import Unusable
 from holdfast.session.features.reminders.cron import cron_table
 from holdfast.session.features.reminders.parse import first_instant, read_schedule
-from holdfast.session.features.reminders.schedule import Cron, Every, Once, Passed, instant_of, next_after, passed
+from holdfast.session.features.reminders.schedule import (
+    Cron,
+    Every,
+    Once,
+    Passed,
+    instant_of,
+    next_after,
+    passed,
+)
 
 MINUTE = 60_000
 ZONES = {
@@ -30,7 +41,11 @@ def ms(text: str) -> int:
 
 
 def local(instant: int, zone: str) -> str:
-    return datetime.fromtimestamp(instant / 1000, UTC).astimezone(ZoneInfo(zone)).strftime("%m-%d %H:%M %z")
+    return (
+        datetime.fromtimestamp(instant / 1000, UTC)
+        .astimezone(ZoneInfo(zone))
+        .strftime("%m-%d %H:%M %z")
+    )
 
 
 def instants(expression: str, zone: str, after: str, count: int) -> list[str]:
@@ -49,19 +64,60 @@ def instants(expression: str, zone: str, after: str, count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("expression", "zone", "after", "expected"),
     [
-        # Forward, 2027-03-28 02:00 -> 03:00: what would be in between comes at once, when the hour is over, and once.
-        ("30 2 * * *", "Europe/Berlin", "2027-03-27T00:00+01:00", ["03-27 02:30 +0100", "03-28 03:00 +0200", "03-29 02:30 +0200"]),
-        ("*/20 2 * * *", "Europe/Berlin", "2027-03-28T00:00+01:00", ["03-28 03:00 +0200", "03-29 02:00 +0200"]),
-        ("*/30 * * * *", "Europe/Berlin", "2027-03-28T01:15+01:00", ["03-28 01:30 +0100", "03-28 03:00 +0200", "03-28 03:30 +0200"]),
+        # Forward, 2027-03-28 02:00 -> 03:00: what would be in between comes at once, when the hour
+        # is over, and once.
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2027-03-27T00:00+01:00",
+            ["03-27 02:30 +0100", "03-28 03:00 +0200", "03-29 02:30 +0200"],
+        ),
+        (
+            "*/20 2 * * *",
+            "Europe/Berlin",
+            "2027-03-28T00:00+01:00",
+            ["03-28 03:00 +0200", "03-29 02:00 +0200"],
+        ),
+        (
+            "*/30 * * * *",
+            "Europe/Berlin",
+            "2027-03-28T01:15+01:00",
+            ["03-28 01:30 +0100", "03-28 03:00 +0200", "03-28 03:30 +0200"],
+        ),
         # Back, 2027-10-31 03:00 -> 02:00: the first time counts.
-        ("30 2 * * *", "Europe/Berlin", "2027-10-30T12:00+02:00", ["10-31 02:30 +0200", "11-01 02:30 +0100"]),
-        ("0 * * * *", "Europe/Berlin", "2027-10-31T01:30+02:00", ["10-31 02:00 +0200", "10-31 03:00 +0100"]),
+        (
+            "30 2 * * *",
+            "Europe/Berlin",
+            "2027-10-30T12:00+02:00",
+            ["10-31 02:30 +0200", "11-01 02:30 +0100"],
+        ),
+        (
+            "0 * * * *",
+            "Europe/Berlin",
+            "2027-10-31T01:30+02:00",
+            ["10-31 02:00 +0200", "10-31 03:00 +0100"],
+        ),
         ("*/20 2 * * *", "Europe/Berlin", "2027-10-31T02:30+01:00", ["11-01 02:00 +0100"]),
         # Half an hour.
-        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T12:00+10:30", ["10-04 02:30 +1100", "10-05 02:15 +1100"]),
-        ("45 1 * * *", "Australia/Lord_Howe", "2027-04-03T12:00+11:00", ["04-04 01:45 +1100", "04-05 01:45 +1030"]),
+        (
+            "15 2 * * *",
+            "Australia/Lord_Howe",
+            "2026-10-03T12:00+10:30",
+            ["10-04 02:30 +1100", "10-05 02:15 +1100"],
+        ),
+        (
+            "45 1 * * *",
+            "Australia/Lord_Howe",
+            "2027-04-03T12:00+11:00",
+            ["04-04 01:45 +1100", "04-05 01:45 +1030"],
+        ),
         # A day that begins at one o'clock.
-        ("0 0 * * *", "America/Santiago", "2026-09-05T12:00-04:00", ["09-06 01:00 -0300", "09-07 00:00 -0300"]),
+        (
+            "0 0 * * *",
+            "America/Santiago",
+            "2026-09-05T12:00-04:00",
+            ["09-06 01:00 -0300", "09-07 00:00 -0300"],
+        ),
     ],
 )
 def test_a_time_that_is_missing_comes_when_it_can_and_one_that_is_there_twice_comes_once(
@@ -72,10 +128,15 @@ def test_a_time_that_is_missing_comes_when_it_can_and_one_that_is_there_twice_co
 
 def test_a_whole_day_that_is_missing_comes_when_it_is_over() -> None:
     """Samoa had no 30 December 2011."""
-    assert instants("0 9 30 12 *", "Pacific/Apia", "2011-12-29T00:00-10:00", 1) == ["12-31 00:00 +1400"]
+    assert instants("0 9 30 12 *", "Pacific/Apia", "2011-12-29T00:00-10:00", 1) == [
+        "12-31 00:00 +1400"
+    ]
 
 
-@pytest.mark.parametrize(("wall", "expected"), [("2027-03-28T02:30", "2027-03-28T01:00Z"), ("2027-10-31T02:30", "2027-10-31T00:30Z")])
+@pytest.mark.parametrize(
+    ("wall", "expected"),
+    [("2027-03-28T02:30", "2027-03-28T01:00Z"), ("2027-10-31T02:30", "2027-10-31T00:30Z")],
+)
 def test_a_single_time_of_day_follows_the_same_rule(wall: str, expected: str) -> None:
     schedule = read(at=wall, time_zone="Europe/Berlin", now=ms("2027-01-01T00:00Z"))
     assert schedule == Once(ms(expected))
@@ -85,14 +146,20 @@ def test_a_single_time_of_day_follows_the_same_rule(wall: str, expected: str) ->
 
 
 def reference(expression: str, zone: tzinfo, after: int, until: int) -> list[int]:
-    """Minute by minute: what the wall clock shows, whether it shows it for the first time, and what it has just left out."""
+    """
+    Minute by minute: what the wall clock shows, whether it shows it for the first time, and what it
+    has just left out.
+    """
     table, found = cron_table(expression), []
     minute = datetime.fromtimestamp(after / 1000, UTC).replace(second=0, microsecond=0)
     shown = minute.astimezone(zone)
     while (minute := minute + timedelta(minutes=1)).timestamp() * 1000 <= until:
         before, shown = shown.replace(tzinfo=None), minute.astimezone(zone)
         here = shown.replace(tzinfo=None, fold=0)
-        skipped = [before + timedelta(minutes=step) for step in range(1, max(1, int((here - before) / timedelta(minutes=1))))]
+        skipped = [
+            before + timedelta(minutes=step)
+            for step in range(1, max(1, int((here - before) / timedelta(minutes=1))))
+        ]
         fits = [
             each
             for each in (*skipped, *([here] if shown.fold == 0 else []))
@@ -106,27 +173,55 @@ def reference(expression: str, zone: tzinfo, after: int, until: int) -> list[int
 def field(first: int, last: int) -> st.SearchStrategy[str]:
     value = st.integers(first, last)
     ranges = st.tuples(value, value).map(lambda pair: f"{min(pair)}-{max(pair)}")
-    steps = st.tuples(st.one_of(st.just("*"), ranges), st.integers(1, last)).map(lambda pair: f"{pair[0]}/{pair[1]}")
+    steps = st.tuples(st.one_of(st.just("*"), ranges), st.integers(1, last)).map(
+        lambda pair: f"{pair[0]}/{pair[1]}"
+    )
     part = st.one_of(value.map(str), ranges, steps)
-    return st.one_of(st.just("*"), st.just("*"), part, st.lists(part, min_size=2, max_size=3).map(",".join))
+    return st.one_of(
+        st.just("*"), st.just("*"), part, st.lists(part, min_size=2, max_size=3).map(",".join)
+    )
 
 
-EXPRESSIONS = st.tuples(field(0, 59), field(0, 23), st.one_of(st.just("*"), field(1, 31)), st.just("*"), st.one_of(st.just("*"), field(0, 7))).map(
-    " ".join
-)
+EXPRESSIONS = st.tuples(
+    field(0, 59),
+    field(0, 23),
+    st.one_of(st.just("*"), field(1, 31)),
+    st.just("*"),
+    st.one_of(st.just("*"), field(0, 7)),
+).map(" ".join)
 # Days around a change somewhere, and days without one.
 DAYS = st.sampled_from(
-    ["2027-03-13", "2027-03-27", "2027-10-30", "2026-11-01", "2026-10-03", "2027-04-03", "2026-09-05", "2027-02-06", "2027-03-13", "2026-06-01"]
+    [
+        "2027-03-13",
+        "2027-03-27",
+        "2027-10-30",
+        "2026-11-01",
+        "2026-10-03",
+        "2027-04-03",
+        "2026-09-05",
+        "2027-02-06",
+        "2027-03-13",
+        "2026-06-01",
+    ]
 )
 
 
-@given(expression=EXPRESSIONS, zone=st.sampled_from(sorted(ZONES)), day=DAYS, offset=st.integers(0, 1440 * MINUTE))
-def test_cron_says_what_a_look_at_every_minute_says(expression: str, zone: str, day: str, offset: int) -> None:
+@given(
+    expression=EXPRESSIONS,
+    zone=st.sampled_from(sorted(ZONES)),
+    day=DAYS,
+    offset=st.integers(0, 1440 * MINUTE),
+)
+def test_cron_says_what_a_look_at_every_minute_says(
+    expression: str, zone: str, day: str, offset: int
+) -> None:
     """In every zone, across every change, from any millisecond."""
     after = ms(f"{day}T00:00Z") + offset
     until = after + 26 * 60 * MINUTE
     found, at = [], after
-    while (following := next_after(Cron(expression, zone), at, ZoneInfo(zone))) is not None and following <= until:
+    while (
+        following := next_after(Cron(expression, zone), at, ZoneInfo(zone))
+    ) is not None and following <= until:
         assert following > at
         at = following
         found.append(at)
@@ -136,9 +231,16 @@ def test_cron_says_what_a_look_at_every_minute_says(expression: str, zone: str, 
 # --- no drift
 
 
-@given(seconds=st.integers(60, 10**7), first=st.integers(10**12, 2 * 10**12), since=st.integers(-(10**6), 10**12))
+@given(
+    seconds=st.integers(60, 10**7),
+    first=st.integers(10**12, 2 * 10**12),
+    since=st.integers(-(10**6), 10**12),
+)
 def test_an_even_pace_never_drifts(seconds: int, first: int, since: int) -> None:
-    """Every instant lies a whole number of steps after the first, strictly after what was asked, and none is left out."""
+    """
+    Every instant lies a whole number of steps after the first, strictly after what was asked, and
+    none is left out.
+    """
     after = first + since
     found = next_after(Every(seconds, first), after)
     assert found is not None
@@ -148,13 +250,17 @@ def test_an_even_pace_never_drifts(seconds: int, first: int, since: int) -> None
 
 
 @given(seconds=st.integers(60, 10**5), due=st.integers(0, 50), late=st.integers(0, 10**9))
-def test_what_was_missed_at_an_even_pace_is_counted_and_moves_nothing(seconds: int, due: int, late: int) -> None:
+def test_what_was_missed_at_an_even_pace_is_counted_and_moves_nothing(
+    seconds: int, due: int, late: int
+) -> None:
     schedule = Every(seconds, 10**12)
     at = schedule.first + due * seconds * 1000
     now = at + late
     gone = passed(schedule, at, now)
     between = late // (seconds * 1000)
-    assert gone == Passed(between, at + between * seconds * 1000, at + (between + 1) * seconds * 1000)
+    assert gone == Passed(
+        between, at + between * seconds * 1000, at + (between + 1) * seconds * 1000
+    )
     assert gone.next_at is not None
     assert gone.next_at > now
 
@@ -164,7 +270,11 @@ def test_what_was_missed_by_cron_is_counted_up_to_a_bound_and_the_next_is_after_
     assert passed(schedule, 0, 5 * MINUTE + 1, utc) == Passed(5, 5 * MINUTE, 6 * MINUTE)
     year = 525_600 * MINUTE
     gone = passed(schedule, 0, year, utc)
-    assert gone == Passed(limits.REMINDER_MISSED_COUNTED_MAX, limits.REMINDER_MISSED_COUNTED_MAX * MINUTE, year + MINUTE)
+    assert gone == Passed(
+        limits.REMINDER_MISSED_COUNTED_MAX,
+        limits.REMINDER_MISSED_COUNTED_MAX * MINUTE,
+        year + MINUTE,
+    )
 
 
 def test_a_single_one_is_over_after_its_time() -> None:
@@ -173,7 +283,9 @@ def test_a_single_one_is_over_after_its_time() -> None:
 
 
 def test_a_leap_day_is_always_within_the_horizon() -> None:
-    assert next_after(Cron("0 0 29 2 *", "UTC"), ms("2028-02-29T00:00Z"), UTC) == ms("2032-02-29T00:00Z")
+    assert next_after(Cron("0 0 29 2 *", "UTC"), ms("2028-02-29T00:00Z"), UTC) == ms(
+        "2032-02-29T00:00Z"
+    )
 
 
 # --- as people write it
@@ -184,7 +296,11 @@ def zone_named(name: str) -> tzinfo:
 
 
 def read(*, now: int = ms("2026-11-16T12:00Z"), **given: str) -> Once | Every | Cron:
-    return read_schedule(**{"at": None, "every": None, "cron": None, "time_zone": None, **given}, find_zone=zone_named, now=now)
+    return read_schedule(
+        **{"at": None, "every": None, "cron": None, "time_zone": None, **given},
+        find_zone=zone_named,
+        now=now,
+    )
 
 
 @pytest.mark.parametrize(
@@ -209,16 +325,40 @@ def test_a_schedule_is_read_as_it_is_meant(given: dict[str, str], expected: obje
     ("given", "message", "hint"),
     [
         ({}, "none of at, every and cron", "exactly one"),
-        ({"at": "2026-11-17T09:00Z", "every": "1h"}, "at and every are given together", "exactly one"),
+        (
+            {"at": "2026-11-17T09:00Z", "every": "1h"},
+            "at and every are given together",
+            "exactly one",
+        ),
         ({"at": "tomorrow"}, "at: 'tomorrow' is no date and time", "2026-11-17T09:00:00Z"),
         ({"at": "2026-11-17"}, "at: '2026-11-17' is no date and time", "time_zone"),
         ({"at": "2026-11-17T09:00.5Z"}, "at: '2026-11-17T09:00.5Z' is no date and time", "write"),
-        ({"at": "9999-12-31T23:59:59.9Z"}, "at: '9999-12-31T23:59:59.9Z' is no date and time", "write"),
+        (
+            {"at": "9999-12-31T23:59:59.9Z"},
+            "at: '9999-12-31T23:59:59.9Z' is no date and time",
+            "write",
+        ),
         ({"at": "2026-02-30T09:00Z"}, "at: '2026-02-30T09:00Z' is no date and time", "write"),
-        ({"at": "9999-12-31T23:59:59-12:00"}, "at: '9999-12-31T23:59:59-12:00' is no date and time", "write"),
-        ({"at": "0001-01-01T00:00+14:00"}, "at: '0001-01-01T00:00+14:00' is no date and time", "write"),
-        ({"at": "9999-12-31T23:59", "time_zone": "America/New_York"}, "at: '9999-12-31T23:59' is no date and time", "write"),
-        ({"at": "0001-01-01T00:00", "time_zone": "Asia/Tokyo"}, "at: '0001-01-01T00:00' is no date and time", "write"),
+        (
+            {"at": "9999-12-31T23:59:59-12:00"},
+            "at: '9999-12-31T23:59:59-12:00' is no date and time",
+            "write",
+        ),
+        (
+            {"at": "0001-01-01T00:00+14:00"},
+            "at: '0001-01-01T00:00+14:00' is no date and time",
+            "write",
+        ),
+        (
+            {"at": "9999-12-31T23:59", "time_zone": "America/New_York"},
+            "at: '9999-12-31T23:59' is no date and time",
+            "write",
+        ),
+        (
+            {"at": "0001-01-01T00:00", "time_zone": "Asia/Tokyo"},
+            "at: '0001-01-01T00:00' is no date and time",
+            "write",
+        ),
         ({"at": "2026-11-17T09:00"}, "does not say in which time zone", "2026-11-17T09:00Z"),
         ({"at": "2026-11-17T09:00Z", "time_zone": "UTC"}, "time_zone: at", "'2026-11-17T09:00'"),
         ({"at": "2026-11-16T11:59Z"}, "at: it is 2026-11-16T12:00:00Z already", "still to come"),
@@ -233,7 +373,9 @@ def test_a_schedule_is_read_as_it_is_meant(given: dict[str, str], expected: obje
         ({"cron": "61 * * * *", "time_zone": "UTC"}, "the minute 61", "0-59"),
     ],
 )
-def test_a_schedule_that_can_not_be_taken_names_the_field_and_the_nearest_form(given: dict[str, str], message: str, hint: str) -> None:
+def test_a_schedule_that_can_not_be_taken_names_the_field_and_the_nearest_form(
+    given: dict[str, str], message: str, hint: str
+) -> None:
     with pytest.raises(Unusable) as caught:
         read(**given)
     assert caught.value.code == "malformed"
@@ -246,8 +388,18 @@ def test_the_first_instant_of_an_even_pace_is_one_step_away() -> None:
 
 
 @given(day=DAYS, minute=st.integers(0, 3 * 1440), zone=st.sampled_from(sorted(ZONES)))
-def test_a_wall_clock_time_is_the_first_instant_that_shows_it_or_the_first_after_the_gap(day: str, minute: int, zone: str) -> None:
+def test_a_wall_clock_time_is_the_first_instant_that_shows_it_or_the_first_after_the_gap(
+    day: str, minute: int, zone: str
+) -> None:
     wall = datetime.fromisoformat(day) + timedelta(minutes=minute)
     found = instant_of(wall, ZoneInfo(zone))
-    shown = datetime.fromtimestamp(found / 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
-    assert shown == wall or (shown > wall and datetime.fromtimestamp(found / 1000 - 1, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None) < wall)
+    shown = (
+        datetime.fromtimestamp(found / 1000, UTC).astimezone(ZoneInfo(zone)).replace(tzinfo=None)
+    )
+    assert shown == wall or (
+        shown > wall
+        and datetime.fromtimestamp(found / 1000 - 1, UTC)
+        .astimezone(ZoneInfo(zone))
+        .replace(tzinfo=None)
+        < wall
+    )

@@ -23,7 +23,14 @@ from holdfast.session.commands import (
     TakeAnswer,
     TakeFailure,
 )
-from holdfast.session.events import ApprovalRequested, CallFinished, InputAccepted, ModelAnswerDropped, ModelCallStarted, TurnEnded
+from holdfast.session.events import (
+    ApprovalRequested,
+    CallFinished,
+    InputAccepted,
+    ModelAnswerDropped,
+    ModelCallStarted,
+    TurnEnded,
+)
 from holdfast.session.state import CallStatus, Phase
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, Usage
 
@@ -76,15 +83,28 @@ def test_what_is_too_long_to_show_is_denied_and_asks_nobody() -> None:
     [
         ({"turn_tokens_max": 100}, Usage(input_tokens=90, output_tokens=10), "turn_tokens_max"),
         ({"turn_cost_microusd_max": 100}, Usage(cost_microusd=100), "turn_cost_max"),
-        ({"turn_tokens_max": 101, "turn_cost_microusd_max": 101}, Usage(input_tokens=90, output_tokens=10, cost_microusd=100), None),
+        (
+            {"turn_tokens_max": 101, "turn_cost_microusd_max": 101},
+            Usage(input_tokens=90, output_tokens=10, cost_microusd=100),
+            None,
+        ),
     ],
 )
-def test_tokens_and_cost_end_the_turn_and_name_it(bound: dict[str, int], usage: Usage, code: str | None) -> None:
+def test_tokens_and_cost_end_the_turn_and_name_it(
+    bound: dict[str, int], usage: Usage, code: str | None
+) -> None:
     teller = Teller()
     teller.tell(ASKED)
     pure = teller.pure
     pure.policy = msgspec.structs.replace(pure.policy, **bound)
-    pure.do(TakeAnswer(turn=T1, number=1, answer=ModelAnswer(text="", calls=(ProposedCall("look", "{}"),), usage=usage), policy=pure.policy))
+    pure.do(
+        TakeAnswer(
+            turn=T1,
+            number=1,
+            answer=ModelAnswer(text="", calls=(ProposedCall("look", "{}"),), usage=usage),
+            policy=pure.policy,
+        )
+    )
     teller.tell(["go"])
     assert getattr(pure.events()[-1], "code", None) == code
 
@@ -101,7 +121,16 @@ def test_tokens_and_cost_end_the_turn_and_name_it(bound: dict[str, int], usage: 
         (*ASKED, 'calls "look b=1"', "decide", "start c1"),
         (*ASKED, 'calls "tidy b=1"', "decide", "start c1", "crash"),
     ],
-    ids=["proposed", "waiting", "finished", "parked", "answered but parked", "started", "started, and may be repeated", "started by one who died"],
+    ids=[
+        "proposed",
+        "waiting",
+        "finished",
+        "parked",
+        "answered but parked",
+        "started",
+        "started, and may be repeated",
+        "started by one who died",
+    ],
 )
 def test_a_call_starts_only_when_it_may(steps: tuple[str, ...]) -> None:
     """T1, T2: not before it is allowed, not while the turn is parked, not twice."""
@@ -132,7 +161,10 @@ def test_a_parked_turn_is_not_resumed_too_early(steps: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("first", ["submit rename-it", "cancel"])
 def test_expiry_does_not_overtake_what_was_journalled_before_it(first: str) -> None:
-    """Between answer, supersede, cancel and expiry the first journalled wins, even if a crash cut its consequences off."""
+    """
+    Between answer, supersede, cancel and expiry the first journalled wins, even if a crash cut its
+    consequences off.
+    """
     teller = Teller()
     teller.tell([*ASKED, 'calls "delete b=1"', "go", first, "crash losing=3", "wait 8d"])
     assert teller.tell(["expire"]) == []
@@ -152,7 +184,10 @@ APPROVED = (*ASKED, 'calls "charge amount=5"', "go", "answer a1 approve_once", "
     ],
 )
 def test_what_was_started_and_may_not_be_repeated_is_in_doubt(meanwhile: str) -> None:
-    """T2, T6, A5: it ran before the crash, so nobody may say of it that it was not run, whatever stops it from being run again."""
+    """
+    T2, T6, A5: it ran before the crash, so nobody may say of it that it was not run, whatever stops
+    it from being run again.
+    """
     teller = Teller()
     teller.tell([*APPROVED, "start c1", "crash", "recover", meanwhile, "start c1"])
     last = teller.pure.events()[-1]
@@ -168,7 +203,15 @@ def test_what_was_started_and_may_not_be_repeated_is_in_doubt(meanwhile: str) ->
 def test_the_bound_of_delegates_is_no_bound_of_other_tools() -> None:
     """As deep as delegates go, one may still look and do the work itself."""
     teller = Teller()
-    teller.tell(['as-delegate "go deeper" path=ops,a,b,helper', "begin", "think", 'calls "delegate_helper task=x" "look at=x"', "decide"])
+    teller.tell(
+        [
+            'as-delegate "go deeper" path=ops,a,b,helper',
+            "begin",
+            "think",
+            'calls "delegate_helper task=x" "look at=x"',
+            "decide",
+        ]
+    )
     assert [call.code for call in teller.pure.state.turns[T1].calls] == ["delegate_depth", None]
     teller.tell(["run c2"])
     assert teller.pure.state.turns[T1].calls[1].outcome == "ok"
@@ -189,10 +232,22 @@ def test_a_look_without_a_problem_has_found_everything() -> None:
 
 
 def test_what_was_allowed_and_started_asks_nobody_after_a_crash() -> None:
-    """T2, A5: policy asks by now; whoever were asked would approve something that has perhaps happened, so it is in doubt."""
+    """
+    T2, A5: policy asks by now; whoever were asked would approve something that has perhaps
+    happened, so it is in doubt.
+    """
     teller = Teller()
     teller.tell(
-        ["policy personal.charge=auto", *ASKED, 'calls "charge amount=5"', "decide", "start c1", "crash", "recover", "policy personal.charge=ask"]
+        [
+            "policy personal.charge=auto",
+            *ASKED,
+            'calls "charge amount=5"',
+            "decide",
+            "start c1",
+            "crash",
+            "recover",
+            "policy personal.charge=ask",
+        ]
     )
     teller.tell(["start c1"])
     last = teller.pure.events()[-1]
@@ -202,7 +257,10 @@ def test_what_was_allowed_and_started_asks_nobody_after_a_crash() -> None:
 
 
 def test_an_equal_call_is_equal_however_it_is_spelled() -> None:
-    """The third of the same call in a row is corrected, though the model wrote its arguments in another order."""
+    """
+    The third of the same call in a row is corrected, though the model wrote its arguments in
+    another order.
+    """
     teller = Teller()
     teller.tell(ASKED)
     for spelled in ('{"a":1,"b":2}', '{"b":2,"a":1}'):
@@ -214,7 +272,10 @@ def test_an_equal_call_is_equal_however_it_is_spelled() -> None:
 
 
 def test_a_call_is_decided_once_however_often_it_is_looked_at() -> None:
-    """Two drivers' looks may cross: a second look at one call, in the same command or a later one, and a look at none of ours, decide nothing."""
+    """
+    Two drivers' looks may cross: a second look at one call, in the same command or a later one, and
+    a look at none of ours, decide nothing.
+    """
     teller = Teller()
     teller.tell([*ASKED, 'calls "delete b=1" "delete b=2"'])
     pure = teller.pure
@@ -227,11 +288,28 @@ def test_a_call_is_decided_once_however_often_it_is_looked_at() -> None:
     assert len(pure.state.approvals) == 2
 
 
-@pytest.mark.parametrize(("meanwhile", "code"), [((), "turn_tool_calls_max"), (("start c1",), None)], ids=["none started", "one started"])
-def test_a_bound_that_was_lowered_ends_no_turn_whose_call_has_begun(meanwhile: tuple[str, ...], code: str | None) -> None:
-    """T6: that one ends with its outcome first; with none begun, the turn ends and names the bound."""
+@pytest.mark.parametrize(
+    ("meanwhile", "code"),
+    [((), "turn_tool_calls_max"), (("start c1",), None)],
+    ids=["none started", "one started"],
+)
+def test_a_bound_that_was_lowered_ends_no_turn_whose_call_has_begun(
+    meanwhile: tuple[str, ...], code: str | None
+) -> None:
+    """
+    T6: that one ends with its outcome first; with none begun, the turn ends and names the bound.
+    """
     teller = Teller()
-    teller.tell([*ASKED, 'calls "tidy b=1" "delete b=2"', "decide", *meanwhile, """answer a1 edit 'arguments={"b":"3"}'""", "policy tool_calls=1"])
+    teller.tell(
+        [
+            *ASKED,
+            'calls "tidy b=1" "delete b=2"',
+            "decide",
+            *meanwhile,
+            """answer a1 edit 'arguments={"b":"3"}'""",
+            "policy tool_calls=1",
+        ]
+    )
     teller.tell(["decide"])
     last = teller.pure.events()[-1]
     assert isinstance(last, ApprovalRequested if code is None else TurnEnded)
@@ -241,9 +319,13 @@ def test_a_bound_that_was_lowered_ends_no_turn_whose_call_has_begun(meanwhile: t
 def test_each_prompt_of_a_call_has_an_id_of_its_own() -> None:
     """P7: counted from one, and the same however often the records are read."""
     teller = Teller()
-    teller.tell([*ASKED, 'calls "delete b=1"', "go", """answer a1 edit 'arguments={"b":"2"}'""", "go"])
+    teller.tell(
+        [*ASKED, 'calls "delete b=1"', "go", """answer a1 edit 'arguments={"b":"2"}'""", "go"]
+    )
     asked = [event for event in teller.pure.events() if isinstance(event, ApprovalRequested)]
-    assert [each.approval for each in asked] == [approval_id(LIFE, each.call, number) for number, each in enumerate(asked, 1)]
+    assert [each.approval for each in asked] == [
+        approval_id(LIFE, each.call, number) for number, each in enumerate(asked, 1)
+    ]
     assert len(asked) == 2
 
 
@@ -273,10 +355,15 @@ def test_a_failure_of_a_model_call_that_nobody_waits_for_ends_no_turn() -> None:
 
 @pytest.mark.parametrize(
     ("step", "outcome", "code", "reply"),
-    [("fails server final=yes", "failed", "server", None), ('says "all done"', "completed", None, "all done")],
+    [
+        ("fails server final=yes", "failed", "server", None),
+        ('says "all done"', "completed", None, "all done"),
+    ],
     ids=["failed", "answered"],
 )
-def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(step: str, outcome: str, code: str | None, reply: str | None) -> None:
+def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(
+    step: str, outcome: str, code: str | None, reply: str | None
+) -> None:
     """T7: the model's last word was kept, and the turn's end was not; nothing is asked again."""
     teller = Teller()
     teller.tell([*ASKED, step, "crash losing=1", "recover", "go"])
@@ -286,7 +373,11 @@ def test_the_end_of_a_turn_that_a_crash_cut_off_is_said_after_it(step: str, outc
     assert sum(isinstance(event, ModelCallStarted) for event in teller.pure.events()) == 1
 
 
-@pytest.mark.parametrize("steps", [("proposes 'delete b=1'",), ("proposes 'delete b=1'", "decide")], ids=["deciding", "waiting"])
+@pytest.mark.parametrize(
+    "steps",
+    [("proposes 'delete b=1'",), ("proposes 'delete b=1'", "decide")],
+    ids=["deciding", "waiting"],
+)
 def test_a_foreign_loop_ends_no_turn_whose_calls_are_open(steps: tuple[str, ...]) -> None:
     """T5: each call has its result before the turn ends."""
     teller = Teller()
@@ -308,14 +399,24 @@ def test_as_many_calls_as_the_bounds_say_are_made() -> None:
     """The bound is the most there may be, at once and in a turn; one more ends the turn."""
     teller = Teller()
     many = limits.CALLS_PER_BATCH_MAX
-    teller.tell([*ASKED, f"policy tool_calls={many}", "calls " + " ".join(f'"look b={number}"' for number in range(many)), "decide"])
+    teller.tell(
+        [
+            *ASKED,
+            f"policy tool_calls={many}",
+            "calls " + " ".join(f'"look b={number}"' for number in range(many)),
+            "decide",
+        ]
+    )
     assert {call.status for call in teller.pure.state.turns[T1].calls} == {CallStatus.ALLOWED}
 
 
 @pytest.mark.parametrize("first", ["cancel", "submit rename-it"])
 @pytest.mark.parametrize("text", ["yes", "something-else"])
 def test_a_prompt_that_is_over_is_nothing_to_answer_or_to_replace(first: str, text: str) -> None:
-    """Case 25a, T6: the crash cut its closing off; a word is a message like any other, and takes nobody's place a second time."""
+    """
+    Case 25a, T6: the crash cut its closing off; a word is a message like any other, and takes
+    nobody's place a second time.
+    """
     teller = Teller()
     teller.tell([*ASKED, 'calls "delete b=1"', "go", first, "crash losing=3"])
     before = teller.pure.state.turns[T1]
@@ -326,8 +427,19 @@ def test_a_prompt_that_is_over_is_nothing_to_answer_or_to_replace(first: str, te
     assert (after.cancelled_by, after.superseded_by) == (before.cancelled_by, before.superseded_by)
 
 
-@pytest.mark.parametrize(("path", "code"), [("ops,helper", None), ("ops,a,helper", None), ("ops,a,b,helper", "delegate_depth")])
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("ops,helper", None), ("ops,a,helper", None), ("ops,a,b,helper", "delegate_depth")],
+)
 def test_delegates_go_three_deep(path: str, code: str | None) -> None:
     teller = Teller()
-    teller.tell([f'as-delegate "go deeper" path={path}', "begin", "think", 'calls "delegate_helper task=x"', "decide"])
+    teller.tell(
+        [
+            f'as-delegate "go deeper" path={path}',
+            "begin",
+            "think",
+            'calls "delegate_helper task=x"',
+            "decide",
+        ]
+    )
     assert teller.pure.state.turns[T1].calls[0].code == code

@@ -9,7 +9,12 @@ from holdfast.session.persistent import PersistentList, Window
 def test_adding_leaves_the_old_version_as_it_was() -> None:
     empty: PersistentList[int] = PersistentList()
     one, two = empty.add(1), empty.add(2)
-    assert (list(empty), list(one), list(two), list(one.extend([3, 4]))) == ([], [1], [2], [1, 3, 4])
+    assert (list(empty), list(one), list(two), list(one.extend([3, 4]))) == (
+        [],
+        [1],
+        [2],
+        [1, 3, 4],
+    )
     assert (len(one.extend([3, 4])), one.last(), empty.last()) == (3, 1, None)
     assert PersistentList().add(1) == one != two
     assert one.__hash__() == two.__hash__()
@@ -17,19 +22,31 @@ def test_adding_leaves_the_old_version_as_it_was() -> None:
 
 
 def test_versions_are_what_they_are_in_whatever_order_they_are_walked() -> None:
-    """What one version has walked is not walked again by those that come after it, and is seen by none that does not have it."""
+    """
+    What one version has walked is not walked again by those that come after it, and is seen by none
+    that does not have it.
+    """
     versions: list[PersistentList[int]] = [PersistentList()]
     for number in range(8):
         versions.append(versions[-1].add(number))
     branch = versions[3].add(100)
-    assert [list(versions[at]) for at in (5, 2, 8, 8, 0, 3)] == [list(range(at)) for at in (5, 2, 8, 8, 0, 3)]
-    assert (list(branch), list(branch.add(101)), list(versions[4])) == ([0, 1, 2, 100], [0, 1, 2, 100, 101], [0, 1, 2, 3])
+    assert [list(versions[at]) for at in (5, 2, 8, 8, 0, 3)] == [
+        list(range(at)) for at in (5, 2, 8, 8, 0, 3)
+    ]
+    assert (list(branch), list(branch.add(101)), list(versions[4])) == (
+        [0, 1, 2, 100],
+        [0, 1, 2, 100, 101],
+        [0, 1, 2, 3],
+    )
     assert (list(versions[8].extend([8, 9])), len(versions[8])) == (list(range(10)), 8)
 
 
 def test_the_newest_come_first_and_the_rest_is_not_walked() -> None:
     newest = PersistentList[int]().extend(range(1_000)).newest_first()
-    assert ([next(newest), next(newest)], list(PersistentList[int]().newest_first())) == ([999, 998], [])
+    assert ([next(newest), next(newest)], list(PersistentList[int]().newest_first())) == (
+        [999, 998],
+        [],
+    )
     assert list(PersistentList[int]().extend([1, 2, 3]).newest_first()) == [3, 2, 1]
 
 
@@ -45,7 +62,9 @@ def test_a_window_keeps_the_last_ones_and_not_many_more(size: int) -> None:
     for number in range(size + 1000):
         window = window.add(f"k{number}", number)
     newest = size + 999
-    assert all(window.get(f"k{number}") == number for number in range(newest - size + 1, newest + 1))
+    assert all(
+        window.get(f"k{number}") == number for number in range(newest - size + 1, newest + 1)
+    )
     assert len(dict(window.items())) <= size + 2 * 256
     assert window.get("k0") is None
     assert "k0" not in window
@@ -54,7 +73,12 @@ def test_a_window_keeps_the_last_ones_and_not_many_more(size: int) -> None:
 def test_a_windows_newest_entry_wins_and_old_versions_stay() -> None:
     old: Window[int] = Window(10).add("a", 1)
     new = old.add("a", 2)
-    assert (old.get("a"), new.get("a"), old == new, old == Window(10).add("a", 1)) == (1, 2, False, True)
+    assert (old.get("a"), new.get("a"), old == new, old == Window(10).add("a", 1)) == (
+        1,
+        2,
+        False,
+        True,
+    )
     assert hash(old) == hash(Window(10).add("a", 7))
 
 

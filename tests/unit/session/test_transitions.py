@@ -1,4 +1,7 @@
-"""The table is the law: every pair of phase and event is legal exactly if listed, and a record that breaks it is not believed."""
+"""
+The table is the law: every pair of phase and event is legal exactly if listed, and a record that
+breaks it is not believed.
+"""
 
 from itertools import product
 from typing import Any, get_args
@@ -131,7 +134,9 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
     return samples[event]
 
 
-@pytest.mark.parametrize(("phase", "event"), [pair for pair in product(Phase, TURN_EVENTS) if pair not in TRANSITIONS])
+@pytest.mark.parametrize(
+    ("phase", "event"), [pair for pair in product(Phase, TURN_EVENTS) if pair not in TRANSITIONS]
+)
 def test_an_unlisted_record_is_not_believed(phase: Phase, event: type[Event]) -> None:
     """T4: on replay it is a broken chain that names the record, and the state is as it was."""
     state, facts = told(phase)
@@ -141,7 +146,13 @@ def test_an_unlisted_record_is_not_believed(phase: Phase, event: type[Event]) ->
 
 
 @pytest.mark.parametrize(
-    "pair", [pair for pair in TRANSITIONS if pair[1] in (ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, TurnCancelled)]
+    "pair",
+    [
+        pair
+        for pair in TRANSITIONS
+        if pair[1]
+        in (ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, TurnCancelled)
+    ],
 )
 def test_a_listed_record_leads_where_the_table_says(pair: tuple[Phase, type[Event]]) -> None:
     state, facts = told(pair[0])
@@ -152,7 +163,9 @@ def test_a_listed_record_leads_where_the_table_says(pair: tuple[Phase, type[Even
 def test_an_illegal_decision_of_ours_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     """Our own decide: InvariantBroken, before anything is written."""
     state, facts = told(Phase.READY)
-    monkeypatch.setattr(deciding, "decide", lambda *_args, **_more: Decided((tried(TurnParked, facts),)))
+    monkeypatch.setattr(
+        deciding, "decide", lambda *_args, **_more: Decided((tried(TurnParked, facts),))
+    )
     with pytest.raises(InvariantBroken, match="StartTurn decided on something illegal"):
         deciding.commit(state, [StartTurn(epoch=1)], now=0)
 
@@ -165,7 +178,13 @@ def broken(steps: tuple[str, ...], event: Any) -> str:
     teller.tell(steps)
     real = {name: value for value, name in teller._names.items()}
     body = msgspec.to_builtins(event)
-    event = msgspec.convert({key: real.get(value, value) if isinstance(value, str) else value for key, value in body.items()}, type(event))
+    event = msgspec.convert(
+        {
+            key: real.get(value, value) if isinstance(value, str) else value
+            for key, value in body.items()
+        },
+        type(event),
+    )
     with pytest.raises(BrokenChain) as found:
         fold(teller.pure.state, [(50, 0, event)])
     return str(found.value)
@@ -178,7 +197,17 @@ PURE = (*ASKED, 'calls "look b=1"', "decide", "start c1")
 
 
 def start(call: str = "c1", **changes: Any) -> ToolStarted:
-    made = ToolStarted(turn="t1", call=call, tool="delete", arguments="{}", digest="d", contract="once", allowed_by="policy", epoch=2, run=1)
+    made = ToolStarted(
+        turn="t1",
+        call=call,
+        tool="delete",
+        arguments="{}",
+        digest="d",
+        contract="once",
+        allowed_by="policy",
+        epoch=2,
+        run=1,
+    )
     return msgspec.structs.replace(made, **changes)
 
 
@@ -187,17 +216,48 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
     [
         (("submit x",), TurnStarted(turn="t1", inputs=("i2",), epoch=1), "inputs are not the next"),
         (("submit x",), TurnStarted(turn="t7", inputs=("i1",), epoch=1), "inputs are not the next"),
-        ((*ASKED, "submit y"), TurnStarted(turn="t2", inputs=("i2",), epoch=1), "another turn runs"),
-        (("submit x",), SessionBorn(session="ops/api", instance="life-1", origin="created", by="x"), "another life"),
-        (("submit x", "begin"), ModelCallStarted(turn="t1", number=2, epoch=1, model="m"), "number 2 after 0"),
+        (
+            (*ASKED, "submit y"),
+            TurnStarted(turn="t2", inputs=("i2",), epoch=1),
+            "another turn runs",
+        ),
+        (
+            ("submit x",),
+            SessionBorn(session="ops/api", instance="life-1", origin="created", by="x"),
+            "another life",
+        ),
+        (
+            ("submit x", "begin"),
+            ModelCallStarted(turn="t1", number=2, epoch=1, model="m"),
+            "number 2 after 0",
+        ),
         (ASKED, ModelAnswered(turn="t1", number=2, text=""), "not the call that is out"),
-        (ASKED, ModelCallFailed(turn="t1", number=2, kind="x", message="", final=False), "not the call that is out"),
+        (
+            ASKED,
+            ModelCallFailed(turn="t1", number=2, kind="x", message="", final=False),
+            "not the call that is out",
+        ),
         (ASKED, ModelCallLost(turn="t1", number=2), "not the call that is out"),
         (("submit x", "begin"), CallsProposed(turn="t1", number=1, calls=()), "foreign"),
-        ((*TWO, "answer a1 approve_once"), TurnResumed(turn="t1", epoch=2, after="pause"), "not all of its answers"),
-        ((*APPROVED, "crash", "recover"), TurnResumed(turn="t1", epoch=1, after="crash"), "epoch 1 after 2"),
         (
-            (*ASKED, 'calls "delete b=1"', "go", "submit y by=bob", "begin", "answer a1 approve_once"),
+            (*TWO, "answer a1 approve_once"),
+            TurnResumed(turn="t1", epoch=2, after="pause"),
+            "not all of its answers",
+        ),
+        (
+            (*APPROVED, "crash", "recover"),
+            TurnResumed(turn="t1", epoch=1, after="crash"),
+            "epoch 1 after 2",
+        ),
+        (
+            (
+                *ASKED,
+                'calls "delete b=1"',
+                "go",
+                "submit y by=bob",
+                "begin",
+                "answer a1 approve_once",
+            ),
             TurnResumed(turn="t1", epoch=2, after="pause"),
             "t2 runs",
         ),
@@ -206,11 +266,27 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         (PURE, start(contract="pure", epoch=1, run=2), "runs already"),
         (APPROVED, start(allowed_by="policy"), "not what was allowed"),
         (APPROVED, start(allowed_by="a1", digest="other"), "not what was allowed"),
-        ((*TWO, "answer a1 approve_once", "answer a2 deny"), start(call="c2"), "the call is finished"),
-        ((*TWO, "answer a2 deny"), CallFinished(turn="t1", call="c2", outcome="denied", text=""), "the call is finished"),
+        (
+            (*TWO, "answer a1 approve_once", "answer a2 deny"),
+            start(call="c2"),
+            "the call is finished",
+        ),
+        (
+            (*TWO, "answer a2 deny"),
+            CallFinished(turn="t1", call="c2", outcome="denied", text=""),
+            "the call is finished",
+        ),
         (APPROVED, CallFinished(turn="t1", call="c1", outcome="ok", text=""), "never started"),
-        (APPROVED, CallFinished(turn="t1", call="c1", outcome="in_doubt", text=""), "never started"),
-        (APPROVED, CallFinished(turn="t1", call="c1", outcome="timed_out", text=""), "never started"),
+        (
+            APPROVED,
+            CallFinished(turn="t1", call="c1", outcome="in_doubt", text=""),
+            "never started",
+        ),
+        (
+            APPROVED,
+            CallFinished(turn="t1", call="c1", outcome="timed_out", text=""),
+            "never started",
+        ),
         *(
             (STARTED, CallFinished(turn="t1", call="c1", outcome=outcome, text=""), "it started")
             for outcome in ("superseded", "cancelled", "denied", "unattended", "voided")
@@ -220,12 +296,40 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         (TWO, TurnEnded(turn="t1", outcome="superseded"), "a call has no result"),
         (
             (*TWO, "answer a1 approve_once"),
-            ApprovalAnswered(approval="a1", turn="t1", call="c1", option="deny", by="alice", answer_id="y", digest="d"),
+            ApprovalAnswered(
+                approval="a1",
+                turn="t1",
+                call="c1",
+                option="deny",
+                by="alice",
+                answer_id="y",
+                digest="d",
+            ),
             "the call is approved",
         ),
-        (TWO, ApprovalAnswered(approval="a1", turn="t1", call="c2", option="deny", by="alice", answer_id="y", digest="d"), "no such open prompt"),
-        (TWO, ApprovalClosed(approval="a1", turn="t1", call="c2", closed_as="expired"), "no such prompt to close"),
-        ((*ASKED, "calls 'ask_person {}'", "go"), CallFinished(turn="t1", call="c1", outcome="ok", text=""), "never started"),
+        (
+            TWO,
+            ApprovalAnswered(
+                approval="a1",
+                turn="t1",
+                call="c2",
+                option="deny",
+                by="alice",
+                answer_id="y",
+                digest="d",
+            ),
+            "no such open prompt",
+        ),
+        (
+            TWO,
+            ApprovalClosed(approval="a1", turn="t1", call="c2", closed_as="expired"),
+            "no such prompt to close",
+        ),
+        (
+            (*ASKED, "calls 'ask_person {}'", "go"),
+            CallFinished(turn="t1", call="c1", outcome="ok", text=""),
+            "never started",
+        ),
         (
             ("submit x", "go", "says done"),
             Compacted(summary="s", turns=2, tokens_before=9, tokens_after=1, trigger="manual"),
@@ -235,7 +339,9 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
     ],
     ids=str,
 )
-def test_a_record_that_can_not_follow_is_not_believed(steps: tuple[str, ...], event: Any, why: str) -> None:
+def test_a_record_that_can_not_follow_is_not_believed(
+    steps: tuple[str, ...], event: Any, why: str
+) -> None:
     """T1, T2, T4, T6: guards of the fold itself, whoever wrote the record."""
     assert why in broken(steps, event)
 
@@ -243,7 +349,9 @@ def test_a_record_that_can_not_follow_is_not_believed(steps: tuple[str, ...], ev
 def test_a_supersede_of_what_does_not_wait_is_not_believed() -> None:
     teller = Teller()
     teller.tell((*STARTED, "submit y"))
-    event = msgspec.structs.replace(teller.pure.events()[-1], input="i3", turn="t3", supersedes=("t1",))
+    event = msgspec.structs.replace(
+        teller.pure.events()[-1], input="i3", turn="t3", supersedes=("t1",)
+    )
     with pytest.raises(BrokenChain, match="nothing takes its place"):
         fold(teller.pure.state, [(50, 0, event)])
 

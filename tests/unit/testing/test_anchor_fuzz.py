@@ -1,4 +1,7 @@
-"""The anchor's fuzz target, walked exhaustively where it can be: every crash, and every pair of moves without a key."""
+"""
+The anchor's fuzz target, walked exhaustively where it can be: every crash, and every pair of moves
+without a key.
+"""
 
 from itertools import product
 
@@ -6,8 +9,12 @@ from proof.fuzz.anchors import attacked, crashed
 
 
 def test_no_crash_of_ours_is_accused() -> None:
-    """L7, D1: any number of durable batches, any lag of the cell, a slot and a batch torn anywhere."""
-    for durable, lag, torn, tail in product(range(9), range(9), range(0, 193, 24), (0, 1, 150, 700)):
+    """
+    L7, D1: any number of durable batches, any lag of the cell, a slot and a batch torn anywhere.
+    """
+    for durable, lag, torn, tail in product(
+        range(9), range(9), range(0, 193, 24), (0, 1, 150, 700)
+    ):
         found, seq = crashed(durable, lag, torn, tail)
         assert found.verdict in {"holds", "torn_tail"}, (durable, lag, torn, tail, found)
         assert found.at_seq == seq, (durable, lag, torn, tail, found)
@@ -20,5 +27,9 @@ def test_no_two_moves_hide_what_was_acknowledged() -> None:
     for first, second in product(moves, repeat=2):
         found, seq = attacked(first + second)
         accused += found.verdict in {"broken", "cut_short"}
-        assert found.verdict in {"broken", "cut_short"} or found.at_seq >= seq, (first, second, found)
+        assert found.verdict in {"broken", "cut_short"} or found.at_seq >= seq, (
+            first,
+            second,
+            found,
+        )
     assert accused > len(moves)

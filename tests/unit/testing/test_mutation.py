@@ -38,9 +38,16 @@ def test_every_sort_of_mutant_is_made() -> None:
 
 def test_a_seed_takes_the_same_sample_and_every_named_module_exists() -> None:
     few = ("journal/chain.py", "journal/strict.py")
-    assert sampled(ROOT, count=5, seed=3, modules=few) == sampled(ROOT, count=5, seed=3, modules=few)
+    assert sampled(ROOT, count=5, seed=3, modules=few) == sampled(
+        ROOT, count=5, seed=3, modules=few
+    )
     assert all((ROOT / "src/holdfast" / module).is_file() for module in MODULES)
-    assert all((ROOT / place).exists() for tests in MODULES.values() for places in tests for place in places)
+    assert all(
+        (ROOT / place).exists()
+        for tests in MODULES.values()
+        for places in tests
+        for place in places
+    )
 
 
 WHERE = """
@@ -65,7 +72,10 @@ def told(name):
 
 
 def test_each_mutant_says_where_it_is_and_which_lines_would_meet_it() -> None:
-    found = {(each.what.split(" becomes")[0], each.function, each.lines) for each in mutants_of("m.py", WHERE)}
+    found = {
+        (each.what.split(" becomes")[0], each.function, each.lines)
+        for each in mutants_of("m.py", WHERE)
+    }
     assert found == {
         ("`3`", None, (2, 2)),
         ("`7`", None, (5, 5)),
@@ -82,7 +92,10 @@ def test_each_mutant_says_where_it_is_and_which_lines_would_meet_it() -> None:
 
 def test_what_is_left_out_is_counted_with_its_reason() -> None:
     """Two in the text of an error, one that says how a struct may be used."""
-    assert left_out(WHERE) == {"a text for people": 2, "a struct that nobody changes is frozen or not": 1}
+    assert left_out(WHERE) == {
+        "a text for people": 2,
+        "a struct that nobody changes is frozen or not": 1,
+    }
 
 
 LIVING = """
@@ -105,7 +118,11 @@ def test_whoever_holds_a_function_runs_the_mutant() -> None:
     told, door = module.told, module.Door()
     assert (told(), door.open, door.made()) == (False, True, True)
     for each in mutants_of("living.py", LIVING):
-        if each.what in {"`2 < 2` becomes `2 <= 2`", "`1 == 1` becomes `1 != 1`", "`True` becomes `False`"}:
+        if each.what in {
+            "`2 < 2` becomes `2 <= 2`",
+            "`1 == 1` becomes `1 != 1`",
+            "`True` becomes `False`",
+        }:
             graft(module, mutated(LIVING, each), each.function or "")
     assert (told(), door.open, door.made()) == (True, False, False)
 
@@ -121,12 +138,27 @@ REPORT = """
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_change_that_matters_is_noticed_and_one_that_does_not_survives(tmp_path: Path) -> None:
-    """As a person runs it: in a fork, and in a copy for what is read at import; what a report lists and is no mutant is passed over."""
+    """
+    As a person runs it: in a fork, and in a copy for what is read at import; what a report lists
+    and is no mutant is passed over.
+    """
     again, report = tmp_path / "again.md", tmp_path / "report.md"
     again.write_text(REPORT)
     modules = ["journal/chain.py", "journal/strict.py", "journal/record.py"]
-    words = [sys.executable, "-m", "proof.mutation.command", "--again", str(again), "--report", str(report), "--modules", *modules]
+    words = [
+        sys.executable,
+        "-m",
+        "proof.mutation.command",
+        "--again",
+        str(again),
+        "--report",
+        str(report),
+        "--modules",
+        *modules,
+    ]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "3 mutants: 2 noticed, 1 survives" in done.stdout
-    assert [line.split(", line ")[0] for line in report.read_text().splitlines()] == ["- `journal/strict.py`"]
+    assert [line.split(", line ")[0] for line in report.read_text().splitlines()] == [
+        "- `journal/strict.py`"
+    ]

@@ -1,4 +1,7 @@
-"""The plugin that every project with Holdfast installed gets: it brings one fixture, under a name of ours."""
+"""
+The plugin that every project with Holdfast installed gets: it brings one fixture, under a name of
+ours.
+"""
 
 import subprocess
 import sys
@@ -26,8 +29,34 @@ def test_ours(holdfast_home):
 
 def test_the_fixture_shadows_no_fixture_of_a_project(tmp_path: Path) -> None:
     (tmp_path / "test_project.py").write_text(PROJECT)
-    words = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--rootdir", str(tmp_path), str(tmp_path)]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(
+        words, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+    )
     assert "2 passed" in done.stdout, done.stdout
-    listed = subprocess.run([*words, "--fixtures", "-v"], cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False).stdout
-    assert [line.split()[0] for line in listed.splitlines() if "holdfast/testing/pytest_plugin.py" in line] == ["holdfast_home"]
+    listed = subprocess.run(
+        [*words, "--fixtures", "-v"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    ).stdout
+    assert [
+        line.split()[0]
+        for line in listed.splitlines()
+        if "holdfast/testing/pytest_plugin.py" in line
+    ] == ["holdfast_home"]

@@ -50,7 +50,9 @@ def test_going_on_for_ever_is_told() -> None:
 
 
 def test_blocking_work_takes_the_time_that_it_says() -> None:
-    """In no thread: what runs meanwhile is up to the loop, and who waits less long hears nothing."""
+    """
+    In no thread: what runs meanwhile is up to the loop, and who waits less long hears nothing.
+    """
 
     def work() -> str:
         loop = asyncio.get_running_loop()
@@ -63,7 +65,11 @@ def test_blocking_work_takes_the_time_that_it_says() -> None:
             async with asyncio.timeout(4):
                 await asyncio.to_thread(work)
         began = asyncio.get_running_loop().time()
-        return await asyncio.to_thread(work), await THREADS.run(work), asyncio.get_running_loop().time() - began
+        return (
+            await asyncio.to_thread(work),
+            await THREADS.run(work),
+            asyncio.get_running_loop().time() - began,
+        )
 
     here = threading.current_thread().name
     assert run_virtually(wait()) == (here, here, 10.0)
@@ -96,7 +102,9 @@ STUCK = [(_wait, "nothing is due"), (_tick, "after 3600 seconds"), (_spin, "no t
 
 
 @pytest.mark.parametrize(("stuck", "reason"), STUCK)
-def test_who_is_stuck_cleans_up(stuck: Callable[[], Coroutine[None, None, None]], reason: str) -> None:
+def test_who_is_stuck_cleans_up(
+    stuck: Callable[[], Coroutine[None, None, None]], reason: str
+) -> None:
     """It is cancelled, and what it does then may take time."""
     ended: list[str] = []
 

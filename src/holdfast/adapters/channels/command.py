@@ -1,4 +1,7 @@
-"""`[approvals] notify = { command = [...] }`: a program of the owner's that gets one JSON object on its standard input."""
+"""
+`[approvals] notify = { command = [...] }`: a program of the owner's that gets one JSON object on
+its standard input.
+"""
 
 import asyncio
 import contextlib
@@ -13,13 +16,23 @@ TIMEOUT_SECONDS = 10.0
 
 
 class CommandChannel:
-    """Confirmed by exit code 0. Another code is a failure that is known; a program that hangs is ended, and nobody knows what it did."""
+    """
+    Confirmed by exit code 0. Another code is a failure that is known; a program that hangs is
+    ended, and nobody knows what it did.
+    """
 
     name = NOTIFY
 
-    def __init__(self, words: Sequence[str], *, folder: str | None = None, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        folder: str | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._words = tuple(words)
-        # Where it runs. Ours is the home: a name without a folder must not mean a file of whoever owns the current folder.
+        # Where it runs. Ours is the home: a name without a folder must not mean a file of whoever
+        # owns the current folder.
         self._folder = folder
         self._timeout_seconds = timeout_seconds
 
@@ -27,7 +40,9 @@ class CommandChannel:
         return kind == "prompt"
 
     async def send(self, parcel: Parcel) -> str | None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")
+        }
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._words,
@@ -44,7 +59,9 @@ class CommandChannel:
             async with asyncio.timeout(self._timeout_seconds):
                 await process.communicate(parcel.text.encode() + b"\n")
         except TimeoutError:
-            raise DeliveryInDoubt(f"{self._words[0]} did not end within {self._timeout_seconds:g} s") from None
+            raise DeliveryInDoubt(
+                f"{self._words[0]} did not end within {self._timeout_seconds:g} s"
+            ) from None
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):

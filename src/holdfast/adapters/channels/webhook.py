@@ -1,8 +1,8 @@
 """
 `[approvals] notify = { webhook = "https://..." }`: one POST per prompt.
 
-The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect is no confirmation and is not followed: what was meant for one
-address goes to no other.
+The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect is no
+confirmation and is not followed: what was meant for one address goes to no other.
 """
 
 import asyncio
@@ -21,7 +21,10 @@ _MAY_PASS = {408, 425, 429}
 
 
 class WebhookChannel:
-    """Confirmed by a 2xx. Any other answer is a failure that is known; silence after the request left is not."""
+    """
+    Confirmed by a 2xx. Any other answer is a failure that is known; silence after the request left
+    is not.
+    """
 
     name = NOTIFY
 
@@ -37,7 +40,12 @@ class WebhookChannel:
         try:
             return await asyncio.to_thread(self._post, connection, parcel)
         except asyncio.CancelledError:
-            _cut(connection)  # else its thread, and whoever ends the process, would wait for an answer that nobody wants
+            _cut(
+                connection
+                # else its thread, and whoever ends the process, would wait for an answer that
+                # nobody
+                # wants
+            )
             raise
 
     def _post(self, connection: http.client.HTTPConnection, parcel: Parcel) -> str | None:
@@ -45,7 +53,9 @@ class WebhookChannel:
             try:
                 connection.connect()
             except (OSError, ssl.SSLError) as exc:
-                raise NotDelivered(f"no connection to {self._parts.netloc}: {exc}", may_pass=True) from exc
+                raise NotDelivered(
+                    f"no connection to {self._parts.netloc}: {exc}", may_pass=True
+                ) from exc
             return self._exchange(connection, parcel)
         finally:
             connection.close()
@@ -53,20 +63,31 @@ class WebhookChannel:
     def _connection(self) -> http.client.HTTPConnection:
         host, port = self._parts.hostname or "", self._parts.port
         if self._parts.scheme == "https":
-            return http.client.HTTPSConnection(host, port, timeout=self._timeout_seconds, context=ssl.create_default_context())
+            return http.client.HTTPSConnection(
+                host, port, timeout=self._timeout_seconds, context=ssl.create_default_context()
+            )
         return http.client.HTTPConnection(host, port, timeout=self._timeout_seconds)
 
     def _exchange(self, connection: http.client.HTTPConnection, parcel: Parcel) -> str | None:
         target = (self._parts.path or "/") + (f"?{self._parts.query}" if self._parts.query else "")
-        headers = {"Content-Type": "application/json", "Idempotency-Key": parcel.delivery, "User-Agent": "holdfast"}
+        headers = {
+            "Content-Type": "application/json",
+            "Idempotency-Key": parcel.delivery,
+            "User-Agent": "holdfast",
+        }
         try:
             connection.request("POST", target, parcel.text.encode(), headers)
             status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as exc:
-            raise DeliveryInDoubt(f"{self._parts.netloc} gave no answer: {str(exc) or type(exc).__name__}") from exc
+            raise DeliveryInDoubt(
+                f"{self._parts.netloc} gave no answer: {str(exc) or type(exc).__name__}"
+            ) from exc
         if _OK <= status < _REDIRECT:
             return str(status)
-        raise NotDelivered(f"{self._parts.netloc} answered {status}", may_pass=status >= _SERVER or status in _MAY_PASS)
+        raise NotDelivered(
+            f"{self._parts.netloc} answered {status}",
+            may_pass=status >= _SERVER or status in _MAY_PASS,
+        )
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
@@ -74,4 +95,6 @@ def _cut(connection: http.client.HTTPConnection) -> None:
     sock: socket.socket | None = connection.sock
     if sock is not None:
         with contextlib.suppress(OSError):  # over already
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # of TLS too, whose own way of ending is not for two threads
+            socket.socket.shutdown(
+                sock, socket.SHUT_RDWR
+            )  # of TLS too, whose own way of ending is not for two threads

@@ -1,7 +1,8 @@
 """
 What the home's caches and its memory are MACed with: subkeys of the home's keys, by purpose.
 
-A process that stays follows a rotation by any other. What no key vouches for is believed by nobody, ourselves included.
+A process that stays follows a rotation by any other. What no key vouches for is believed by nobody,
+ourselves included.
 """
 
 import secrets
@@ -24,8 +25,15 @@ class DerivedKeys:
         known = self._known
         if known is None or known[0] != newest or newest not in self._keys:
             older = [self._keys[each] for each in range(newest - 1, 0, -1) if each in self._keys]
-            made = tuple(_derived(key, "index") for key in (self._keys.get(newest), *older) if key is not None)
-            known = self._known = (newest, made if newest in self._keys else (secrets.token_bytes(KEY_BYTES), *made))
+            made = tuple(
+                _derived(key, "index")
+                for key in (self._keys.get(newest), *older)
+                if key is not None
+            )
+            known = self._known = (
+                newest,
+                made if newest in self._keys else (secrets.token_bytes(KEY_BYTES), *made),
+            )
         return known[1]
 
     def of_memory(self, generation: int | None = None) -> tuple[int, bytes] | None:
@@ -36,8 +44,13 @@ class DerivedKeys:
         except KeyError:
             return None
 
-    def of_job(self, instance: str, job: str, generation: int | None = None) -> tuple[int, bytes] | None:
-        """What the report of one job of one instance is authenticated with. None: the key is not there."""
+    def of_job(
+        self, instance: str, job: str, generation: int | None = None
+    ) -> tuple[int, bytes] | None:
+        """
+        What the report of one job of one instance is authenticated with. None: the key is not
+        there.
+        """
         named = self._generation() if generation is None else generation
         try:
             return named, subkey(self._keys[named], "job report", job, instance)

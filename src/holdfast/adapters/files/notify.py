@@ -1,9 +1,11 @@
 """
-Waking others on the same home: one datagram socket per listener in HOME/run, and one datagram per notice.
+Waking others on the same home: one datagram socket per listener in HOME/run, and one datagram per
+notice.
 
-Addressed through the folder's descriptor (/proc/self/fd/N/name), so that a home of any path length fits an address. A notice is a hint:
-full buffers, dead listeners and platforms without such sockets are passed over in silence, and a dead listener's socket is removed.
-Listeners of the same notifier are told without one.
+Addressed through the folder's descriptor (/proc/self/fd/N/name), so that a home of any path length
+fits an address. A notice is a hint: full buffers, dead listeners and platforms without such sockets
+are passed over in silence, and a dead listener's socket is removed. Listeners of the same notifier
+are told without one.
 """
 
 import asyncio
@@ -40,7 +42,11 @@ class FileNotifier:
             listener.hear(session)
         with contextlib.suppress(OSError, HoldfastError):
             folder = self._folder()
-            listening = [name for name in os.listdir(folder) if name.endswith(".sock") and name not in self._own]  # noqa: PTH208  by descriptor
+            listening = [
+                name
+                for name in os.listdir(folder)  # noqa: PTH208
+                if name.endswith(".sock") and name not in self._own
+            ]
             if listening:
                 _send(folder, listening, session)
 
@@ -52,7 +58,10 @@ class FileNotifier:
         return self._kept.fd
 
     def _let_go(self) -> None:
-        """Whoever listened has closed the home, and nothing of it is held open; another notice opens it again."""
+        """
+        Whoever listened has closed the home, and nothing of it is held open; another notice opens
+        it again.
+        """
         if self._kept is not None and self._pid == os.getpid():
             self._kept.close()
         self._kept = None
@@ -68,7 +77,9 @@ class FileNotifier:
             with contextlib.suppress(BlockingIOError):
                 while made is not None:
                     notice = made[0].recv(_NOTICE_BYTES_MAX)
-                    with contextlib.suppress(Unusable, UnicodeDecodeError):  # anyone of this user may send bytes
+                    with contextlib.suppress(
+                        Unusable, UnicodeDecodeError
+                    ):  # anyone of this user may send bytes
                         listener.take(session_id(notice.decode()))
 
         if made is not None:
@@ -127,7 +138,9 @@ def _send(folder: int, listening: list[str], session: SessionId) -> None:
 
 
 def _socket() -> socket.socket:
-    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    return socket.socket(
+        socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+    )
 
 
 def _address(folder: int, name: str) -> str:

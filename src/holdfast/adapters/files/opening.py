@@ -1,5 +1,6 @@
 """
-`open`, which means two things: of the class, a home (`await FileStore.open(path)`); of a store, a session (`await store.open(session)`).
+`open`, which means two things: of the class, a home (`await FileStore.open(path)`); of a store, a
+session (`await store.open(session)`).
 
 The port names the second, every caller expects the first, and both read right where they stand.
 """
@@ -28,7 +29,9 @@ class HomeOptions(TypedDict, total=False):
 
 
 class OpenHome(Protocol):
-    def __call__(self, path: Path, **options: Unpack[HomeOptions]) -> "Coroutine[Any, Any, FileStore]": ...
+    def __call__(
+        self, path: Path, **options: Unpack[HomeOptions]
+    ) -> "Coroutine[Any, Any, FileStore]": ...
 
 
 class OpenSession(Protocol):
@@ -42,5 +45,7 @@ class HomeOrSession:
     def __get__(self, store: None, owner: "type[FileStore]") -> OpenHome: ...
     @overload
     def __get__(self, store: "FileStore", owner: "type[FileStore]") -> OpenSession: ...
-    def __get__(self, store: "FileStore | None", owner: "type[FileStore]") -> OpenHome | OpenSession:
+    def __get__(
+        self, store: "FileStore | None", owner: "type[FileStore]"
+    ) -> OpenHome | OpenSession:
         return owner.open_home if store is None else store.open_journal

@@ -1,8 +1,9 @@
 """
 Opening what lies in a home, and refusing what is not what it must be.
 
-Every path is walked by descriptor from the home's own, never through a symlink. A file is regular, has one link, is ours, and
-nobody else may write it. These are refusals, not accusations: mend the path and go on. Nothing here follows, repairs or guesses.
+Every path is walked by descriptor from the home's own, never through a symlink. A file is regular,
+has one link, is ours, and nobody else may write it. These are refusals, not accusations: mend the
+path and go on. Nothing here follows, repairs or guesses.
 """
 
 import contextlib
@@ -15,7 +16,9 @@ from pathlib import Path
 from holdfast.errors import Busy, HoldfastError, NotSaved, ReadOnly, Refused
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK  # a FIFO in a file's place must not make us wait
+_FILE = (
+    os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+)  # a FIFO in a file's place must not make us wait
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
@@ -24,17 +27,26 @@ READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def refused(path: str, why: str) -> Refused:
-    return Refused(f"{path}: {why}", code="unsafe_path", hint="a home holds plain files of its owner; look who put this there")
+    return Refused(
+        f"{path}: {why}",
+        code="unsafe_path",
+        hint="a home holds plain files of its owner; look who put this there",
+    )
 
 
 def disk_refused(doing: str, error: OSError) -> HoldfastError:
     """What a caller is told when the system said no and nothing was kept."""
     if error.errno in {errno.EMFILE, errno.ENFILE}:
-        return Busy(f"{doing}: too many open files", hint="close sessions, or raise the limit of open files")
+        return Busy(
+            f"{doing}: too many open files", hint="close sessions, or raise the limit of open files"
+        )
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NotSaved(f"{doing}: the disk is full", hint="make room on the disk")
     if error.errno in READ_ONLY:
-        return ReadOnly(f"{doing}: it can't be written ({error})", hint="mount it for writing, or mend who may write it; looking at it works")
+        return ReadOnly(
+            f"{doing}: it can't be written ({error})",
+            hint="mount it for writing, or mend who may write it; looking at it works",
+        )
     return NotSaved(f"{doing}: the disk refused ({error})", hint="look at the disk, then try again")
 
 
@@ -78,7 +90,12 @@ def make_folder(parent: int, name: str) -> None:
     """Durably there afterwards, whoever made it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-    os.fsync(parent)  # also for one that was there: its maker may have died before its own sync; costs nothing when clean
+    os.fsync(
+        parent
+        # also for one that was there: its maker may have died before its own sync; costs nothing
+        # when
+        # clean
+    )
 
 
 def open_file(folder: int, name: str, flags: int) -> int:
@@ -101,7 +118,10 @@ def open_file(folder: int, name: str, flags: int) -> int:
 
 
 def _drop_temporary_link(folder: int, name: str, status: os.stat_result) -> bool:
-    """A maker that died between linking a file into place and removing its temporary name leaves both: the latter is a leftover of ours."""
+    """
+    A maker that died between linking a file into place and removing its temporary name leaves both:
+    the latter is a leftover of ours.
+    """
     for other in os.listdir(folder):
         if other.startswith(f".{name}.") and other.endswith(".tmp"):
             with contextlib.suppress(OSError):
@@ -128,14 +148,19 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
     """
     One write, and the bytes are there; or an error. `fd` can be read too.
 
-    What a call returns is not believed: the bytes are read back and compared. A short write is never completed: it is a failed batch, and
-    the error says why the disk took no more, since a full disk is answered otherwise than a broken one.
+    What a call returns is not believed: the bytes are read back and compared. A short write is
+    never completed: it is a failed batch, and the error says why the disk took no more, since a
+    full disk is answered otherwise than a broken one.
     """
     written = os.pwrite(fd, data, offset)
     if written != len(data):
-        os.pwrite(fd, data[written:], offset + written)  # only to learn why: a full disk says so now
+        os.pwrite(
+            fd, data[written:], offset + written
+        )  # only to learn why: a full disk says so now
         raise OSError(errno.EIO, f"a write of {len(data)} bytes took {written}")
-    if os.pread(fd, len(data), offset) != data and read_at(fd, offset, len(data)) != data:  # a long one may take several reads
+    if (
+        os.pread(fd, len(data), offset) != data and read_at(fd, offset, len(data)) != data
+    ):  # a long one may take several reads
         raise OSError(errno.EIO, f"a write of {len(data)} bytes is not what can be read back")
 
 
@@ -161,7 +186,8 @@ def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None
     """
     A file that is whole or absent, durably, replacing what bore the name.
 
-    A crash before the rename leaves the temporary name only; after the folder's sync, the file is sure to be there.
+    A crash before the rename leaves the temporary name only; after the folder's sync, the file is
+    sure to be there.
     """
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
     try:

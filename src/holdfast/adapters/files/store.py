@@ -1,8 +1,9 @@
 """
 A home in a folder, and its sessions: the file store's way in.
 
-What stands where is in home/layout.py, what the home's own journal says in home/journal.py, how sessions come and go in session/directory.py. Here are the
-verbs of the port and the threads that they run in, since whatever blocks runs off the event loop.
+What stands where is in home/layout.py, what the home's own journal says in home/journal.py, how
+sessions come and go in session/directory.py. Here are the verbs of the port and the threads that
+they run in, since whatever blocks runs off the event loop.
 """
 
 import asyncio
@@ -55,27 +56,50 @@ _SYNCERS = 32  # they only wait for the disk, which makes one flush of many
 class FileStore:
     """See `holdfast.ports.journal_store.JournalStore`. Made by `open` or `open_existing`."""
 
-    def __init__(self, home: int, path: Path, found: Keys, clock: Clock, segment_bytes: int, lock_wait_seconds: float) -> None:
+    def __init__(
+        self,
+        home: int,
+        path: Path,
+        found: Keys,
+        clock: Clock,
+        segment_bytes: int,
+        lock_wait_seconds: float,
+    ) -> None:
         self._home, self.path = home, path
         self.now_ms = clock.now_ms
         self._pid = os.getpid()
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
         self._threads = Threads(_THREADS, "holdfast-files")
         self._committers = Threads(_COMMITTERS, "holdfast-commit")
-        self._syncing = GroupCommitThread(_SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home))
+        self._syncing = GroupCommitThread(
+            _SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home)
+        )
         self._closed = False
         # Given up when the store is closed; the kernel does the same for a process that dies.
         self.claims: set[DriverClaim] = set()
         keys = self._keys = KnownKeys(home, found.by_generation)
-        self._files = HomeFiles(home, path, keys, generation=self.generation, segment_bytes=segment_bytes, lock_wait_seconds=lock_wait_seconds)
+        self._files = HomeFiles(
+            home,
+            path,
+            keys,
+            generation=self.generation,
+            segment_bytes=segment_bytes,
+            lock_wait_seconds=lock_wait_seconds,
+        )
         own = self._own = HomeJournal(self, self._files.own(), keys, found.trouble)
         # What lanes and handles ask in every append, with nothing in between.
-        self.check_alive, self.seal_mark, self.seal, self.is_lost = own.check_alive, own.seal_mark, own.seal, own.is_lost
+        self.check_alive, self.seal_mark, self.seal, self.is_lost = (
+            own.check_alive,
+            own.seal_mark,
+            own.seal,
+            own.is_lost,
+        )
         self._lives = SessionDirectory(self, self._files, own, keys)
         self._derived = DerivedKeys(keys, own.generation)
         learn(self, self.key_bytes())
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    # --- opening
+    # -----------------------------------------------------------------------------------------------------
 
     open = HomeOrSession()
     """`FileStore.open(path)` is `open_home`; `store.open(session)` is `open_journal`."""
@@ -125,10 +149,21 @@ class FileStore:
             unless_made.pop_all()
         return store
 
-    # --- the port ----------------------------------------------------------------------------------------------------
+    # --- the port
+    # ----------------------------------------------------------------------------------------------------
 
-    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> FileJournal:
-        return await self.in_thread(lambda: self._lives.create(session, instance, first, origin=origin, by=by))
+    async def create(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        first: Sequence[Draft],
+        *,
+        origin: str,
+        by: str,
+    ) -> FileJournal:
+        return await self.in_thread(
+            lambda: self._lives.create(session, instance, first, origin=origin, by=by)
+        )
 
     async def open_journal(self, session: SessionId) -> FileJournal:
         return await self.in_thread(lambda: self._lives.open(session))
@@ -143,13 +178,17 @@ class FileStore:
         created = self._own.created(session)
         return created.instance if created is not None else None
 
-    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Sequence[tuple[SessionId, InstanceId, int]]:
+    async def heads(
+        self, *, after: SessionId | None = None, limit: int | None = None
+    ) -> Sequence[tuple[SessionId, InstanceId, int]]:
         return await self.in_thread(lambda: self._heads_now(after, limit))
 
     async def unsettled(self) -> Sequence[SessionId]:
         return await self.in_thread(self._unsettled_now)
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:
+    async def held_by(
+        self, session: SessionId, *, wait_seconds: float | None = None
+    ) -> Busy | None:
         return await self.in_thread(lambda: self._held_by(session, wait_seconds))
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
@@ -167,15 +206,24 @@ class FileStore:
         self._closed = True
         await asyncio.to_thread(self._close_now)
 
-    def _heads_now(self, after: SessionId | None, limit: int | None) -> list[tuple[SessionId, InstanceId, int]]:
+    def _heads_now(
+        self, after: SessionId | None, limit: int | None
+    ) -> list[tuple[SessionId, InstanceId, int]]:
         self._own.refresh()
         living = self._own.registry.page(after, limit)
         seqs = self._files.tables.seqs(living, self._keys)
-        return [(created.session, created.instance, seq) for created, seq in zip(living, seqs, strict=True)]
+        return [
+            (created.session, created.instance, seq)
+            for created, seq in zip(living, seqs, strict=True)
+        ]
 
     def _unsettled_now(self) -> list[SessionId]:
         self._own.refresh()
-        return [name for name, created in sorted(self._own.registry.state.sessions.items()) if self._goes_past_anchor(created)]
+        return [
+            name
+            for name, created in sorted(self._own.registry.state.sessions.items())
+            if self._goes_past_anchor(created)
+        ]
 
     def _goes_past_anchor(self, created: SessionCreated) -> bool:
         files = self._files.of(created)
@@ -183,7 +231,10 @@ class FileStore:
             look = files.anchor.look_twice(files.keys)
             if look.anchor is None:
                 return False  # whoever opens it says what that means
-            return look.settled is None or files.stat_segment(look.anchor.segment).st_size > look.anchor.length
+            return (
+                look.settled is None
+                or files.stat_segment(look.anchor.segment).st_size > look.anchor.length
+            )
         return False
 
     def _held_by(self, session: SessionId, wait_seconds: float | None) -> Busy | None:
@@ -192,7 +243,10 @@ class FileStore:
             return None
         files = self._files.of(created)
         try:
-            with contextlib.suppress(Refused, OSError), files.locked(wait_seconds):  # whoever opens it says what is wrong with it
+            with (
+                contextlib.suppress(Refused, OSError),
+                files.locked(wait_seconds),
+            ):  # whoever opens it says what is wrong with it
                 return None
         except Busy as exc:
             return exc
@@ -213,10 +267,16 @@ class FileStore:
         os.close(self._home)
         forget(self)
 
-    # --- looking after a home ----------------------------------------------------------------------------------------
+    # --- looking after a home
+    # ----------------------------------------------------------------------------------------
 
-    async def verify_session(self, session: SessionId, *, wait_seconds: float | None = None) -> Verdict:
-        """Walk every record, with the write lock held for the last segment: `unreadable` where it can't be had within so long. Changes nothing."""
+    async def verify_session(
+        self, session: SessionId, *, wait_seconds: float | None = None
+    ) -> Verdict:
+        """
+        Walk every record, with the write lock held for the last segment: `unreadable` where it
+        can't be had within so long. Changes nothing.
+        """
         return await self.in_thread(lambda: self._verify_now(session, wait_seconds))
 
     def _verify_now(self, session: SessionId, wait_seconds: float | None) -> Verdict:
@@ -227,17 +287,32 @@ class FileStore:
         if not own.is_verified and (created is not None or session == HOME_SESSION):
             return unreadable(session, own.trouble or "there is no key to verify it with")
         if session == HOME_SESSION:
-            return verify_files(own.files, sealed=own.mark is not None, first_mac=None, is_lost=lambda _: True, wait_seconds=wait_seconds)
+            return verify_files(
+                own.files,
+                sealed=own.mark is not None,
+                first_mac=None,
+                is_lost=lambda _: True,
+                wait_seconds=wait_seconds,
+            )
         created = own.living(session)
         files = self._files.of(created)
         sealed = own.seal_mark(session, created.instance) is not None
         try:
-            return verify_files(files, sealed=sealed, first_mac=created.first_mac, is_lost=own.is_lost, wait_seconds=wait_seconds)
+            return verify_files(
+                files,
+                sealed=sealed,
+                first_mac=created.first_mac,
+                is_lost=own.is_lost,
+                wait_seconds=wait_seconds,
+            )
         finally:
             files.close()
 
     async def trouble_with(self, session: SessionId) -> str | None:
-        """Why its files can't be used, in words, without reading what stands in them; None when they can. Changes nothing."""
+        """
+        Why its files can't be used, in words, without reading what stands in them; None when they
+        can. Changes nothing.
+        """
         return await self.in_thread(lambda: self._trouble_with(session))
 
     def _trouble_with(self, session: SessionId) -> str | None:
@@ -250,7 +325,11 @@ class FileStore:
                 numbers = files.numbers(folder)
                 for number in numbers:
                     os.close(open_file(folder, files.name(number), os.O_RDONLY))
-            return None if numbers and files.anchor.read_raw() else "its journal or its anchor is missing"
+            return (
+                None
+                if numbers and files.anchor.read_raw()
+                else "its journal or its anchor is missing"
+            )
         except Refused as exc:
             return exc.message
         except OSError as exc:
@@ -263,7 +342,10 @@ class FileStore:
         return generation
 
     async def backup(self, target: Path) -> tuple[SessionId, ...]:
-        """Copy the home, as of now, to a folder that is not there yet; returns the sessions in it. Others go on writing meanwhile."""
+        """
+        Copy the home, as of now, to a folder that is not there yet; returns the sessions in it.
+        Others go on writing meanwhile.
+        """
         from holdfast.adapters.files.home.backup import copy_home
 
         manifest = await self.in_thread(lambda: copy_home(self, target, now_ms=self.now_ms()))
@@ -287,7 +369,8 @@ class FileStore:
         with self._files.of(self._own.living(session)).locked():
             yield
 
-    # --- keys, and what they vouch for -------------------------------------------------------------------------------
+    # --- keys, and what they vouch for
+    # -------------------------------------------------------------------------------
 
     def generation(self) -> int:
         """The key generation of new segments."""
@@ -302,13 +385,21 @@ class FileStore:
         return self._derived.of_index()
 
     def memory_key(self, generation: int | None = None) -> tuple[int, bytes] | None:
-        """What rows of the home's memory are MACed with: of that generation, or of the newest for writing. None: the key is not there."""
+        """
+        What rows of the home's memory are MACed with: of that generation, or of the newest for
+        writing. None: the key is not there.
+        """
         if generation is None and self._own.trouble is not None:
             return None
         return self._derived.of_memory(generation)
 
-    def job_key(self, instance: InstanceId, job: JobId, generation: int | None = None) -> JobKey | None:
-        """What a job's supervisor authenticates its report with: of that generation, or of the newest for a new job. None: the key is not there."""
+    def job_key(
+        self, instance: InstanceId, job: JobId, generation: int | None = None
+    ) -> JobKey | None:
+        """
+        What a job's supervisor authenticates its report with: of that generation, or of the newest
+        for a new job. None: the key is not there.
+        """
         if generation is None and self._own.trouble is not None:
             return None
         found = self._derived.of_job(instance, job, generation)
@@ -318,7 +409,9 @@ class FileStore:
         return aside.keep_aside(files, self._keys, self.generation(), kind, payload)
 
     def read_aside(self, files: SessionFiles, where: str) -> tuple[str, bytes]:
-        return aside.read_aside(files, self._keys, self._own.registry.state.lives_of(files.session), where)
+        return aside.read_aside(
+            files, self._keys, self._own.registry.state.lives_of(files.session), where
+        )
 
     def keep_snapshot(self, files: SessionFiles, snapshot: Snapshot) -> None:
         generation = self.generation()
@@ -329,10 +422,13 @@ class FileStore:
     def read_snapshot(self, files: SessionFiles) -> Snapshot | None:
         return snapshots.read(files, self._keys)
 
-    # --- what lanes and handles need ---------------------------------------------------------------------------------
+    # --- what lanes and handles need
+    # ---------------------------------------------------------------------------------
 
     def forget(self, journal: FileJournal) -> None:
-        """A handle was closed. Its anchor is synced, so that a clean stop leaves nothing lagging."""
+        """
+        A handle was closed. Its anchor is synced, so that a clean stop leaves nothing lagging.
+        """
         remove_folder(journal.files)
         with contextlib.suppress(OSError):
             journal.files.anchor.sync()
@@ -347,7 +443,10 @@ class FileStore:
         self._committers.run(work)
 
     def in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
-        """Off the event loop, and under way when this returns; it is awaited to its end, then cancellation goes on."""
+        """
+        Off the event loop, and under way when this returns; it is awaited to its end, then
+        cancellation goes on.
+        """
         self._check_threads()
         return self._refused_or(self._threads.call(work))
 
@@ -358,7 +457,10 @@ class FileStore:
             raise disk_refused(str(self.path), exc) from exc
 
     def _check_threads(self) -> None:
-        """Nobody would do it: the threads stayed in the other process, or have ended. To wait for them would be for ever."""
+        """
+        Nobody would do it: the threads stayed in the other process, or have ended. To wait for them
+        would be for ever.
+        """
         if os.getpid() != self._pid:
             raise forked()
         if self._closed:
@@ -384,6 +486,10 @@ async def _opened(path: Path, work: Callable[[], T]) -> T:
             raise
         raise no_thread() from exc
     except PermissionError as exc:
-        raise Unusable(f"{path} can't be used: {exc}", code="unsafe_path", hint="a home belongs to the user who runs Holdfast") from exc
+        raise Unusable(
+            f"{path} can't be used: {exc}",
+            code="unsafe_path",
+            hint="a home belongs to the user who runs Holdfast",
+        ) from exc
     except OSError as exc:
         raise disk_refused(str(path), exc) from exc

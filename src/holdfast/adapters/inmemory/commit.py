@@ -1,15 +1,25 @@
 """
-One commit: everything that waits for a life's lock is verified, decided in order, and kept by one write.
+One commit: everything that waits for a life's lock is verified, decided in order, and kept by one
+write.
 
-No clock, no event loop and no waiting in here. What the fence believes is the chain from a head that the caller has verified before;
-a batch in which anyone asks for the fence is fenced for all, so nothing of ours is ever written on top of what isn't.
+No clock, no event loop and no waiting in here. What the fence believes is the chain from a head
+that the caller has verified before; a batch in which anyone asks for the fence is fenced for all,
+so nothing of ours is ever written on top of what isn't.
 """
 
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.adapters.inmemory.disk import AT_LOCK, AT_WRITE, Crashed, Entry, Fault, InMemoryDisk, Life
+from holdfast.adapters.inmemory.disk import (
+    AT_LOCK,
+    AT_WRITE,
+    Crashed,
+    Entry,
+    Fault,
+    InMemoryDisk,
+    Life,
+)
 from holdfast.adapters.inmemory.settlement import UNSEAL, settle
 from holdfast.errors import (
     BrokenChain,
@@ -29,7 +39,10 @@ from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, 
 
 @dataclass(eq=False)
 class Pending:
-    """One append that waits: what it wants, and then what became of it. Owned by the life's lock once queued."""
+    """
+    One append that waits: what it wants, and then what became of it. Owned by the life's lock once
+    queued.
+    """
 
     decide: Decide
     since: Head
@@ -54,10 +67,14 @@ _deciding = _Deciding()
 
 def refuse_nesting() -> None:
     if _deciding.active:
-        raise InvariantBroken("append called from inside a decide of the same thread; return drafts instead")
+        raise InvariantBroken(
+            "append called from inside a decide of the same thread; return drafts instead"
+        )
 
 
-def commit_waiting(disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untrusted], None]) -> None:
+def commit_waiting(
+    disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untrusted], None]
+) -> None:
     """With the life's lock held: commit whatever waits. Every pending leaves with an outcome."""
     batch = list(life.waiting)
     life.waiting.clear()
@@ -68,7 +85,8 @@ def commit_waiting(disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untr
     try:
         _commit(disk, life, living)
     except Untrusted as exc:
-        # Before sealing: a process that dies there dies alone, and every other append keeps its outcome.
+        # Before sealing: a process that dies there dies alone, and every other append keeps its
+        # outcome.
         _fail(living, exc)
         if life.seal is None:
             seal(life, exc)
@@ -86,7 +104,11 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
     if not batch:
         return
     if disk.take_fault(life.session, AT_LOCK) is not None:
-        raise Busy(f"{life.session} is being written by somebody else; try again", holder="a fault", held_seconds=0.0)
+        raise Busy(
+            f"{life.session} is being written by somebody else; try again",
+            holder="a fault",
+            held_seconds=0.0,
+        )
     if life.is_over:
         raise life_over(life)
     if life.seal is not None:
@@ -98,19 +120,29 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
         _decide(life, pending, known, start, entries)
     if entries:
         _write(disk, life, entries)
-    # Commit point: what one caller added is one batch, and the slots of the anchor end one batch apart.
-    life.move_anchor(*(Head(pending.added[-1].seq, pending.added[-1].mac) for pending in batch if pending.added))
+    # Commit point: what one caller added is one batch, and the slots of the anchor end one batch
+    # apart.
+    life.move_anchor(
+        *(Head(pending.added[-1].seq, pending.added[-1].mac) for pending in batch if pending.added)
+    )
     for pending in batch:
         if pending.outcome is None:
             pending.outcome = _appended(pending, known, start)
 
 
 def life_over(life: Life) -> Refused:
-    return Refused(f"this life of {life.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
+    return Refused(
+        f"this life of {life.session} is over: it was deleted, restored or unsealed",
+        code="unknown",
+        hint="open it again",
+    )
 
 
 def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]]:
-    """Every record after the earliest position in the batch. Raises when the chain does not hold for anyone."""
+    """
+    Every record after the earliest position in the batch. Raises when the chain does not hold for
+    anyone.
+    """
     positions = [life.anchor, *(pending.known for pending in batch)]
     longest = max(positions, key=lambda head: head.seq)
     if longest.seq > len(life.entries):
@@ -123,7 +155,11 @@ def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]
         if head.seq and life.entries[head.seq - 1].mac != head.mac:
             raise _taken(life, head.seq)
     fenced = any(pending.check is Check.FENCE for pending in batch)
-    start = 0 if fenced else min(head.seq for head in (*positions, *(pending.since for pending in batch)))
+    start = (
+        0
+        if fenced
+        else min(head.seq for head in (*positions, *(pending.since for pending in batch)))
+    )
     records, damage = verified(life, _head_at(life, start), upto=longest.seq)
     if damage is not None:
         raise _taken(life, start + len(records) + 1)
@@ -135,13 +171,26 @@ def _taken(life: Life, seq: int) -> Takeover:
     return Takeover(what, at_seq=seq - 1, hint=UNSEAL)
 
 
-def _decide(life: Life, pending: Pending, known: list[Record], start: int, entries: list[Entry]) -> None:
-    """Let one caller decide; its records join `known`, so whoever comes after it sees them. Its own errors are its own."""
+def _decide(
+    life: Life, pending: Pending, known: list[Record], start: int, entries: list[Entry]
+) -> None:
+    """
+    Let one caller decide; its records join `known`, so whoever comes after it sees them. Its own
+    errors are its own.
+    """
     if pending.epoch is not None and not pending.drives(pending.epoch):
-        pending.outcome = Fenced(f"epoch {pending.epoch} does not drive {life.session} any more; the last is {life.epoch}")
+        pending.outcome = Fenced(
+            f"epoch {pending.epoch} does not drive {life.session} any more; the last is {life.epoch}"
+        )
         return
-    if pending.since.seq > len(life.entries) or (pending.since.seq and pending.since != _head_at(life, pending.since.seq)):
-        pending.outcome = Refused(f"record {pending.since.seq} of {life.session} is not the one given", code="unknown_head", hint="reopen it")
+    if pending.since.seq > len(life.entries) or (
+        pending.since.seq and pending.since != _head_at(life, pending.since.seq)
+    ):
+        pending.outcome = Refused(
+            f"record {pending.since.seq} of {life.session} is not the one given",
+            code="unknown_head",
+            hint="reopen it",
+        )
         return
     before = Head(known[-1].seq, known[-1].mac) if known else _head_at(life, start)
     now = max(pending.now_ms(), known[-1].at if known else _last_at(life, start))
@@ -158,7 +207,9 @@ def _decide(life: Life, pending: Pending, known: list[Record], start: int, entri
     # Anyone's records carry the epoch they were written in.
     epoch = pending.epoch if pending.epoch is not None else life.epoch
     for left, draft in enumerate(drafts, start=1 - len(drafts)):
-        entry, record = life.seal_entry(before, draft, at=now, epoch=epoch, writer=pending.writer, more=left < 0)
+        entry, record = life.seal_entry(
+            before, draft, at=now, epoch=epoch, writer=pending.writer, more=left < 0
+        )
         entries.append(entry)
         known.append(record)
         pending.added.append(record)
@@ -193,7 +244,10 @@ def _write(disk: InMemoryDisk, life: Life, entries: Sequence[Entry]) -> None:
         case Fault.IN_DOUBT_NOT_WRITTEN | Fault.CRASH_NOT_WRITTEN | Fault.BUSY:
             pass
     if fault in {Fault.IN_DOUBT_WRITTEN, Fault.IN_DOUBT_NOT_WRITTEN, Fault.IN_DOUBT_PARTLY}:
-        raise InDoubt(f"{len(entries)} records of {life.session} may or may not be saved", hint="reopen the session")
+        raise InDoubt(
+            f"{len(entries)} records of {life.session} may or may not be saved",
+            hint="reopen the session",
+        )
     if fault in {Fault.CRASH_WRITTEN, Fault.CRASH_NOT_WRITTEN, Fault.CRASH_PARTLY}:
         raise Crashed
 
@@ -203,7 +257,10 @@ def _after(since: Head, known: Sequence[Record], start: int) -> tuple[Record, ..
 
 
 def _appended(pending: Pending, known: Sequence[Record], start: int) -> Appended:
-    """A caller's suffix ends with its own records: what the commit adds after them is somebody else's news."""
+    """
+    A caller's suffix ends with its own records: what the commit adds after them is somebody else's
+    news.
+    """
     upto = pending.added[-1].seq if pending.added else _seq_seen(pending, known, start)
     suffix = tuple(record for record in _after(pending.since, known, start) if record.seq <= upto)
     head = Head(suffix[-1].seq, suffix[-1].mac) if suffix else pending.since
@@ -215,7 +272,10 @@ def _seq_seen(pending: Pending, known: Sequence[Record], start: int) -> int:
 
 
 def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
-    """With the life's lock held: all records, and what is wrong with it, if anything is. A sealed one is left as it is."""
+    """
+    With the life's lock held: all records, and what is wrong with it, if anything is. A sealed one
+    is left as it is.
+    """
     damage: Untrusted | None = None
     if life.seal is None:
         try:
@@ -234,7 +294,9 @@ def verified(life: Life, after: Head, upto: int) -> tuple[list[Record], Untruste
         record = life.read(before)
         if record is None:
             where = before.seq + 1
-            return records, BrokenChain(f"record {where} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL)
+            return records, BrokenChain(
+                f"record {where} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL
+            )
         records.append(record)
         before = Head(record.seq, record.mac)
     if before.seq < upto:
@@ -248,5 +310,7 @@ def mark_from_error(exc: Untrusted) -> SealMark:
 
 
 def error_from_mark(mark: SealMark) -> Untrusted:
-    kind = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}.get(mark.code, Untrusted)
+    kind = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}.get(
+        mark.code, Untrusted
+    )
     return kind(mark.detail, at_seq=mark.at_seq, code=mark.code, hint=UNSEAL)

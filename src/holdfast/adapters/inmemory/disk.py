@@ -1,9 +1,11 @@
 """
-What outlives a process, in memory: the key, every life's records with their macs, seal marks, quarantine, outputs.
+What outlives a process, in memory: the key, every life's records with their macs, seal marks,
+quarantine, outputs.
 
-Several `InMemoryStore`s on one disk are several processes on one home. A record is three byte strings, as in a file, so
-tampering is a change of bytes and is found the same way: by the keyed chain, never by comparing with a second copy.
-Hands that hold no key change bytes here by `flip`, `cut`, `forge` and `put_back`; nothing else bypasses the chain.
+Several `InMemoryStore`s on one disk are several processes on one home. A record is three byte
+strings, as in a file, so tampering is a change of bytes and is found the same way: by the keyed
+chain, never by comparing with a second copy. Hands that hold no key change bytes here by `flip`,
+`cut`, `forge` and `put_back`; nothing else bypasses the chain.
 """
 
 import threading
@@ -33,7 +35,10 @@ NOTHING = Head(0, b"")
 
 
 class Crashed(BaseException):
-    """The simulated process is gone. Not an Exception: nothing may handle it and go on, just as nobody survives kill -9."""
+    """
+    The simulated process is gone. Not an Exception: nothing may handle it and go on, just as nobody
+    survives kill -9.
+    """
 
 
 class Fault(Enum):
@@ -43,7 +48,9 @@ class Fault(Enum):
     NOT_SAVED = "not_saved"
     IN_DOUBT_WRITTEN = "in_doubt_written"
     IN_DOUBT_NOT_WRITTEN = "in_doubt_not_written"
-    IN_DOUBT_PARTLY = "in_doubt_partly"  # the first half of the records, whole: what a cut tail leaves
+    IN_DOUBT_PARTLY = (
+        "in_doubt_partly"  # the first half of the records, whole: what a cut tail leaves
+    )
     CRASH_WRITTEN = "crash_written"
     CRASH_NOT_WRITTEN = "crash_not_written"
     CRASH_PARTLY = "crash_partly"
@@ -81,13 +88,17 @@ class Slot(NamedTuple):
 
 @dataclass
 class Life:
-    """One instance of a session. Everything here is durable except `lock`, `driver` and `waiting`, which die with processes."""
+    """
+    One instance of a session. Everything here is durable except `lock`, `driver` and `waiting`,
+    which die with processes.
+    """
 
     session: SessionId
     instance: InstanceId
     key: bytes
     entries: list[Entry] = field(default_factory=list)
-    # The head as of the last acknowledged commit, twice: the newer one is one batch ahead. May lag behind `entries`, never leads.
+    # The head as of the last acknowledged commit, twice: the newer one is one batch ahead. May lag
+    # behind `entries`, never leads.
     slots: list[Slot | None] = field(default_factory=lambda: [None, None])
     # The highest epoch ever handed out. Rises with every claim.
     epoch: int = 0
@@ -102,8 +113,11 @@ class Life:
     driver: "InMemoryClaim | None" = None
     # Appends that wait together; whoever gets the lock commits all of them.
     waiting: "deque[Pending]" = field(default_factory=deque)
-    # What the chain has said of these very bytes after this very mac, so that it need not be asked again. Other bytes are another question.
-    _verified: dict[tuple[bytes, bytes, bytes, bytes], Record] = field(default_factory=dict, repr=False, compare=False)
+    # What the chain has said of these very bytes after this very mac, so that it need not be asked
+    # again. Other bytes are another question.
+    _verified: dict[tuple[bytes, bytes, bytes, bytes], Record] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def is_over(self) -> bool:
@@ -125,7 +139,10 @@ class Life:
         self.slots = [Slot(0, head), Slot(1, head)]
 
     def move_anchor(self, *ends: Head) -> None:
-        """Over durable batches that end there: the last two are enough for the slots to be one batch apart."""
+        """
+        Over durable batches that end there: the last two are enough for the slots to be one batch
+        apart.
+        """
         for head in ends[-2:]:
             newest = self._newest()
             counter = newest.counter + 1 if newest is not None else 0
@@ -141,12 +158,18 @@ class Life:
         return Slots.ONE if found else Slots.NONE
 
     def _readable(self) -> list[Slot]:
-        return [slot for place, slot in enumerate(self.slots) if slot is not None and slot.counter % 2 == place]
+        return [
+            slot
+            for place, slot in enumerate(self.slots)
+            if slot is not None and slot.counter % 2 == place
+        ]
 
     def _newest(self) -> Slot | None:
         return max(self._readable(), key=lambda slot: slot.counter, default=None)
 
-    def seal_entry(self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False) -> tuple[Entry, Record]:
+    def seal_entry(
+        self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False
+    ) -> tuple[Entry, Record]:
         """What a draft becomes after `before`. `more`: its batch goes on."""
         header = _Header(before.seq + 1, at, epoch, writer, draft.type, draft.version, more)
         entry = Entry(msgspec.json.encode(header), draft.body, b"")
@@ -162,7 +185,14 @@ class Life:
     def stored_lines(self) -> Iterator[bytes]:
         """As a file would have them: one JSON object a line."""
         for entry in self.entries:
-            yield entry.header[:-1] + b',"body":' + entry.body + b',"mac":"' + entry.mac.hex().encode() + b'"}\n'
+            yield (
+                entry.header[:-1]
+                + b',"body":'
+                + entry.body
+                + b',"mac":"'
+                + entry.mac.hex().encode()
+                + b'"}\n'
+            )
 
     def genuine(self) -> Iterator[Record]:
         """Entries that verify after the mac of the one before them, whatever became of that one."""
@@ -178,7 +208,9 @@ class Life:
         if known is None:
             if self.mac_after(before.mac, entry) != entry.mac:
                 return None
-            known = self._verified[asked] = _record(msgspec.json.decode(entry.header, type=_Header), entry)
+            known = self._verified[asked] = _record(
+                msgspec.json.decode(entry.header, type=_Header), entry
+            )
         return known
 
 
@@ -217,11 +249,14 @@ class InMemoryDisk:
     def bear(self, session: SessionId, instance: InstanceId) -> Life:
         """A life with a key of its own, so that rows of another life never verify in it."""
         material = b"\0".join((b"life", session.encode(), instance.encode()))
-        life = Life(session=session, instance=instance, key=blake3(material, key=self._key).digest())
+        life = Life(
+            session=session, instance=instance, key=blake3(material, key=self._key).digest()
+        )
         life.bear_anchor(life.genesis)
         return life
 
-    # Faults, taken in the order given. A fault without a session meets the next commit of any session, but not the home's.
+    # Faults, taken in the order given. A fault without a session meets the next commit of any
+    # session, but not the home's.
 
     def fail_next(self, *faults: Fault, session: SessionId | None = None) -> None:
         self._faults.setdefault(session, deque()).extend(faults)
@@ -232,7 +267,9 @@ class InMemoryDisk:
         self.notices_to_lose = 0
 
     def take_fault(self, session: SessionId, among: frozenset[Fault]) -> Fault | None:
-        """The next fault meant for this commit, if it is one that can strike at this point of it."""
+        """
+        The next fault meant for this commit, if it is one that can strike at this point of it.
+        """
         for whose in (session,) if session == HOME else (session, None):
             queue = self._faults.get(whose)
             if queue and queue[0] in among:
@@ -245,11 +282,16 @@ class InMemoryDisk:
         """The latest life of that name that was not deleted."""
         if session == HOME:
             return self.home
-        lives = [life for (name, _), life in self.lives.items() if name == session and not life.deleted]
+        lives = [
+            life for (name, _), life in self.lives.items() if name == session and not life.deleted
+        ]
         return lives[-1]
 
     def rob(self, session: SessionId) -> None:
-        """Take the claim from whoever drives, who is not told: somebody removed the folder that is locked, or a lease ran out."""
+        """
+        Take the claim from whoever drives, who is not told: somebody removed the folder that is
+        locked, or a lease ran out.
+        """
         self.living(session).driver = None
 
     def flip(self, session: SessionId, seq: int) -> None:
@@ -268,7 +310,9 @@ class InMemoryDisk:
     def copy_older_slot(self, session: SessionId) -> None:
         """Copy the older half of its anchor over the newer."""
         life = self.living(session)
-        older = min((slot for slot in life.slots if slot is not None), key=lambda slot: slot.counter)
+        older = min(
+            (slot for slot in life.slots if slot is not None), key=lambda slot: slot.counter
+        )
         life.slots = [older, older]
 
     def forge(self, session: SessionId, draft: Draft) -> None:
@@ -278,7 +322,9 @@ class InMemoryDisk:
         life.entries.append(Entry(msgspec.json.encode(header), draft.body, bytes(MAC_BYTES)))
 
     def copy(self, session: SessionId) -> Copy:
-        return tuple((entry.header, entry.body, entry.mac) for entry in self.living(session).entries)
+        return tuple(
+            (entry.header, entry.body, entry.mac) for entry in self.living(session).entries
+        )
 
     def put_back(self, session: SessionId, copy: Copy) -> None:
         self.living(session).entries[:] = [Entry(*parts) for parts in copy]

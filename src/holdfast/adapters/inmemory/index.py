@@ -9,7 +9,10 @@ from holdfast.ports.index import IndexRow, Standing
 
 
 class InMemoryIndex:
-    """Share one object between the stores of one disk to have several processes on one home; drop it to have it deleted."""
+    """
+    Share one object between the stores of one disk to have several processes on one home; drop it
+    to have it deleted.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[SessionId, IndexRow] = {}
@@ -26,13 +29,25 @@ class InMemoryIndex:
 
     def forget(self, session: SessionId) -> None:
         self._rows.pop(session, None)
-        self._sessions = {approval: named for approval, named in self._sessions.items() if named != session}
+        self._sessions = {
+            approval: named for approval, named in self._sessions.items() if named != session
+        }
 
     def get(self, session: SessionId) -> IndexRow | None:
         return self._rows.get(session)
 
-    def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
-        names = sorted(name for name, row in self._rows.items() if (after is None or name > after) and (row.approvals or not only_waiting))
+    def rows(
+        self,
+        *,
+        after: SessionId | None = None,
+        limit: int | None = None,
+        only_waiting: bool = False,
+    ) -> Iterator[IndexRow]:
+        names = sorted(
+            name
+            for name, row in self._rows.items()
+            if (after is None or name > after) and (row.approvals or not only_waiting)
+        )
         for name in names[:limit]:
             row = self._rows.get(name)
             if row is not None:
@@ -45,21 +60,41 @@ class InMemoryIndex:
         return self._sessions.get(approval)
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
-        return [session for session, instance, seq in heads if not self._reaches(session, instance, seq)]
+        return [
+            session for session, instance, seq in heads if not self._reaches(session, instance, seq)
+        ]
 
     def _reaches(self, session: SessionId, instance: InstanceId, seq: int) -> bool:
         known = self._rows.get(session)
         return known is not None and known.instance == instance and known.seq >= seq
 
     def next_reminder(self, *, after: int) -> int | None:
-        return min((row.remind_at for row in self._rows.values() if row.remind_at is not None and row.remind_at > after), default=None)
+        return min(
+            (
+                row.remind_at
+                for row in self._rows.values()
+                if row.remind_at is not None and row.remind_at > after
+            ),
+            default=None,
+        )
 
     def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
-        due = [(row.remind_at, name) for name, row in self._rows.items() if row.remind_at is not None and after < row.remind_at <= until]
+        due = [
+            (row.remind_at, name)
+            for name, row in self._rows.items()
+            if row.remind_at is not None and after < row.remind_at <= until
+        ]
         return [name for _, name in sorted(due)]
 
     def next_expiry(self, *, after: int) -> int | None:
-        return min((row.expires_at for row in self._rows.values() if row.expires_at is not None and row.expires_at > after), default=None)
+        return min(
+            (
+                row.expires_at
+                for row in self._rows.values()
+                if row.expires_at is not None and row.expires_at > after
+            ),
+            default=None,
+        )
 
     def close(self) -> None:
         """Nothing to give back."""
@@ -67,4 +102,13 @@ class InMemoryIndex:
 
 def _standing(row: IndexRow) -> Standing:
     prompts = msgspec.json.encode(row.approvals) if row.approvals else b""
-    return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts, row.remind_at, row.awaits)
+    return Standing(
+        row.session,
+        row.instance,
+        row.seq,
+        row.owes,
+        row.expires_at,
+        prompts,
+        row.remind_at,
+        row.awaits,
+    )

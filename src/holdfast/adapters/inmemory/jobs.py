@@ -1,4 +1,7 @@
-"""Jobs of a home in memory: only tasks of the program, since there is no folder that a process could leave its report in."""
+"""
+Jobs of a home in memory: only tasks of the program, since there is no folder that a process could
+leave its report in.
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +14,10 @@ _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
 
 
 class InMemoryJobs:
-    """Make a new one for the next process on the same bytes: whoever hosted a task before is gone then."""
+    """
+    Make a new one for the next process on the same bytes: whoever hosted a task before is gone
+    then.
+    """
 
     def __init__(self, process: ProcessFacts = _THIS_PROGRAM) -> None:
         self._process = process
@@ -21,7 +27,14 @@ class InMemoryJobs:
         del instance, job
         return None
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
+    async def look(
+        self,
+        job: JobId,
+        process: ProcessFacts,
+        *,
+        instance: InstanceId,
+        secrets: tuple[Secret, ...],
+    ) -> JobSeen:
         del job, process, instance, secrets
         return JobSeen(state="gone")
 
@@ -35,7 +48,9 @@ class InMemoryJobs:
         del process
         return None
 
-    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+    async def output(
+        self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int
+    ) -> bytes:
         del job, process, after, bytes_max
         return b""
 

@@ -1,7 +1,9 @@
 """
-A handle on one life in memory, and the claim of whoever drives it: the port's verbs, as the reference has them.
+A handle on one life in memory, and the claim of whoever drives it: the port's verbs, as the
+reference has them.
 
-An append lets the event loop turn once before it commits: appends that were begun together are kept together, as on a disk.
+An append lets the event loop turn once before it commits: appends that were begun together are kept
+together, as on a disk.
 """
 
 import asyncio
@@ -11,7 +13,14 @@ from typing import TYPE_CHECKING
 
 from blake3 import blake3
 
-from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, life_over, refuse_nesting, settled
+from holdfast.adapters.inmemory.commit import (
+    Pending,
+    commit_waiting,
+    error_from_mark,
+    life_over,
+    refuse_nesting,
+    settled,
+)
 from holdfast.adapters.inmemory.disk import Crashed, Life
 from holdfast.errors import BrokenChain, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
@@ -41,7 +50,10 @@ class InMemoryClaim:
 
 
 class InMemoryJournal:
-    """One handle. Its position moves with what it verified or wrote; its first fatal error is the answer to everything after it."""
+    """
+    One handle. Its position moves with what it verified or wrote; its first fatal error is the
+    answer to everything after it.
+    """
 
     def __init__(self, store: "InMemoryStore", life: Life, head: Head) -> None:
         self._store = store
@@ -79,7 +91,9 @@ class InMemoryJournal:
                 raise life_over(life)
             records, damage = settled(life, upto=self._head.seq)
             if damage is not None and life.followed:
-                raise life_over(life)  # nobody is accused of what becomes of an instance that has ended
+                raise life_over(
+                    life
+                )  # nobody is accused of what becomes of an instance that has ended
             if damage is not None and life.seal is None:
                 self._store.seal(life, damage)
                 self._spent = damage
@@ -92,19 +106,24 @@ class InMemoryJournal:
         self._head = max(self._head, head, key=lambda each: each.seq)
         return head
 
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    async def append(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         pending = self._queue(decide, since=since, epoch=epoch, check=check)
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            # Not begun: nothing was decided. If a peer has committed it meanwhile, it is whole, and in the journal.
+            # Not begun: nothing was decided. If a peer has committed it meanwhile, it is whole, and
+            # in the journal.
             with self._life.lock:
                 if pending in self._life.waiting:
                     self._life.waiting.remove(pending)
             raise
         return self._commit(pending)
 
-    def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    def append_now(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         refuse_nesting()
         return self._commit(self._queue(decide, since=since, epoch=epoch, check=check))
 
@@ -167,7 +186,8 @@ class InMemoryJournal:
             return life.driver
 
     async def seal(self, mark: SealMark) -> None:
-        self._store.check_alive()  # a closed handle will do: what could not even be folded is closed before it is sealed
+        # a closed handle will do: what could not even be folded is closed before it is sealed
+        self._store.check_alive()
         with self._life.lock:
             if self._life.is_over:
                 raise life_over(self._life)
@@ -186,8 +206,16 @@ class InMemoryJournal:
 
     def _kept_aside(self) -> dict[str, tuple[str, bytes]]:
         """Of the session: all instances that are kept, the oldest first."""
-        lives = [life for (name, _), life in self._store.disk.lives.items() if name == self.session and not life.deleted]
-        return {_place(life, number): kept for life in lives or [self._life] for number, kept in enumerate(life.quarantine)}
+        lives = [
+            life
+            for (name, _), life in self._store.disk.lives.items()
+            if name == self.session and not life.deleted
+        ]
+        return {
+            _place(life, number): kept
+            for life in lives or [self._life]
+            for number, kept in enumerate(life.quarantine)
+        }
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
         self._check_usable()

@@ -1,4 +1,7 @@
-"""Memory in memory: the reference for what `holdfast.ports.memory` means. Rows are bytes on the disk that outlives processes, believed by their MAC alone."""
+"""
+Memory in memory: the reference for what `holdfast.ports.memory` means. Rows are bytes on the disk
+that outlives processes, believed by their MAC alone.
+"""
 
 from collections.abc import Sequence
 
@@ -29,8 +32,15 @@ class InMemoryMemory:
         refuse_secret_item(item)
         if item.id in self._rows:
             return False
-        if sum(row.item is not None and row.item.boundary == item.boundary for row in self.rows()) >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:
-            raise Refused(f"{item.boundary} remembers as much as it may", code="too_many", hint="forget something first")
+        if (
+            sum(row.item is not None and row.item.boundary == item.boundary for row in self.rows())
+            >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX
+        ):
+            raise Refused(
+                f"{item.boundary} remembers as much as it may",
+                code="too_many",
+                hint="forget something first",
+            )
         body = msgspec.json.encode(item)
         self._rows[item.id] = (body, self._mac(body))
         return True

@@ -1,4 +1,7 @@
-"""Notices between stores on one disk. Notices to be lost are lost for everybody, which is what a hint must allow."""
+"""
+Notices between stores on one disk. Notices to be lost are lost for everybody, which is what a hint
+must allow.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

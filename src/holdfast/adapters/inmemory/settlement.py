@@ -1,7 +1,9 @@
 """
-Settling a life with its lock held: what its anchor and its end say together, by the cases of `journal/anchor_cases.py`.
+Settling a life with its lock held: what its anchor and its end say together, by the cases of
+`journal/anchor_cases.py`.
 
-Whole batches past the anchor count from here on; part of a batch at the end was never acknowledged, and is cut, kept and said.
+Whole batches past the anchor count from here on; part of a batch at the end was never acknowledged,
+and is cut, kept and said.
 """
 
 from holdfast.adapters.inmemory.disk import Life
@@ -16,16 +18,23 @@ TORN_TAIL = "torn_tail"
 
 
 def settle(life: Life) -> None:
-    """Raise CutShort for a state without a legal cause; otherwise both slots are readable and the journal ends with a whole batch."""
+    """
+    Raise CutShort for a state without a legal cause; otherwise both slots are readable and the
+    journal ends with a whole batch.
+    """
     records = _past_anchor(life)
     ends = [Head(record.seq, record.mac) for record in records if not record.more]
     whole = ends[-1].seq if ends else life.anchor.seq
     torn = len(life.entries) > whole and (len(records) == len(life.entries) - life.anchor.seq)
     slots = life.look()
-    case = judge(slots, end_of(reaches=len(life.entries) >= life.anchor.seq, past=bool(ends), torn=torn))
+    case = judge(
+        slots, end_of(reaches=len(life.entries) >= life.anchor.seq, past=bool(ends), torn=torn)
+    )
     if case.action is Action.CUT_SHORT:
         missing = f"{life.session} ends at record {len(life.entries)}, but record {life.anchor.seq} was acknowledged"
-        why = missing if len(life.entries) < life.anchor.seq else f"{life.session}: {doubtful(slots)}"
+        why = (
+            missing if len(life.entries) < life.anchor.seq else f"{life.session}: {doubtful(slots)}"
+        )
         raise CutShort(why, at_seq=min(len(life.entries), life.anchor.seq), hint=UNSEAL)
     life.move_anchor(*ends)
     if torn:
@@ -33,7 +42,10 @@ def settle(life: Life) -> None:
 
 
 def _past_anchor(life: Life) -> list[Record]:
-    """The records past the anchor that verify; those behind one that does not are judged by whoever reads them."""
+    """
+    The records past the anchor that verify; those behind one that does not are judged by whoever
+    reads them.
+    """
     records: list[Record] = []
     before = life.anchor
     while life.anchor.seq <= before.seq < len(life.entries):
@@ -50,13 +62,21 @@ def _cut(life: Life, whole: int) -> None:
     while before.seq < whole:
         record = last = life.read(before)
         if record is None:  # nothing of ours is written on top of what is not
-            raise BrokenChain(f"record {before.seq + 1} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL)
+            raise BrokenChain(
+                f"record {before.seq + 1} of {life.session} does not verify",
+                at_seq=before.seq,
+                hint=UNSEAL,
+            )
         before = Head(record.seq, record.mac)
     cut = b"".join(entry.header + entry.body + entry.mac for entry in life.entries[whole:])
     life.quarantine.append((TORN_TAIL, cut))
     del life.entries[whole:]
     at, epoch = (last.at, last.epoch) if last is not None else (0, 0)
-    where = f"memory:{life.session}/{life.instance}/quarantine/{len(life.quarantine) - 1}-{TORN_TAIL}"
-    entry, record = life.seal_entry(before, repaired_draft(len(cut), where), at=at, epoch=epoch, writer="repair")
+    where = (
+        f"memory:{life.session}/{life.instance}/quarantine/{len(life.quarantine) - 1}-{TORN_TAIL}"
+    )
+    entry, record = life.seal_entry(
+        before, repaired_draft(len(cut), where), at=at, epoch=epoch, writer="repair"
+    )
     life.entries.append(entry)
     life.move_anchor(Head(record.seq, record.mac))

@@ -1,7 +1,9 @@
 """
-The reference `JournalStore`: what the port's contract means, with nothing in the way. One store is one process.
+The reference `JournalStore`: what the port's contract means, with nothing in the way. One store is
+one process.
 
-Everything runs on the caller's thread and the lock is held only between two awaits, so a simulation that is seeded runs the same every time.
+Everything runs on the caller's thread and the lock is held only between two awaits, so a simulation
+that is seeded runs the same every time.
 """
 
 import contextlib
@@ -9,7 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.inmemory.commit import Pending, commit_waiting, error_from_mark, mark_from_error, settled
+from holdfast.adapters.inmemory.commit import (
+    Pending,
+    commit_waiting,
+    error_from_mark,
+    mark_from_error,
+    settled,
+)
 from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
 from holdfast.adapters.inmemory.journal import InMemoryJournal
 from holdfast.errors import Busy, HoldfastError, InvariantBroken, Refused, Untrusted
@@ -41,7 +49,13 @@ class InMemoryStore:
 
     _names = count(1)
 
-    def __init__(self, disk: InMemoryDisk | None = None, *, clock: Clock | None = None, name: str | None = None) -> None:
+    def __init__(
+        self,
+        disk: InMemoryDisk | None = None,
+        *,
+        clock: Clock | None = None,
+        name: str | None = None,
+    ) -> None:
         self.disk = InMemoryDisk() if disk is None else disk
         self.clock: Clock = SystemClock() if clock is None else clock
         self.name = name or f"memory-{next(self._names)}"
@@ -49,7 +63,10 @@ class InMemoryStore:
         self._closed = False
 
     def crash(self) -> "InMemoryStore":
-        """Die as by kill -9: every handle is useless, every claim is free. Returns a new process over the same bytes."""
+        """
+        Die as by kill -9: every handle is useless, every claim is free. Returns a new process over
+        the same bytes.
+        """
         self.is_alive = False
         for life in [self.disk.home, *self.disk.lives.values()]:
             if life.driver is not None and life.driver.owner is self:
@@ -62,14 +79,24 @@ class InMemoryStore:
         if self._closed:
             raise InvariantBroken("the store is closed")
 
-    async def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> InMemoryJournal:
+    async def create(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        first: Sequence[Draft],
+        *,
+        origin: str,
+        by: str,
+    ) -> InMemoryJournal:
         self.check_alive()
         life = self.disk.bear(session, instance)
         before = life.genesis
         times = times_of_birth(first, self.clock.now_ms())
         for left, draft, at in zip(range(1 - len(first), 1), first, times, strict=True):
             check_draft(draft)
-            entry, record = life.seal_entry(before, draft, at=at, epoch=0, writer=self.name, more=left < 0)
+            entry, record = life.seal_entry(
+                before, draft, at=at, epoch=0, writer=self.name, more=left < 0
+            )
             life.entries.append(entry)
             before = Head(record.seq, record.mac)
         life.bear_anchor(before)
@@ -77,8 +104,11 @@ class InMemoryStore:
 
         def register(state: HomeState) -> AnyHomeEvent:
             if session in state.sessions and origin not in {"unseal", "restore"}:
-                raise Refused(f"{session} exists", code="exists", hint="open it, or choose another name")
-            # The life's bytes come first, the home's record makes them a session: a crash between leaves bytes nobody knows of.
+                raise Refused(
+                    f"{session} exists", code="exists", hint="open it, or choose another name"
+                )
+            # The life's bytes come first, the home's record makes them a session: a crash between
+            # leaves bytes nobody knows of.
             self.disk.lives[session, instance] = life
             return SessionCreated(
                 session=session,
@@ -111,7 +141,11 @@ class InMemoryStore:
         with self.disk.home.lock:
             created = self._home_state().sessions.get(session)
         if created is None:
-            raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` names them")
+            raise Refused(
+                f"there is no session {session}",
+                code="unknown",
+                hint="`holdfast sessions list` names them",
+            )
         return self.disk.lives[session, created.instance]
 
     async def sessions(self) -> Sequence[SessionId]:
@@ -124,7 +158,9 @@ class InMemoryStore:
         created = self._home_state().sessions.get(session)
         return created.instance if created is not None else None
 
-    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Sequence[tuple[SessionId, InstanceId, int]]:
+    async def heads(
+        self, *, after: SessionId | None = None, limit: int | None = None
+    ) -> Sequence[tuple[SessionId, InstanceId, int]]:
         self.check_alive()
         with self.disk.home.lock:
             living = self._home_state().sessions
@@ -137,10 +173,22 @@ class InMemoryStore:
         with self.disk.home.lock:
             living = self._home_state().sessions
         lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
-        return [life.session for life in lives if len(life.entries) > life.anchor.seq or life.look() in {Slots.ONE, Slots.APART}]
+        return [
+            life.session
+            for life in lives
+            if len(life.entries) > life.anchor.seq or life.look() in {Slots.ONE, Slots.APART}
+        ]
 
-    async def held_by(self, session: SessionId, *, wait_seconds: float | None = None) -> Busy | None:  # noqa: ARG002 - the port's
-        """Nobody ever keeps it: all of its processes are this one, and none can be stopped in the middle."""
+    async def held_by(
+        self,
+        session: SessionId,  # noqa: ARG002
+        *,
+        wait_seconds: float | None = None,  # noqa: ARG002
+    ) -> Busy | None:
+        """
+        Nobody ever keeps it: all of its processes are this one, and none can be stopped in the
+        middle.
+        """
         self.check_alive()
         return None
 
@@ -157,7 +205,9 @@ class InMemoryStore:
             records, damage = settled(home)
             if damage is not None and home.seal is None:
                 home.seal = mark_from_error(damage)
-        return InMemoryJournal(self, home, Head(records[-1].seq, records[-1].mac) if records else home.genesis)
+        return InMemoryJournal(
+            self, home, Head(records[-1].seq, records[-1].mac) if records else home.genesis
+        )
 
     async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
         self.check_alive()
@@ -165,7 +215,9 @@ class InMemoryStore:
         with life.lock:
             if at_seq is not None and life.anchor.seq != at_seq:
                 raise Busy(f"{session} was written to meanwhile", hint="look again")
-            self._record_in_home(lambda _: SessionDeleted(session=session, instance=life.instance, by=by))
+            self._record_in_home(
+                lambda _: SessionDeleted(session=session, instance=life.instance, by=by)
+            )
             for (name, _), each in self.disk.lives.items():
                 if name == session:
                     each.deleted = True
@@ -179,8 +231,11 @@ class InMemoryStore:
         self._closed = True
 
     def seal(self, life: Life, exc: Untrusted) -> None:
-        """With the life's lock held: make it refuse writes, whoever asks, until a person decides."""
-        # Commit point: this mark alone seals. If the home can't be told now, the next open tells it.
+        """
+        With the life's lock held: make it refuse writes, whoever asks, until a person decides.
+        """
+        # Commit point: this mark alone seals. If the home can't be told now, the next open tells
+        # it.
         life.seal = mark_from_error(exc)
         if life.session != HOME:
             with contextlib.suppress(HoldfastError):
@@ -243,5 +298,7 @@ class InMemoryStore:
         state = HomeState()
         for record in records:
             if record.type != REPAIRED:
-                state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
+                state.evolve(
+                    decode_home_event(record.type, record.version, record.body), at=record.at
+                )
         return state

@@ -1,9 +1,10 @@
 """
 From a model's name to a model.
 
-Resolving is cheap and imports no provider: whether its package is installed and its key is set is looked up, not tried. A name that
-can't be used here is refused with the next step. Objects (a Pydantic AI model, a ScriptModel) are known only where they were registered:
-another process must register its own under the same name, or leave the turn alone.
+Resolving is cheap and imports no provider: whether its package is installed and its key is set is
+looked up, not tried. A name that can't be used here is refused with the next step. Objects (a
+Pydantic AI model, a ScriptModel) are known only where they were registered: another process must
+register its own under the same name, or leave the turn alone.
 """
 
 import os
@@ -52,16 +53,24 @@ class Catalogue:
         return self._resolve_provider(name)
 
     def register(self, model: "Model | ForeignModel") -> Model:
-        """Make an object known, and return it behind our port. The same object again gets the same name."""
+        """
+        Make an object known, and return it behind our port. The same object again gets the same
+        name.
+        """
         if not is_foreign(model):
             ours = cast("Model", model)
             if not isinstance(getattr(ours, "name", None), str):
-                raise Unusable(f"{model!r} is no model", code="unknown_model", hint="give a name such as 'demo', or a model of Pydantic AI")
+                raise Unusable(
+                    f"{model!r} is no model",
+                    code="unknown_model",
+                    hint="give a name such as 'demo', or a model of Pydantic AI",
+                )
             self._objects[ours.name] = (ours, ours)
             return ours
         name = base = f"{OBJECT_PREFIX}{model.model_id}"
         count = 1
-        # Two objects of one provider and model may differ in settings: numbered in the order they come.
+        # Two objects of one provider and model may differ in settings: numbered in the order they
+        # come.
         while name in self._objects and self._objects[name][0] is not model:
             count += 1
             name = f"{base}#{count}"
@@ -70,7 +79,9 @@ class Catalogue:
 
     def _resolve_script(self, path: str) -> Model:
         if not path:
-            raise Unusable("script: names no file", code="unknown_model", hint="name it as script:FILE")
+            raise Unusable(
+                "script: names no file", code="unknown_model", hint="name it as script:FILE"
+            )
         model = ScriptFile(path)
         model.load()
         return self._resolved.setdefault(model.name, model)
@@ -86,7 +97,10 @@ class Catalogue:
         return self._resolved.setdefault(name, PydanticAIModel(name, lambda: infer(name)))
 
     def _check(self, name: str, provider: Provider) -> None:
-        missing = next((package for package in ("pydantic_ai", provider.package) if not is_installed(package)), None)
+        missing = next(
+            (package for package in ("pydantic_ai", provider.package) if not is_installed(package)),
+            None,
+        )
         if missing is not None:
             raise Unusable(
                 f"the model {name} needs the package {missing}, which is not installed",
@@ -104,7 +118,10 @@ class Catalogue:
 
 
 def is_foreign(model: object) -> "TypeGuard[ForeignModel]":
-    """Whether it is Pydantic AI's: known by where its class comes from, so that asking imports nothing."""
+    """
+    Whether it is Pydantic AI's: known by where its class comes from, so that asking imports
+    nothing.
+    """
     return any(cls.__module__.partition(".")[0] == "pydantic_ai" for cls in type(model).__mro__)
 
 
@@ -125,7 +142,8 @@ def unknown(name: str) -> Unusable:
     provider = name.partition(":")[0]
     near = get_close_matches(provider, ["demo", "script", *PROVIDERS], n=1)
     return Unusable(
-        f"there is no model {name!r}" + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
+        f"there is no model {name!r}"
+        + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
         code="unknown_model",
         hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or ollama:...",
     )

@@ -1,8 +1,10 @@
 """
-The providers that Pydantic AI speaks to: what each needs here, so that a missing part is told without importing any of them.
+The providers that Pydantic AI speaks to: what each needs here, so that a missing part is told
+without importing any of them.
 
-`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys` the variables of which one must be set, `more` those that may hold a
-secret besides. A provider with no `keys` finds its credentials in other ways, and says so when it is called.
+`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys`
+the variables of which one must be set, `more` those that may hold a secret besides. A provider with
+no `keys` finds its credentials in other ways, and says so when it is called.
 """
 
 from typing import NamedTuple
@@ -28,7 +30,11 @@ PROVIDERS: dict[str, Provider] = {
     "alibaba": openai_compatible("ALIBABA_API_KEY", "DASHSCOPE_API_KEY"),
     "anthropic": Provider("anthropic", "anthropic", ("ANTHROPIC_API_KEY",)),
     "azure": openai_compatible("AZURE_OPENAI_API_KEY", more=("AZURE_VOICELIVE_API_KEY",)),
-    "bedrock": Provider("boto3", "bedrock", more=("AWS_BEARER_TOKEN_BEDROCK", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")),
+    "bedrock": Provider(
+        "boto3",
+        "bedrock",
+        more=("AWS_BEARER_TOKEN_BEDROCK", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    ),
     "cerebras": openai_compatible("CEREBRAS_API_KEY"),
     "cohere": Provider("cohere", "cohere", ("CO_API_KEY",)),
     "deepseek": openai_compatible("DEEPSEEK_API_KEY"),
@@ -57,5 +63,12 @@ PROVIDERS: dict[str, Provider] = {
 }
 
 SECRETS = tuple(
-    sorted({name for each in PROVIDERS.values() for name in (*each.keys, *each.more) if "KEY" in name or "TOKEN" in name})
+    sorted(
+        {
+            name
+            for each in PROVIDERS.values()
+            for name in (*each.keys, *each.more)
+            if "KEY" in name or "TOKEN" in name
+        }
+    )
 )  # S1: their values appear nowhere, whether or not a model of theirs is used

@@ -1,10 +1,11 @@
 """
 `script:FILE`: a model that answers from JSON Lines, for tests and simulations.
 
-Each call takes the first line that this session has not used yet; which ones it used is the journal's to know, so the model
-keeps no place of its own and a crash before the answer was journalled takes nothing. A script is known by its absolute path.
-A line that can't be read is an error that names file and line: when the name is resolved, and again when it is called, since
-the file may have changed in between.
+Each call takes the first line that this session has not used yet; which ones it used is the
+journal's to know, so the model keeps no place of its own and a crash before the answer was
+journalled takes nothing. A script is known by its absolute path. A line that can't be read is an
+error that names file and line: when the name is resolved, and again when it is called, since the
+file may have changed in between.
 """
 
 import asyncio
@@ -41,12 +42,17 @@ class Expectation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tool: str
-    args: msgspec.Raw = msgspec.Raw(b"{}")  # passed on as written, so that a script can also be wrong
+    args: msgspec.Raw = msgspec.Raw(
+        b"{}"
+    )  # passed on as written, so that a script can also be wrong
     id: str | None = None
 
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line. `say` and `call` go together; `fail` stands alone; `sleep` and `expect` come before either."""
+    """
+    One line. `say` and `call` go together; `fail` stands alone; `sleep` and `expect` come before
+    either.
+    """
 
     say: str | None = None
     call: tuple[ScriptedCall, ...] | None = None
@@ -57,14 +63,18 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         answers = self.say is not None or self.call is not None
         if answers == (self.fail is not None):
-            raise ValueError("a line says, calls or fails: give `say`, `call` or both, or `fail` alone")
+            raise ValueError(
+                "a line says, calls or fails: give `say`, `call` or both, or `fail` alone"
+            )
         if self.call is not None and not self.call:
             raise ValueError("`call` names no tool")
         if not 0 <= self.sleep < float("inf"):
             raise ValueError("`sleep` is a number of seconds, 0 or more")
 
 
-Script = dict[int, Step]  # by line number, counted from 1 as editors do; blank lines have a number and no step
+Script = dict[
+    int, Step
+]  # by line number, counted from 1 as editors do; blank lines have a number and no step
 
 
 class ScriptFile:
@@ -73,9 +83,11 @@ class ScriptFile:
     summarises = False  # summaries take no line
 
     def __init__(self, path: str) -> None:
-        # Without `..`, so that one file is one script however it is named; a user that is not known is a file that is not there.
+        # Without `..`, so that one file is one script however it is named; a user that is not known
+        # is a file that is not there.
         self._path = Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111  # no links are followed
-        # What was read last, and of which state of the file. Only a cache: a changed file is read again.
+        # What was read last, and of which state of the file. Only a cache: a changed file is read
+        # again.
         self._read: tuple[tuple[int, int, int], Script] | None = None
 
     @property
@@ -89,23 +101,32 @@ class ScriptFile:
     def load(self) -> Script:
         """Read the file; raises `Unusable` that says what is wrong, where."""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO in its place must not make the driver wait
+            fd = os.open(
+                self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+            )  # a FIFO in its place must not make the driver wait
             with os.fdopen(fd, "rb") as file:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
                     raise self._unreadable("it is no plain file")
                 if status.st_size > SCRIPT_BYTES_MAX:
-                    raise self._unreadable(f"it has {status.st_size} bytes, and {SCRIPT_BYTES_MAX} are the most")
+                    raise self._unreadable(
+                        f"it has {status.st_size} bytes, and {SCRIPT_BYTES_MAX} are the most"
+                    )
                 state = (status.st_ino, status.st_size, status.st_mtime_ns)
                 if self._read is None or self._read[0] != state:
-                    self._read = (state, script_from_text(file.read(SCRIPT_BYTES_MAX), where=str(self._path)))
+                    self._read = (
+                        state,
+                        script_from_text(file.read(SCRIPT_BYTES_MAX), where=str(self._path)),
+                    )
         except OSError as exc:
             raise self._unreadable(exc.strerror or str(exc)) from exc
         return self._read[1]
 
     def _unreadable(self, why: str) -> Unusable:
         hint = "name a readable file of JSON Lines, as script:FILE"
-        return Unusable(f"the script {self._path} can't be read: {why}", code="unknown_model", hint=hint)
+        return Unusable(
+            f"the script {self._path} can't be read: {why}", code="unknown_model", hint=hint
+        )
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
         try:
@@ -129,7 +150,9 @@ class ScriptModel:
     def __init__(self, lines: Iterable[Line | str]) -> None:
         if isinstance(lines, str | bytes | Mapping):
             raise Unusable(
-                "a ScriptModel takes a list of lines, and this is one", code="malformed_script", hint='write ScriptModel([{"say": TEXT}, ...])'
+                "a ScriptModel takes a list of lines, and this is one",
+                code="malformed_script",
+                hint='write ScriptModel([{"say": TEXT}, ...])',
             )
         objects = [{"say": line} if isinstance(line, str) else line for line in lines]
         text = b"\n".join(msgspec.json.encode(line) for line in objects)
@@ -150,7 +173,11 @@ class ScriptModel:
 
 def script_from_text(text: bytes, *, where: str) -> Script:
     """Every line, checked; raises `Unusable` with the first that is wrong."""
-    return {number: step_from_line(line, place=f"{where}, line {number}") for number, line in enumerate(text.splitlines(), start=1) if line.strip()}
+    return {
+        number: step_from_line(line, place=f"{where}, line {number}")
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip()
+    }
 
 
 def step_from_line(line: bytes, *, place: str) -> Step:
@@ -182,7 +209,9 @@ async def play(script: Script, request: ModelRequest, *, on_text: OnText) -> Mod
         raise ModelFailed(step.fail, message, may_pass=MAY_PASS[step.fail], line=number)
     text = step.say or ""
     await speak(text, on_text=on_text)
-    calls = tuple(ProposedCall(call.tool, bytes(call.args).decode(), call.id) for call in step.call or ())
+    calls = tuple(
+        ProposedCall(call.tool, bytes(call.args).decode(), call.id) for call in step.call or ()
+    )
     return ModelAnswer(text=text, calls=calls, line=number)
 
 

@@ -1,4 +1,7 @@
-"""How the built-in models speak: word by word, giving way to everybody else after each, so that followers and cancels are served."""
+"""
+How the built-in models speak: word by word, giving way to everybody else after each, so that
+followers and cancels are served.
+"""
 
 import asyncio
 import re

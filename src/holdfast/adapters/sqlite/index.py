@@ -1,11 +1,15 @@
 """
 HOME/index.db: what can be listed without opening journals, in SQLite. See `holdfast.ports.index`.
 
-A cache, and treated as one: a broken or foreign file is replaced; one that is locked, unreadable or on a full disk is bypassed: this process keeps what it is
-told in memory until the file takes it. No caller hears of either, but through what `stale` names. No row is believed without its MAC; see `index_rows`.
+A cache, and treated as one: a broken or foreign file is replaced; one that is locked, unreadable or
+on a full disk is bypassed: this process keeps what it is told in memory until the file takes it. No
+caller hears of either, but through what `stale` names. No row is believed without its MAC; see
+`index_rows`.
 
-One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new one would trip over. Every use looks whether the path
-still names the file we have open. Nothing is synced: a killed process tears nothing (the rollback journal), and after a reboot the file is checked once.
+One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new
+one would trip over. Every use looks whether the path still names the file we have open. Nothing is
+synced: a killed process tears nothing (the rollback journal), and after a reboot the file is
+checked once.
 """
 
 import contextlib
@@ -21,7 +25,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import msgspec
 from blake3 import blake3
 
-from holdfast.adapters.sqlite.index_rows import COLUMNS, PACKED_BYTES_MAX, Values, row_of, standing_of, values_of, verifies
+from holdfast.adapters.sqlite.index_rows import (
+    COLUMNS,
+    PACKED_BYTES_MAX,
+    Values,
+    row_of,
+    standing_of,
+    values_of,
+    verifies,
+)
 from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.limits import KIB, MIB
 from holdfast.ports.index import IndexRow, Standing
@@ -51,21 +63,36 @@ _PUT = f"""
     INSERT INTO sessions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (session) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in COLUMNS.split(", ")[1:])}
 """  # noqa: S608  names of ours
-_PUT_UNLESS_BEHIND = _PUT + "WHERE excluded.instance <> sessions.instance OR excluded.seq >= sessions.seq"
+_PUT_UNLESS_BEHIND = (
+    _PUT + "WHERE excluded.instance <> sessions.instance OR excluded.seq >= sessions.seq"
+)
 _PUT_APPROVAL = "INSERT OR REPLACE INTO approvals VALUES (?, ?, ?)"
 _ROW = f"SELECT {COLUMNS} FROM sessions"  # noqa: S608  names of ours
 _PAGE = _ROW + " WHERE session > ? {} ORDER BY session LIMIT ?"
 _PAGE_OF_ALL, _PAGE_OF_WAITING = _PAGE.format(""), _PAGE.format("AND waiting")
 _GET = _ROW + " WHERE session = ?"
-_PAGE_BY_TIME = _ROW + " WHERE {0} AND ({0}, session) > (?, ?) AND {0} <= ? ORDER BY {0}, session LIMIT ?"
+_PAGE_BY_TIME = (
+    _ROW + " WHERE {0} AND ({0}, session) > (?, ?) AND {0} <= ? ORDER BY {0}, session LIMIT ?"
+)
 _PAGES_BY_TIME = {name: _PAGE_BY_TIME.format(name) for name in ("expires_at", "remind_at")}
 _PLACES = {name: COLUMNS.split(", ").index(name) for name in _PAGES_BY_TIME}
 _EVER = 2**62
 _LAST_NAME = "\U0010ffff"  # after any session's
-_PAGE_BYTES = 8 * KIB  # rows with prompts are from half a KiB to a few: in a page of SQLite's usual size they would leave more of it empty
-_PAGE_ROWS = 256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
-_BUSY_MS = 200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
-_BYPASS_SECONDS = 5.0  # until the file is tried again, so that ten thousand uses do not each wait for it
+_PAGE_BYTES = (
+    8 * KIB
+    # rows with prompts are from half a KiB to a few: in a page of SQLite's usual size they would
+    # leave
+    # more of it empty
+)
+_PAGE_ROWS = (
+    256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
+)
+_BUSY_MS = (
+    200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
+)
+_BYPASS_SECONDS = (
+    5.0  # until the file is tried again, so that ten thousand uses do not each wait for it
+)
 
 
 class SqliteIndex:
@@ -86,16 +113,23 @@ class SqliteIndex:
         self._bypassed_until = 0.0
         self._closed = False
 
-    # --- the port ----------------------------------------------------------------------------------------------------
+    # --- the port
+    # ----------------------------------------------------------------------------------------------------
 
     def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         values = values_of(row, self._keys()[0])
         if values is None:
-            _log.warning("the index keeps no row for %s: it is larger than %d bytes", row.session, PACKED_BYTES_MAX)
+            _log.warning(
+                "the index keeps no row for %s: it is larger than %d bytes",
+                row.session,
+                PACKED_BYTES_MAX,
+            )
         places = [self._place_of(approval, row.session) for approval in approvals]
 
         def work(db: "apsw.Connection") -> None:
-            with _transaction(db) if places else contextlib.nullcontext():  # alone it is one by itself
+            with (
+                _transaction(db) if places else contextlib.nullcontext()
+            ):  # alone it is one by itself
                 if values is not None:
                     self._put(db, values)
                 for place in places:
@@ -106,7 +140,9 @@ class SqliteIndex:
     def _put(self, db: "apsw.Connection", values: Values) -> None:
         """Of two processes the one that knows more wins, whoever comes last."""
         db.execute(_PUT_UNLESS_BEHIND, values)
-        if db.changes() == 0 and not verifies(db.execute(_GET, values[:1]).fetchall()[0], self._keys()[0]):
+        if db.changes() == 0 and not verifies(
+            db.execute(_GET, values[:1]).fetchall()[0], self._keys()[0]
+        ):
             db.execute(_PUT, values)
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
@@ -123,9 +159,19 @@ class SqliteIndex:
         found = self._fetch(_GET, (session,))
         return self._believed(found[0]) if found else None
 
-    def rows(self, *, after: SessionId | None = None, limit: int | None = None, only_waiting: bool = False) -> Iterator[IndexRow]:
+    def rows(
+        self,
+        *,
+        after: SessionId | None = None,
+        limit: int | None = None,
+        only_waiting: bool = False,
+    ) -> Iterator[IndexRow]:
         left = limit
-        for page in self._pages(_PAGE_OF_WAITING if only_waiting else _PAGE_OF_ALL, after or "") if limit != 0 else ():
+        for page in (
+            self._pages(_PAGE_OF_WAITING if only_waiting else _PAGE_OF_ALL, after or "")
+            if limit != 0
+            else ()
+        ):
             for found in page:
                 row = self._believed(found)
                 if row is None:
@@ -138,10 +184,17 @@ class SqliteIndex:
     def survey(self) -> Iterator[Sequence[Standing]]:
         for page in self._pages(_PAGE_OF_ALL, ""):
             newest = self._keys()[0]
-            yield [standing_of(found) for found in page if verifies(found, newest) or self._verifies(found)]
+            yield [
+                standing_of(found)
+                for found in page
+                if verifies(found, newest) or self._verifies(found)
+            ]
 
     def _pages(self, query: str, after: str) -> Iterator[list[tuple[Any, ...]]]:
-        """Between two of them no lock is held. What is out of order is left out: a file that is broken in a way SQLite does not see."""
+        """
+        Between two of them no lock is held. What is out of order is left out: a file that is broken
+        in a way SQLite does not see.
+        """
         last = after
         while page := self._fetch(query, (last, _PAGE_ROWS)):
             in_order: list[tuple[Any, ...]] = []
@@ -160,20 +213,39 @@ class SqliteIndex:
         return SessionId(found[0][0])
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
-        known = {found[0]: (found[1], found[2]) for page in self._pages(_PAGE_OF_ALL, "") for found in page if self._verifies(found)}
-        return [session for session, instance, seq in heads if not _reaches(known.get(session), instance, seq)]
+        known = {
+            found[0]: (found[1], found[2])
+            for page in self._pages(_PAGE_OF_ALL, "")
+            for found in page
+            if self._verifies(found)
+        }
+        return [
+            session
+            for session, instance, seq in heads
+            if not _reaches(known.get(session), instance, seq)
+        ]
 
     def next_reminder(self, *, after: int) -> int | None:
-        return next((remind_at for remind_at, _ in self._by_time("remind_at", after, _EVER, rows=1)), None)
+        return next(
+            (remind_at for remind_at, _ in self._by_time("remind_at", after, _EVER, rows=1)), None
+        )
 
     def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
         return [session for _, session in self._by_time("remind_at", after, until, rows=_PAGE_ROWS)]
 
     def next_expiry(self, *, after: int) -> int | None:
-        return next((expires_at for expires_at, _ in self._by_time("expires_at", after, _EVER, rows=1)), None)
+        return next(
+            (expires_at for expires_at, _ in self._by_time("expires_at", after, _EVER, rows=1)),
+            None,
+        )
 
-    def _by_time(self, column: str, after: int, until: int, *, rows: int) -> Iterator[tuple[int, SessionId]]:
-        """In the order of that column. A row that is not ours wakes nobody; the next look for what is stale opens its session."""
+    def _by_time(
+        self, column: str, after: int, until: int, *, rows: int
+    ) -> Iterator[tuple[int, SessionId]]:
+        """
+        In the order of that column. A row that is not ours wakes nobody; the next look for what is
+        stale opens its session.
+        """
         last: tuple[float, str] = (after, _LAST_NAME)
         place = _PLACES[column]
         while page := self._fetch(_PAGES_BY_TIME[column], (*last, until, rows)):
@@ -181,7 +253,11 @@ class SqliteIndex:
                 if self._verifies(found):
                     yield found[place], SessionId(found[0])
             at, name = page[-1][place], page[-1][0]
-            if len(page) < rows or not (isinstance(at, int | float) and isinstance(name, str)) or (at, name) <= last:
+            if (
+                len(page) < rows
+                or not (isinstance(at, int | float) and isinstance(name, str))
+                or (at, name) <= last
+            ):
                 return  # the end; or a file that is broken in a way SQLite does not see
             last = (at, name)
 
@@ -193,7 +269,8 @@ class SqliteIndex:
             self._drop()
             self._spare = None
 
-    # --- what is believed --------------------------------------------------------------------------------------------
+    # --- what is believed
+    # --------------------------------------------------------------------------------------------
 
     def _believed(self, found: Sequence[Any]) -> IndexRow | None:
         if not self._verifies(found):
@@ -207,7 +284,9 @@ class SqliteIndex:
         newest, *older = self._keys()
         if verifies(found, newest):
             return True
-        if not any(verifies(found, key) for key in older):  # of before a rotation it was ours, and accuses nobody
+        if not any(
+            verifies(found, key) for key in older
+        ):  # of before a rotation it was ours, and accuses nobody
             _log.warning("the index has a row for %r that is not ours", found[0])
         return False
 
@@ -216,9 +295,12 @@ class SqliteIndex:
 
     def _approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()
-        return blake3(b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._keys()[0]).digest()
+        return blake3(
+            b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._keys()[0]
+        ).digest()
 
-    # --- the file ----------------------------------------------------------------------------------------------------
+    # --- the file
+    # ----------------------------------------------------------------------------------------------------
 
     def _fetch(self, query: str, values: tuple[str | float, ...]) -> list[tuple[Any, ...]]:
         if any(isinstance(each, str) and not _is_text(each) for each in values):
@@ -229,7 +311,14 @@ class SqliteIndex:
         """Do it; a broken file is replaced once; then, or after anything else, do it in memory."""
         import apsw
 
-        broken = (apsw.CorruptError, apsw.NotADBError, apsw.SQLError, apsw.TooBigError, apsw.ConstraintError, UnicodeError)
+        broken = (
+            apsw.CorruptError,
+            apsw.NotADBError,
+            apsw.SQLError,
+            apsw.TooBigError,
+            apsw.ConstraintError,
+            UnicodeError,
+        )
         with self._guard:
             for is_last in (False, True):
                 if self._closed:
@@ -267,7 +356,9 @@ class SqliteIndex:
         self._file = self._named()
         if self._file is None:
             with contextlib.suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+                os.close(
+                    os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                )
             self._file = self._named()
         return _connect(self._path)
 
@@ -281,7 +372,10 @@ class SqliteIndex:
         spare.close(True)  # noqa: FBT003
 
     def _named(self) -> tuple[int, int] | None:
-        """Which file the path names. What is no plain file of ours is put out of the way; a folder raises."""
+        """
+        Which file the path names. What is no plain file of ours is put out of the way; a folder
+        raises.
+        """
         try:
             status = os.lstat(self._path)
         except FileNotFoundError:
@@ -303,7 +397,9 @@ class SqliteIndex:
             db.close(True)  # noqa: FBT003
 
     def _leave_to_parent(self) -> None:
-        """A connection is no use in a forked child, and closing it there would harm the parent's."""
+        """
+        A connection is no use in a forked child, and closing it there would harm the parent's.
+        """
         _OF_PARENTS.extend(db for db in (self._db, self._spare) if db is not None)
         self._db = self._spare = None
         self._pid = os.getpid()
@@ -316,13 +412,18 @@ def _connect(path: str) -> "apsw.Connection":
     """A connection to a file that is whole and ours; raises NotADBError for any other."""
     import apsw
 
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)  # `:memory:` is no path to it
+    db = apsw.Connection(
+        path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+    )  # `:memory:` is no path to it
     try:
         db.set_busy_timeout(_BUSY_MS)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, PACKED_BYTES_MAX + MIB)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        # The rollback journal is kept between writes: removing a file waits for a sync that is under way, and one often is.
-        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_mode = PERSIST").fetchall()
+        # The rollback journal is kept between writes: removing a file waits for a sync that is
+        # under way, and one often is.
+        db.execute(
+            "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_mode = PERSIST"
+        ).fetchall()
         boot = _boot_id()
         if not _is_ours(db):
             _make(db, boot)
@@ -355,7 +456,10 @@ def _make(db: "apsw.Connection", boot: str) -> None:
 
 
 def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
-    """Nothing is synced, so a power cut may have left pages of different times; SQLite sees most of that, and MACs see the rest."""
+    """
+    Nothing is synced, so a power cut may have left pages of different times; SQLite sees most of
+    that, and MACs see the rest.
+    """
     import apsw
 
     found = db.execute("PRAGMA integrity_check(1)").fetchall()
@@ -368,7 +472,10 @@ def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
 
 @contextlib.contextmanager
 def _transaction(db: "apsw.Connection") -> Iterator[None]:
-    """One that may write from its start: two that only find out later that they want to would block each other for good."""
+    """
+    One that may write from its start: two that only find out later that they want to would block
+    each other for good.
+    """
     db.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -1,8 +1,10 @@
 """
-How a session lies in the index: a few columns to survey ten thousands by, the rest packed, and one MAC over all of it.
+How a session lies in the index: a few columns to survey ten thousands by, the rest packed, and one
+MAC over all of it.
 
-What is left out here is what the columns say already. Prompts repeat the same words in every session, so a long one is deflated against a dictionary of
-them: an eighth of its length, which is what a parked session costs besides its journal. Pure: values in, bytes out.
+What is left out here is what the columns say already. Prompts repeat the same words in every
+session, so a long one is deflated against a dictionary of them: an eighth of its length, which is
+what a parked session costs besides its journal. Pure: values in, bytes out.
 """
 
 import zlib
@@ -21,15 +23,21 @@ COLUMNS = "session, instance, seq, owes, waiting, expires_at, remind_at, awaits,
 Values = tuple[str, str, int, int, int, int, int, bytes, bytes, bytes, bytes]
 _TYPES = (str, str, int, int, int, int, int, bytes, bytes, bytes, bytes)
 
-PACKED_BYTES_MAX = 64 * MIB  # several hundred of the longest prompts; a larger row is not kept, and its session is opened instead
+PACKED_BYTES_MAX = (
+    64 * MIB
+    # several hundred of the longest prompts; a larger row is not kept, and its session is opened
+    # instead
+)
 _DEFLATED = b"z"  # a JSON array begins with "["
 _PLAIN_BYTES_MAX = 512  # shorter ones gain less than the time it takes
-_WINDOW = -13  # 8 KiB back: most prompts are shorter, and a larger window costs more to set up than it saves
+_WINDOW = (
+    -13
+)  # 8 KiB back: most prompts are shorter, and a larger window costs more to set up than it saves
 _MEMORY = 5
 _LEVEL = 6
-_FIXED_BYTES_MAX = (
-    4096  # up to here the dictionary has most of the words; codes of its own would save a twentieth, and take two thirds of the time to read
-)
+# up to here the dictionary has most of the words; codes of its own would save a twentieth, and take
+# two thirds of the time to read
+_FIXED_BYTES_MAX = 4096
 _WORDS = (
     b'"approve_folder":"outside this folder, in this session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
     b'"audience":"team","options":["approve_once","approve_session","approve_folder","approve_everywhere","edit","deny"],"principal":"trusted_internal",'
@@ -42,7 +50,10 @@ _WORDS = (
     b'"expires_at":"2026-01-01T00:00:00.000Z","state":"requested","closed_as":null,"answered_by":null,"option":null,"kind":"approval","reason":'
     b'"policy asks before this tool runs","dangerous":false,"quoted_speakers":[],"principal":"operator"}]'
 )
-"""What most prompts have in common, the likeliest last. Another dictionary is another version of the index."""
+"""
+What most prompts have in common, the likeliest last. Another dictionary is another version of the
+index.
+"""
 
 
 class _Rest(msgspec.Struct, frozen=True, array_like=True):
@@ -70,7 +81,18 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
     """None when it is too large to be kept."""
     reminders = tuple(bytes(each) for each in row.reminders)
     rest = msgspec.msgpack.encode(
-        _Rest(row.phase, row.turns, row.updated_at, row.waiting_for, row.people, row.readers, row.preview, reminders, row.parent, row.jobs)
+        _Rest(
+            row.phase,
+            row.turns,
+            row.updated_at,
+            row.waiting_for,
+            row.people,
+            row.readers,
+            row.preview,
+            reminders,
+            row.parent,
+            row.jobs,
+        )
     )
     awaits = msgspec.msgpack.encode(row.awaits) if row.awaits else b""
     prompts = _packed(msgspec.json.encode(row.approvals)) if row.approvals else b""
@@ -141,4 +163,8 @@ def _packed(prompts: bytes) -> bytes:
 
 
 def _unpacked(prompts: bytes) -> bytes:
-    return zlib.decompressobj(_WINDOW, _WORDS).decompress(prompts[1:]) if prompts.startswith(_DEFLATED) else prompts
+    return (
+        zlib.decompressobj(_WINDOW, _WORDS).decompress(prompts[1:])
+        if prompts.startswith(_DEFLATED)
+        else prompts
+    )

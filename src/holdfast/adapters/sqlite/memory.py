@@ -1,13 +1,16 @@
 """
 HOME/memory.db: what is remembered, in SQLite. See `holdfast.ports.memory`.
 
-Not a cache: a file that is broken, foreign or of a newer version is never replaced, and what can't be read is said to be so. A row is a body and a MAC over it,
-under a key of the home that the row names, so that a rotation of keys forgets nothing. A copied, changed or invented row does not verify; one that is put back
-whole after it was forgotten does, and can't be noticed.
+Not a cache: a file that is broken, foreign or of a newer version is never replaced, and what can't
+be read is said to be so. A row is a body and a MAC over it, under a key of the home that the row
+names, so that a rotation of keys forgets nothing. A copied, changed or invented row does not
+verify; one that is put back whole after it was forgotten does, and can't be noticed.
 
-The words are found by FTS5, whose index is only a hint: what it leads to is verified and judged like any other row. It holds a digest of (circle, word) for each
-word, and no text: a circle's words are in lists of their own, no query has any syntax, and what is forgotten is in no page of it.
-Every commit is synced, with its folder (synchronous = EXTRA: with FULL, a power cut could bring a deleted rollback journal back, and undo what was acknowledged).
+The words are found by FTS5, whose index is only a hint: what it leads to is verified and judged
+like any other row. It holds a digest of (circle, word) for each word, and no text: a circle's words
+are in lists of their own, no query has any syntax, and what is forgotten is in no page of it. Every
+commit is synced, with its folder (synchronous = EXTRA: with FULL, a power cut could bring a deleted
+rollback journal back, and undo what was acknowledged).
 """
 
 import contextlib
@@ -54,15 +57,22 @@ _FIND = """
     JOIN items ON items.n = found.rowid ORDER BY found.rank
 """
 _SPREAD = "INSERT INTO spread VALUES (?, 1) ON CONFLICT DO UPDATE SET items = items + 1"
-_ROWS_READ = 500  # for which a rank is computed: the rarest words come first, and common ones only while there is room
-_STEPS_BETWEEN_LOOKS = 1000  # of SQLite's machine, between looks at the clock: well under a millisecond
+# for which a rank is computed: the rarest words come first, and common ones only while there is
+# room
+_ROWS_READ = 500
+_STEPS_BETWEEN_LOOKS = (
+    1000  # of SQLite's machine, between looks at the clock: well under a millisecond
+)
 _WRITE_WAIT_MS = 5000
 _READ_WAIT_SECONDS = 5.0
 _decode = msgspec.json.Decoder(MemoryItem).decode
 
 
 class SqliteMemory:
-    """The memory of one home. Opened at first use, and made by the first `add`. A forked child opens the file anew."""
+    """
+    The memory of one home. Opened at first use, and made by the first `add`. A forked child opens
+    the file anew.
+    """
 
     def __init__(self, path: Path, keys: Keys) -> None:
         self._path, self._keys = path, keys
@@ -82,21 +92,34 @@ class SqliteMemory:
         with self._writing() as db:
             if db.execute("SELECT 1 FROM items WHERE id = ?", (item.id,)).fetchall():
                 return False
-            kept: Any = db.execute("SELECT count(*) FROM items WHERE boundary = ?", (item.boundary,)).fetchall()[0][0]
+            kept: Any = db.execute(
+                "SELECT count(*) FROM items WHERE boundary = ?", (item.boundary,)
+            ).fetchall()[0][0]
             if kept >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:
-                raise Refused(f"{item.boundary} remembers {kept} things, which is its bound", code="too_many", hint="forget something first")
+                raise Refused(
+                    f"{item.boundary} remembers {kept} things, which is its bound",
+                    code="too_many",
+                    hint="forget something first",
+                )
             self._insert(db, item)
             return True
 
     def _insert(self, db: "apsw.Connection", item: MemoryItem) -> None:
         key = self._keys(None)
         if key is None:
-            raise Refused("the home's key is missing, so nothing can be remembered", code="no_key", hint="`holdfast doctor` says what is wrong")
+            raise Refused(
+                "the home's key is missing, so nothing can be remembered",
+                code="no_key",
+                hint="`holdfast doctor` says what is wrong",
+            )
         generation, secret = key
         body = msgspec.json.encode(item)
         db.execute(_ADD, (item.id, item.boundary, generation, body, _mac(secret, item.id, body)))
         digests = _digests_of(item)
-        db.execute("INSERT INTO words (rowid, digests) VALUES (?, ?)", (db.last_insert_rowid(), " ".join(digests)))
+        db.execute(
+            "INSERT INTO words (rowid, digests) VALUES (?, ?)",
+            (db.last_insert_rowid(), " ".join(digests)),
+        )
         db.executemany(_SPREAD, [(digest,) for digest in digests])
 
     def forget(self, memory: str) -> bool:
@@ -107,8 +130,13 @@ class SqliteMemory:
             if not found:
                 return False
             if (item := self._believed(found[0])) is not None:
-                db.executemany("UPDATE spread SET items = items - 1 WHERE digest = ?", [(each,) for each in _digests_of(item)])
-            db.execute("DELETE FROM words WHERE rowid = (SELECT n FROM items WHERE id = ?)", (memory,))
+                db.executemany(
+                    "UPDATE spread SET items = items - 1 WHERE digest = ?",
+                    [(each,) for each in _digests_of(item)],
+                )
+            db.execute(
+                "DELETE FROM words WHERE rowid = (SELECT n FROM items WHERE id = ?)", (memory,)
+            )
             db.execute("DELETE FROM items WHERE id = ?", (memory,))
             return True
 
@@ -135,8 +163,16 @@ class SqliteMemory:
         if self.is_empty():
             return ()
         with self._reading(None) as db:
-            place = [(0,)] if after is None else db.execute("SELECT n FROM items WHERE id = ?", (after,)).fetchall()
-            rows = db.execute(_PAGE, (place[0][0], -1 if limit is None else limit)).fetchall() if place else []
+            place = (
+                [(0,)]
+                if after is None
+                else db.execute("SELECT n FROM items WHERE id = ?", (after,)).fetchall()
+            )
+            rows = (
+                db.execute(_PAGE, (place[0][0], -1 if limit is None else limit)).fetchall()
+                if place
+                else []
+            )
         return [MemoryRow(str(row[0]), self._believed(row)) for row in rows]
 
     def close(self) -> None:
@@ -150,7 +186,12 @@ class SqliteMemory:
     def _believed(self, row: tuple[Any, ...]) -> MemoryItem | None:
         """The item, if every byte of it is ours and it stands in the row it was written into."""
         name, boundary, generation, body, mac = row
-        if not (isinstance(name, str) and isinstance(generation, int) and isinstance(body, bytes) and isinstance(mac, bytes)):
+        if not (
+            isinstance(name, str)
+            and isinstance(generation, int)
+            and isinstance(body, bytes)
+            and isinstance(mac, bytes)
+        ):
             return None
         key = self._keys(generation)
         if key is None or _mac(key[1], name, body) != mac:
@@ -173,8 +214,15 @@ class SqliteMemory:
             raise CannotRecall("memory is busy")
         try:
             db = self._open()
-            db.set_busy_timeout(_WRITE_WAIT_MS if deadline is None else max(1, int((deadline - time.monotonic()) * 1000)))
-            db.set_progress_handler(None if deadline is None else lambda: time.monotonic() > deadline, _STEPS_BETWEEN_LOOKS)
+            db.set_busy_timeout(
+                _WRITE_WAIT_MS
+                if deadline is None
+                else max(1, int((deadline - time.monotonic()) * 1000))
+            )
+            db.set_progress_handler(
+                None if deadline is None else lambda: time.monotonic() > deadline,
+                _STEPS_BETWEEN_LOOKS,
+            )
             yield db
         except apsw.InterruptError as exc:
             raise CannotRecall("it took too long") from exc
@@ -187,7 +235,10 @@ class SqliteMemory:
 
     @contextlib.contextmanager
     def _writing(self) -> "Iterator[apsw.Connection]":
-        """One transaction, synced when it is left. A crash before COMMIT returns leaves all of it or nothing."""
+        """
+        One transaction, synced when it is left. A crash before COMMIT returns leaves all of it or
+        nothing.
+        """
         import apsw
 
         with self._guard:
@@ -205,11 +256,15 @@ class SqliteMemory:
                     raise
             except (apsw.Error, OSError) as exc:
                 raise NotSaved(
-                    f"{self._path.name} was not written: {exc}", hint="`holdfast doctor` looks for the reason; nothing was changed"
+                    f"{self._path.name} was not written: {exc}",
+                    hint="`holdfast doctor` looks for the reason; nothing was changed",
                 ) from exc
 
     def _open(self, *, create: bool = False) -> "apsw.Connection":
-        """What the path names now: nothing is ever kept in a file that was deleted or replaced under us."""
+        """
+        What the path names now: nothing is ever kept in a file that was deleted or replaced under
+        us.
+        """
         if self._pid != os.getpid():
             self._db, self._pid = None, os.getpid()
         if self._db is not None and self._file != _identity(self._path):
@@ -223,12 +278,18 @@ class SqliteMemory:
 
         if create:
             with contextlib.suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        db = apsw.Connection(str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+                os.close(
+                    os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+                )
+        db = apsw.Connection(
+            str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+        )
         try:
             db.set_busy_timeout(_WRITE_WAIT_MS)
             db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192").fetchall()
+            db.execute(
+                "PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192"
+            ).fetchall()
             db.execute("PRAGMA secure_delete = ON").fetchall()
             if _version(db) != (_APPLICATION, _VERSION):
                 _make(db)
@@ -239,7 +300,10 @@ class SqliteMemory:
 
 
 def copy_memory(source: Path, target: Path) -> None:
-    """For a backup: as of one moment, while others write. Blocks; nothing when nothing was ever remembered."""
+    """
+    For a backup: as of one moment, while others write. Blocks; nothing when nothing was ever
+    remembered.
+    """
     if not source.exists():
         return
     import apsw
@@ -248,7 +312,9 @@ def copy_memory(source: Path, target: Path) -> None:
     try:
         _copy_pages(source, target)
     except apsw.Error as exc:
-        raise NotSaved(f"{source.name} can't be copied: {exc}", hint="`holdfast doctor` looks for the reason") from exc
+        raise NotSaved(
+            f"{source.name} can't be copied: {exc}", hint="`holdfast doctor` looks for the reason"
+        ) from exc
     with target.open("rb+") as copied:
         os.fsync(copied.fileno())
 
@@ -257,7 +323,9 @@ def _copy_pages(source: Path, target: Path) -> None:
     import apsw
 
     with contextlib.ExitStack() as stack:
-        there = apsw.Connection(str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
+        there = apsw.Connection(
+            str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
+        )
         stack.callback(there.close)
         there.set_busy_timeout(_WRITE_WAIT_MS)
         here = apsw.Connection(str(target))
@@ -295,7 +363,10 @@ def _make(db: "apsw.Connection") -> None:
 
 
 def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
-    """Of these words, the ones that few items hold: as many as can be ranked in no time. Where all are common, the least common one."""
+    """
+    Of these words, the ones that few items hold: as many as can be ranked in no time. Where all are
+    common, the least common one.
+    """
     spread: list[tuple[Any, str]] = []
     for digest in digests:
         held = db.execute("SELECT items FROM spread WHERE digest = ?", (digest,)).fetchall()
@@ -310,7 +381,9 @@ def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
 
 
 def _circle_key(audience: str, boundary: str, person: str) -> str:
-    return short_digest("circle", audience, boundary, person if audience != Audience.TEAM.value else "")
+    return short_digest(
+        "circle", audience, boundary, person if audience != Audience.TEAM.value else ""
+    )
 
 
 def _digests_of(item: MemoryItem) -> list[str]:
@@ -319,7 +392,10 @@ def _digests_of(item: MemoryItem) -> list[str]:
 
 def _digests(circle: str, words: Iterable[str]) -> list[str]:
     """Each word once, as letters and digits only: nothing in it can be read as a query."""
-    return [blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8) for word in dict.fromkeys(words)]
+    return [
+        blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8)
+        for word in dict.fromkeys(words)
+    ]
 
 
 def _mac(key: bytes, name: str, body: bytes) -> bytes:

@@ -1,9 +1,10 @@
 """
 HOME/search.db: words in what was said, in SQLite's FTS5. See `holdfast.ports.search`.
 
-A cache: a broken or foreign file is made anew, and where none can be written (a read-only mount, a full disk) the words are kept in memory, for this process.
-No row is believed without its MAC under the newest key, nor that a session was read without one: what was written before a rotation of keys, or changed by
-somebody else, is read from the journal again.
+A cache: a broken or foreign file is made anew, and where none can be written (a read-only mount, a
+full disk) the words are kept in memory, for this process. No row is believed without its MAC under
+the newest key, nor that a session was read without one: what was written before a rotation of keys,
+or changed by somebody else, is read from the journal again.
 """
 
 import contextlib
@@ -55,26 +56,43 @@ class SqliteSearch:
     def through(self) -> dict[SessionId, tuple[InstanceId, int]]:
         with self._guard:
             rows = self._all("SELECT session, instance, seq, mac FROM through")
-        return {SessionId(name): (InstanceId(life), seq) for name, life, seq, mac in rows if mac == self._through_mac(name, life, seq)}
+        return {
+            SessionId(name): (InstanceId(life), seq)
+            for name, life, seq, mac in rows
+            if mac == self._through_mac(name, life, seq)
+        }
 
-    def add(self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]) -> None:
+    def add(
+        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]
+    ) -> None:
         def add(db: "apsw.Connection") -> None:
             if self._life(db, session) != instance:
                 self._forget(db, session)
             for each in said:
                 body = msgspec.json.encode(each)
                 db.execute(
-                    "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)", (session, each.turn, each.at, body, self._mac(body))
+                    "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)",
+                    (session, each.turn, each.at, body, self._mac(body)),
                 )
-                db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (db.last_insert_rowid(), each.text))
+                db.execute(
+                    "INSERT INTO words (rowid, text) VALUES (?, ?)",
+                    (db.last_insert_rowid(), each.text),
+                )
             mac = self._through_mac(session, instance, through)
-            db.execute("INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)", (session, instance, through, mac))
+            db.execute(
+                "INSERT OR REPLACE INTO through VALUES (?, ?, ?, ?)",
+                (session, instance, through, mac),
+            )
 
         self._write(add)
 
     def _life(self, db: "apsw.Connection", session: SessionId) -> Any:
-        """Which one its rows are of; None when there are none, or when nobody says so whom we believe."""
-        for life, seq, mac in db.execute("SELECT instance, seq, mac FROM through WHERE session = ?", (session,)):
+        """
+        Which one its rows are of; None when there are none, or when nobody says so whom we believe.
+        """
+        for life, seq, mac in db.execute(
+            "SELECT instance, seq, mac FROM through WHERE session = ?", (session,)
+        ):
             return life if mac == self._through_mac(session, life, seq) else None
         return None
 
@@ -83,13 +101,18 @@ class SqliteSearch:
 
     @staticmethod
     def _forget(db: "apsw.Connection", session: SessionId) -> None:
-        db.execute("DELETE FROM words WHERE rowid IN (SELECT id FROM said WHERE session = ?)", (session,))
+        db.execute(
+            "DELETE FROM words WHERE rowid IN (SELECT id FROM said WHERE session = ?)", (session,)
+        )
         db.execute("DELETE FROM said WHERE session = ?", (session,))
         db.execute("DELETE FROM through WHERE session = ?", (session,))
 
     def turn_circle(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
         with self._guard:
-            rows = self._all("SELECT body, mac FROM said WHERE session = ? AND turn = ? ORDER BY id LIMIT 1", (session, turn))
+            rows = self._all(
+                "SELECT body, mac FROM said WHERE session = ? AND turn = ? ORDER BY id LIMIT 1",
+                (session, turn),
+            )
         found = self._believed(*rows[0]) if rows else None
         return (found.audience, found.boundary) if found is not None else None
 
@@ -117,7 +140,9 @@ class SqliteSearch:
     # --- the file
 
     def _believed(self, body: bytes, mac: bytes) -> Said | None:
-        if not isinstance(body, bytes) or self._mac(body) != mac:  # of before a rotation: gone with the next look, which reads its session again
+        if (
+            not isinstance(body, bytes) or self._mac(body) != mac
+        ):  # of before a rotation: gone with the next look, which reads its session again
             _log.warning("search has a row that is not ours")
             return None
         with contextlib.suppress(msgspec.MsgspecError):
@@ -128,7 +153,9 @@ class SqliteSearch:
         return blake3(b"said " + body, key=self._keys()[0]).digest()
 
     def _through_mac(self, session: str, instance: Any, seq: Any) -> bytes:
-        return blake3(b"through " + msgspec.json.encode((session, instance, seq)), key=self._keys()[0]).digest()
+        return blake3(
+            b"through " + msgspec.json.encode((session, instance, seq)), key=self._keys()[0]
+        ).digest()
 
     def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         import apsw
@@ -140,7 +167,10 @@ class SqliteSearch:
             return self._open().execute(query, values).fetchall()
 
     def _write(self, work: "Callable[[apsw.Connection], None]") -> None:
-        """All of it or nothing. Where the file takes no more, everything that is in it goes on in memory."""
+        """
+        All of it or nothing. Where the file takes no more, everything that is in it goes on in
+        memory.
+        """
         import apsw
 
         with self._guard:
@@ -165,7 +195,10 @@ class SqliteSearch:
         return self._db
 
     def _connected_anew(self) -> "apsw.Connection":
-        """What is broken, foreign, or no file at all in its place is put out of the way once; a folder stays."""
+        """
+        What is broken, foreign, or no file at all in its place is put out of the way once; a folder
+        stays.
+        """
         import apsw
 
         try:
@@ -180,7 +213,13 @@ class SqliteSearch:
     def _takes_writes(self) -> bool:
         """Made where it is missing. What else is wrong with it is for SQLite to say."""
         try:
-            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))
+            os.close(
+                os.open(
+                    self._path,
+                    os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+                    0o600,
+                )
+            )
         except OSError as exc:
             return exc.errno not in _NO_WRITES
         return True
@@ -199,7 +238,9 @@ def _connect(path: str) -> "apsw.Connection":
     try:
         db.set_busy_timeout(5000)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        db.execute("PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY")
+        db.execute(
+            "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY"
+        )
         if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
             _make(db)
     except BaseException:
@@ -233,7 +274,10 @@ def _make(db: "apsw.Connection") -> None:
     import apsw
 
     db.execute("BEGIN IMMEDIATE")
-    made = (db.pragma("application_id"), db.pragma("user_version")) == (_APPLICATION, _VERSION)  # somebody was faster
+    made = (db.pragma("application_id"), db.pragma("user_version")) == (
+        _APPLICATION,
+        _VERSION,
+    )  # somebody was faster
     if not made and db.execute("SELECT 1 FROM sqlite_schema").fetchall():
         db.execute("ROLLBACK")
         raise apsw.NotADBError("it is of another program or version")

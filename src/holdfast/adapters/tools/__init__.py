@@ -1,1 +1,3 @@
-"""Tools: Python functions, and the built-in ones that look at files, write them and run commands."""
+"""
+Tools: Python functions, and the built-in ones that look at files, write them and run commands.
+"""

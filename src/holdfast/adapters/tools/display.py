@@ -1,4 +1,7 @@
-"""The text of a prompt, put together from lines of ours and framed lines of theirs; refused as a whole if it is too long to judge."""
+"""
+The text of a prompt, put together from lines of ours and framed lines of theirs; refused as a whole
+if it is too long to judge.
+"""
 
 from collections.abc import Iterable
 

@@ -1,9 +1,10 @@
 """
 The Holdfast home, recognised by what it is and not by what it is called.
 
-A path lies in the home if the home's own inode, or one mounted from within it, is among the folders above it: symbolic links and
-second names don't help. A workspace inside the home is the one exception, and only where none of Holdfast's own folders is.
-The identity seen first is kept for the life of the process: a decoy put in the home's place is refused, not protected.
+A path lies in the home if the home's own inode, or one mounted from within it, is among the folders
+above it: symbolic links and second names don't help. A workspace inside the home is the one
+exception, and only where none of Holdfast's own folders is. The identity seen first is kept for the
+life of the process: a decoy put in the home's place is refused, not protected.
 """
 
 import os
@@ -44,7 +45,10 @@ _first_seen_lock = threading.Lock()
 
 
 class Guarded(msgspec.Struct, frozen=True, kw_only=True):
-    """The home of one scene. `names` are all paths that lead to it or into it; `workspace_inside` is the folder left open, if any."""
+    """
+    The home of one scene. `names` are all paths that lead to it or into it; `workspace_inside` is
+    the folder left open, if any.
+    """
 
     path: str
     identity: Identity
@@ -54,7 +58,10 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     workspace_identity: Identity | None
 
     def holds(self, folder_fd: int) -> bool:
-        """Whether the open folder is the home or below it. Asked from below: whichever of home and workspace comes first decides."""
+        """
+        Whether the open folder is the home or below it. Asked from below: whichever of home and
+        workspace comes first decides.
+        """
         for identity in identities_upward(folder_fd):
             if identity == self.workspace_identity:
                 return False
@@ -68,19 +75,26 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def guard_of(scene: Scene) -> Guarded | None:
-    """None for a store without files; raises CannotBind where the home can't be found, since then it can't be kept out of reach."""
+    """
+    None for a store without files; raises CannotBind where the home can't be found, since then it
+    can't be kept out of reach.
+    """
     if scene.home is None:
         return None
     try:
         path = os.path.realpath(scene.home)
         facts = os.stat(path)  # noqa: PTH116  text, asked often
     except OSError as exc:
-        raise CannotBind(f"the Holdfast home {scene.home} can't be looked at: {exc.strerror}", code="hard_deny") from exc
+        raise CannotBind(
+            f"the Holdfast home {scene.home} can't be looked at: {exc.strerror}", code="hard_deny"
+        ) from exc
     identity = (facts.st_dev, facts.st_ino)
     with _first_seen_lock:
         seen = _first_seen.setdefault(path, identity)
     if seen != identity:
-        raise CannotBind(f"another folder stands in the place of the Holdfast home {path}", code="hard_deny")
+        raise CannotBind(
+            f"another folder stands in the place of the Holdfast home {path}", code="hard_deny"
+        )
     names = names_of(path, read_mounts())
     identities = {identity} | {found for name in names if (found := _identity(name)) is not None}
     inside, inside_identity = _workspace_inside(scene.workspace, path)
@@ -117,7 +131,11 @@ def _identity(path: str) -> Identity | None:
 def identities_upward(folder_fd: int) -> list[Identity]:
     """From the folder to the root, by `..`, so it is the true chain whatever the path said."""
     found: list[Identity] = []
-    fd = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd) if hasattr(os, "O_PATH") else os.dup(folder_fd)
+    fd = (
+        os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)
+        if hasattr(os, "O_PATH")
+        else os.dup(folder_fd)
+    )
     try:
         while True:
             facts = os.fstat(fd)
@@ -125,7 +143,13 @@ def identities_upward(folder_fd: int) -> list[Identity]:
             if found and found[-1] == here:
                 return found
             found.append(here)
-            above = os.open("..", (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
+            above = os.open(
+                "..",
+                (os.O_PATH if hasattr(os, "O_PATH") else os.O_RDONLY)
+                | os.O_DIRECTORY
+                | os.O_CLOEXEC,
+                dir_fd=fd,
+            )
             os.close(fd)
             fd = above
     finally:

@@ -1,7 +1,9 @@
 """
-What a tool said, within bounds: all of it up to what is kept, head and tail of it for the model, no secret in either.
+What a tool said, within bounds: all of it up to what is kept, head and tail of it for the model, no
+secret in either.
 
-Bytes come in as they are read. A secret may be cut by the end of a read, so a possible beginning is held back until more come.
+Bytes come in as they are read. A secret may be cut by the end of a read, so a possible beginning is
+held back until more come.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +19,14 @@ _LEFT_NAMES_SHOWN = 5
 
 
 def refuse_secrets(arguments: bytes, secrets: tuple[Secret, ...]) -> None:
-    """Raise CannotBind if a call's arguments hold a secret, as written or as they read once decoded; keys count too."""
+    """
+    Raise CannotBind if a call's arguments hold a secret, as written or as they read once decoded;
+    keys count too.
+    """
     secrecy = secrecy_of(secrets)
-    if secrecy.holds(arguments) or any(secrecy.holds(text) for text in _strings(msgspec.json.decode(arguments))):
+    if secrecy.holds(arguments) or any(
+        secrecy.holds(text) for text in _strings(msgspec.json.decode(arguments))
+    ):
         raise CannotBind("the arguments hold a secret", code="secret")
 
 
@@ -78,11 +85,16 @@ class Output:
         half = (budget - len(note)) // 2
         head = _cut(_text(bytes(self._kept[:half])), half)
         tail = _cut_front(_text(bytes(self._tail[-half:])), half)
-        return self._secrecy.hidden(_joined(head + note + tail, ending)), self._secrecy.hidden_bytes(bytes(self._kept))
+        return self._secrecy.hidden(
+            _joined(head + note + tail, ending)
+        ), self._secrecy.hidden_bytes(bytes(self._kept))
 
 
 def left_behind(count: int, names: Sequence[str]) -> list[str]:
-    """A line for the result of a command that left processes behind, which were ended; nothing where there were none."""
+    """
+    A line for the result of a command that left processes behind, which were ended; nothing where
+    there were none.
+    """
     if not count:
         return []
     shown = ", ".join(sorted({render(name).text for name in names})[:_LEFT_NAMES_SHOWN])

@@ -1,9 +1,12 @@
 """
-Paths that people and models name, turned into the one place they mean, and opened without trusting the name again.
+Paths that people and models name, turned into the one place they mean, and opened without trusting
+the name again.
 
-`locate` reads symbolic links once, for the prompt, and says where the path really leads: a link inside the workspace is shown as the file it leads to. After
-that the path is never resolved again. `open_folder` and `open_file` walk the canonical path by descriptors, component by component, and follow no link at all: if
-one has appeared since, somebody flipped it, and nothing is opened. On the way down the workspace is compared by device and inode.
+`locate` reads symbolic links once, for the prompt, and says where the path really leads: a link
+inside the workspace is shown as the file it leads to. After that the path is never resolved again.
+`open_folder` and `open_file` walk the canonical path by descriptors, component by component, and
+follow no link at all: if one has appeared since, somebody flipped it, and nothing is opened. On the
+way down the workspace is compared by device and inode.
 """
 
 import errno
@@ -32,7 +35,10 @@ class Root(NamedTuple):
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a path leads: canonical, with what the workspace and the home have to say about it. `root` is the workspace of a path inside it."""
+    """
+    Where a path leads: canonical, with what the workspace and the home have to say about it. `root`
+    is the workspace of a path inside it.
+    """
 
     path: str
     reach: Reach
@@ -45,12 +51,17 @@ def check_path(path: str, field: str = "path") -> str:
     if not path:
         raise InvalidArguments(f"{field} is empty")
     if "\0" in path or len(path.encode()) > _PATH_CHARS_MAX:
-        raise InvalidArguments(f"{field} is no path: it has a NUL or more than {_PATH_CHARS_MAX} bytes")
+        raise InvalidArguments(
+            f"{field} is no path: it has a NUL or more than {_PATH_CHARS_MAX} bytes"
+        )
     return path
 
 
 def locate(path: str, scene: Scene) -> Place:
-    """Relative paths start at the workspace. Raises CannotBind: hard_deny for the home and for the memory of processes."""
+    """
+    Relative paths start at the workspace. Raises CannotBind: hard_deny for the home and for the
+    memory of processes.
+    """
     if scene.workspace is None and not path.startswith("/"):
         raise CannotBind(f"{path!r} is relative, and this turn has no workspace")
     try:
@@ -66,7 +77,10 @@ def locate(path: str, scene: Scene) -> Place:
 
 
 def bound_place(binding: Binding, scene: Scene) -> Place:
-    """The place that was bound, by its canonical path alone: nothing is resolved again. One in the workspace still has to lie in it."""
+    """
+    The place that was bound, by its canonical path alone: nothing is resolved again. One in the
+    workspace still has to lie in it.
+    """
     if binding.path is None:
         raise CannotBind("nothing says which path this is about")
     guard = guard_of(scene)
@@ -90,12 +104,17 @@ def identity_of(facts: os.stat_result) -> str:
 
 
 def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> int:
-    """A descriptor of a canonical path's folder; no component may be a link, the root has to be the workspace itself, and the home is refused."""
+    """
+    A descriptor of a canonical path's folder; no component may be a link, the root has to be the
+    workspace itself, and the home is refused.
+    """
     fd = os.open("/", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     walked, met = "/", _is_root(fd, "/", root)
     try:
         for part in filter(None, path.split("/")):
-            below = os.open(part, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd)
+            below = os.open(
+                part, _O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=fd
+            )
             os.close(fd)
             fd = below
             walked = f"{walked.rstrip('/')}/{part}"
@@ -106,22 +125,33 @@ def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> i
         raise CannotBind(f"{path}: {_said(exc)}") from exc
     if in_home or not met:
         os.close(fd)
-        raise home_is_out_of_reach(path) if in_home else CannotBind(f"{path}: another folder took the workspace's place")
+        raise (
+            home_is_out_of_reach(path)
+            if in_home
+            else CannotBind(f"{path}: another folder took the workspace's place")
+        )
     return fd
 
 
 def _is_root(fd: int, walked: str, root: Root | None) -> bool:
-    """Whether the walk has come to the workspace itself; a walk without a root has nothing to come to."""
+    """
+    Whether the walk has come to the workspace itself; a walk without a root has nothing to come to.
+    """
     return root is None or (walked == root.path and identity_of(os.fstat(fd)) == root.identity)
 
 
 def lies_below(folder_fd: int, root: Root) -> bool:
-    """Whether the open folder is the workspace or below it now, asked from below: it may have been moved since it was opened."""
+    """
+    Whether the open folder is the workspace or below it now, asked from below: it may have been
+    moved since it was opened.
+    """
     return root.identity in {f"{device}:{inode}" for device, inode in identities_upward(folder_fd)}
 
 
 def open_file(place: Place) -> int:
-    """A readable descriptor of a regular file. A FIFO or device never blocks or acts: it is refused."""
+    """
+    A readable descriptor of a regular file. A FIFO or device never blocks or acts: it is refused.
+    """
     folder, name = os.path.split(place.path)
     folder_fd = open_folder(folder, place.guard, place.root)
     try:
@@ -133,8 +163,15 @@ def open_file(place: Place) -> int:
 
 
 def open_below(folder_fd: int, name: str, place: Place) -> int:
-    """The regular file of that name in an open folder, for reading; raises OSError where there is none that can be opened."""
-    fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, dir_fd=folder_fd)
+    """
+    The regular file of that name in an open folder, for reading; raises OSError where there is none
+    that can be opened.
+    """
+    fd = os.open(
+        name,
+        os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY,
+        dir_fd=folder_fd,
+    )
     refused = _why_not_read(os.fstat(fd), place)
     if refused is not None:
         os.close(fd)
@@ -146,8 +183,14 @@ def _why_not_read(facts: os.stat_result, place: Place) -> CannotBind | None:
     if not stat.S_ISREG(facts.st_mode):
         return CannotBind(f"{place.path} is not a regular file")
     if _is_process_memory(place.path, facts.st_dev):
-        return CannotBind(f"{place.path} tells what a process holds in memory, keys included", code=HARD_DENY)
-    return home_is_out_of_reach(place.path) if place.guard is not None and is_linked_into(place.guard, facts) else None
+        return CannotBind(
+            f"{place.path} tells what a process holds in memory, keys included", code=HARD_DENY
+        )
+    return (
+        home_is_out_of_reach(place.path)
+        if place.guard is not None and is_linked_into(place.guard, facts)
+        else None
+    )
 
 
 def home_is_out_of_reach(path: str) -> CannotBind:
@@ -155,7 +198,9 @@ def home_is_out_of_reach(path: str) -> CannotBind:
 
 
 def _refuse_home(real: str, guard: Guarded | None) -> None:
-    """By name and by identity of the nearest folder that exists: the target itself may be missing."""
+    """
+    By name and by identity of the nearest folder that exists: the target itself may be missing.
+    """
     if guard is None:
         return
     inside = any(within(real, name) for name in guard.names)
@@ -183,7 +228,10 @@ def _is_process_memory(path: str, device: int) -> bool:
     """Anything of a numbered folder on a proc filesystem, wherever that is mounted."""
     number = f"{os.major(device)}:{os.minor(device)}"
     return any(
-        mount.kind == "proc" and mount.device == number and within(path, mount.point) and path[len(mount.point) :].strip("/").split("/")[0].isdigit()
+        mount.kind == "proc"
+        and mount.device == number
+        and within(path, mount.point)
+        and path[len(mount.point) :].strip("/").split("/")[0].isdigit()
         for mount in read_mounts()
     )
 
@@ -193,5 +241,6 @@ def _said(exc: OSError) -> str:
     return "a symbolic link appeared on the way" if exc.errno in _LINK_ERRNOS else reason.lower()
 
 
-# ELOOP: what O_NOFOLLOW says of a link (ENOTDIR where a folder was asked for). EINVAL: what reading a link says once it is not one any more.
+# ELOOP: what O_NOFOLLOW says of a link (ENOTDIR where a folder was asked for). EINVAL: what reading
+# a link says once it is not one any more.
 _LINK_ERRNOS = frozenset({errno.ELOOP, errno.EINVAL})

@@ -1,5 +1,6 @@
 """
-The tools that this process has, by name: the built-in ones, the program's own functions, and what settings name as `module:attribute`.
+The tools that this process has, by name: the built-in ones, the program's own functions, and what
+settings name as `module:attribute`.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -30,7 +31,10 @@ class Toolbox:
         for tool in tools:
             name = tool.definition.name
             if name in self._tools and self._tools[name] is not tool:
-                raise Unusable(f"there are two tools named {name!r}", hint="give one of them another name with @tool(name=...)")
+                raise Unusable(
+                    f"there are two tools named {name!r}",
+                    hint="give one of them another name with @tool(name=...)",
+                )
             self._tools[name] = tool
 
     def get(self, name: str) -> Tool | None:
@@ -43,7 +47,9 @@ class Toolbox:
         return processes.end_survivors(call, facts)
 
 
-def builtin_tools(*, shell: Shell | None = None, now_ms: Callable[[], int] = wall_ms, memory: Memory | None = None) -> tuple[Tool, ...]:
+def builtin_tools(
+    *, shell: Shell | None = None, now_ms: Callable[[], int] = wall_ms, memory: Memory | None = None
+) -> tuple[Tool, ...]:
     """
     The built-in tools, sorted by name.
 
@@ -70,16 +76,24 @@ def builtin_tools(*, shell: Shell | None = None, now_ms: Callable[[], int] = wal
 
 
 def load_tool(name: str, builtins: Iterable[Tool], program: Program) -> Tool:
-    """A tool by its name in settings: a built-in one, or `module:attribute`. Raises Unusable with the next step."""
+    """
+    A tool by its name in settings: a built-in one, or `module:attribute`. Raises Unusable with the
+    next step.
+    """
     module_name, colon, attribute = name.partition(":")
     if not colon:
         found = next((tool for tool in builtins if tool.definition.name == name), None)
         if found is None:
-            raise Unusable(f"there is no built-in tool {name!r}", hint=f"use one of {', '.join(BUILTIN_TOOLS)}, or MODULE:FUNCTION")
+            raise Unusable(
+                f"there is no built-in tool {name!r}",
+                hint=f"use one of {', '.join(BUILTIN_TOOLS)}, or MODULE:FUNCTION",
+            )
         return found
     value = getattr(_imported(program, module_name, name), attribute, None)
     if value is None:
-        raise Unusable(f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling")
+        raise Unusable(
+            f"tool {name!r}: {module_name} has no {attribute!r}", hint="check its spelling"
+        )
     if not all(hasattr(value, part) for part in ("definition", "validate", "bind", "prepare")):
         raise Unusable(f"{name!r} is not a tool", hint="decorate the function with @holdfast.tool")
     tool: Tool = value
@@ -92,6 +106,17 @@ def _imported(program: Program, module: str, tool: str) -> ModuleType:
     except HoldfastError:  # of our own decorators, with a hint of its own
         raise
     except ImportError as exc:
-        raise Unusable(f"tool {tool!r}: {exc}", hint="install it, or name its folder: tools.python.folder in holdfast.toml") from exc
-    except (Exception, SystemExit) as exc:  # whatever a module of the user's raises: it ends no server, and no exit code of its own is taken for ours
-        raise Unusable(f"tool {tool!r}: importing {module} failed: {told(exc)}", hint=f"run `python -c 'import {module}'` to see where") from exc
+        raise Unusable(
+            f"tool {tool!r}: {exc}",
+            hint="install it, or name its folder: tools.python.folder in holdfast.toml",
+        ) from exc
+    except (
+        Exception,
+        SystemExit,
+        # whatever a module of the user's raises: it ends no server, and no exit code of its own is
+        # taken for ours
+    ) as exc:
+        raise Unusable(
+            f"tool {tool!r}: importing {module} failed: {told(exc)}",
+            hint=f"run `python -c 'import {module}'` to see where",
+        ) from exc

@@ -1,8 +1,8 @@
 """
 Threads that we own and bound, for blocking work: synchronous tools, file reading, hashing.
 
-They are daemons: a tool that never comes back must not keep the process from ending. What ran in one when the process died is
-in doubt, as with any other death.
+They are daemons: a tool that never comes back must not keep the process from ending. What ran in
+one when the process died is in doubt, as with any other death.
 """
 
 import asyncio
@@ -61,7 +61,9 @@ class OwnedThreads:
             number = self._started
         self._work.put(work)
         if grow:
-            threading.Thread(target=self._serve, name=f"holdfast-tool-{number}", daemon=True).start()
+            threading.Thread(
+                target=self._serve, name=f"holdfast-tool-{number}", daemon=True
+            ).start()
 
     def _serve(self) -> None:
         while True:

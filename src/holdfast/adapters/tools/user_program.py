@@ -1,10 +1,12 @@
 """
-The user's own modules, loaded by file from the folders that the user named, and never by way of `sys.path`.
+The user's own modules, loaded by file from the folders that the user named, and never by way of
+`sys.path`.
 
-A folder on `sys.path` answers every import of this process, ours and those of every library, also an optional one that is tried
-hours later. So no folder of the user's is put there. `Program` loads the module that was named; a finder at the end of
-`sys.meta_path` then answers the imports that this module's own code makes, and nobody else's. The library and installed packages
-come first, and a module that takes the name of one of them is refused.
+A folder on `sys.path` answers every import of this process, ours and those of every library, also
+an optional one that is tried hours later. So no folder of the user's is put there. `Program` loads
+the module that was named; a finder at the end of `sys.meta_path` then answers the imports that this
+module's own code makes, and nobody else's. The library and installed packages come first, and a
+module that takes the name of one of them is refused.
 """
 
 import importlib
@@ -22,13 +24,18 @@ _MACHINERY = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 
 
 class _Finder:
-    """Answers for modules that were named, and for imports made by their code. The last on `sys.meta_path`."""
+    """
+    Answers for modules that were named, and for imports made by their code. The last on
+    `sys.meta_path`.
+    """
 
     def __init__(self) -> None:
         # By top-level name: the folder that the module was loaded from, or is about to be.
         self.folders: dict[str, str] = {}
 
-    def find_spec(self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if path is not None:
             return None  # inside a package, whose own folder Python searches
         folder = self.folders.get(name) or self.folders.get(_importer())
@@ -57,10 +64,16 @@ class Program:
     """
     Loads modules by name from `folders`, the first that has it.
 
-    `remembered` gives the folder of a module that no folder in the list has, and is asked once for each.
+    `remembered` gives the folder of a module that no folder in the list has, and is asked once for
+    each.
     """
 
-    def __init__(self, folders: Sequence[str] = (), *, remembered: Callable[[str], str | None] = lambda _name: None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[str] = (),
+        *,
+        remembered: Callable[[str], str | None] = lambda _name: None,
+    ) -> None:
         self._folders = tuple(folders)
         self._remembered = remembered
         self._used: list[str] = []
@@ -71,7 +84,10 @@ class Program:
         return tuple(self._used)
 
     def load(self, name: str) -> ModuleType:
-        """Import the module. Raises ImportError as Python does, and `Unusable` for a name that something else has."""
+        """
+        Import the module. Raises ImportError as Python does, and `Unusable` for a name that
+        something else has.
+        """
         top = name.partition(".")[0]
         if top not in _finder.folders:
             self._place(top)
@@ -90,7 +106,9 @@ class Program:
             return
         if installed is not None:
             if spec.origin is None or spec.origin == installed.origin:
-                return  # a plain folder is not a module beside an installed one; the same file is the same module
+                # a plain folder is not a module beside an installed one; the same file is the same
+                # module
+                return
             raise Unusable(
                 f"{spec.origin} has the name of another module, {installed.origin or top}",
                 code="bad_app",
@@ -103,7 +121,9 @@ class Program:
 
 
 def _installed(top: str) -> ModuleSpec | None:
-    """What the name means without us: in memory, built in, in the library or in installed packages."""
+    """
+    What the name means without us: in memory, built in, in the library or in installed packages.
+    """
     if top in sys.builtin_module_names:
         return ModuleSpec(top, None, origin="built in")
     try:

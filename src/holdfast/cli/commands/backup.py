@@ -18,12 +18,20 @@ def register(app: typer.Typer) -> None:
     @command(app, "backup", example="holdfast backup /backups/holdfast-2026-11-16")
     def backup(
         ctx: typer.Context,
-        folder: Annotated[str, typer.Argument(metavar="DIR", help="A folder that is not there yet, or is empty; nothing is written over.")],
+        folder: Annotated[
+            str,
+            typer.Argument(
+                metavar="DIR",
+                help="A folder that is not there yet, or is empty; nothing is written over.",
+            ),
+        ],
     ) -> None:
         """
-        Copy the home to DIR: journals, anchors, keys, settings, quarantine. Consistent while others write; every journal in the copy is verified.
+        Copy the home to DIR: journals, anchors, keys, settings, quarantine. Consistent while others
+        write; every journal in the copy is verified.
 
-        The keys are in it: whoever has DIR can make records that verify. Keep it as safe as the home itself.
+        The keys are in it: whoever has DIR can make records that verify. Keep it as safe as the
+        home itself.
         """
         options = options_of(ctx)
         refuse_blank(folder=folder)
@@ -38,7 +46,9 @@ async def _backup(options: Options, folder: Path) -> int:
     if not who(home, None).is_owner:
         raise Refused("only the home's owner may back it up", code="no_authority")
     if folder == home or home in folder.parents:
-        raise Refused(f"{folder} is inside the home", code="malformed", hint="name a folder outside of it")
+        raise Refused(
+            f"{folder} is inside the home", code="malformed", hint="name a folder outside of it"
+        )
     store = await existing_store(home)
     if store is None:
         raise no_home(home)
@@ -49,20 +59,32 @@ async def _backup(options: Options, folder: Path) -> int:
     broken = await _broken(folder, sessions)
     told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
     said = f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder}, with the keys"
-    options.out.result(told, f"{said}; these do not verify, in the home neither: {', '.join(broken)}" if broken else f"{said}; every journal holds")
+    options.out.result(
+        told,
+        f"{said}; these do not verify, in the home neither: {', '.join(broken)}"
+        if broken
+        else f"{said}; every journal holds",
+    )
     return 4 if broken else 0
 
 
 async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionId]":
-    """Read again from where it was written. That may be a network's filesystem: nobody takes turns in a copy, and a restore makes a home elsewhere."""
+    """
+    Read again from where it was written. That may be a network's filesystem: nobody takes turns in
+    a copy, and a restore makes a home elsewhere.
+    """
     from holdfast.settings import Settings
     from holdfast.wiring import existing_store
 
     store = await existing_store(copy, Settings(allow_network_filesystem=True))
     if store is None:
-        raise Unusable(f"{copy} was written and can't be read again", code="no_backup", hint="look at the disk")
+        raise Unusable(
+            f"{copy} was written and can't be read again", code="no_backup", hint="look at the disk"
+        )
     try:
         verdicts = [await store.verify_session(each) for each in sessions]
     finally:
         await store.close()
-    return [verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")]
+    return [
+        verdict.session for verdict in verdicts if verdict.verdict not in ("holds", "torn_tail")
+    ]

@@ -22,7 +22,10 @@ def register(app: typer.Typer) -> None:
 
     @command(config, "show", example="holdfast config show")
     def show(ctx: typer.Context) -> None:
-        """What holds now: the file's settings, and the defaults for the rest. Values of secrets are never shown."""
+        """
+        What holds now: the file's settings, and the defaults for the rest. Values of secrets are
+        never shown.
+        """
         _show(options_of(ctx))
 
     @command(config, "check", example="holdfast config check")
@@ -30,7 +33,8 @@ def register(app: typer.Typer) -> None:
         """
         Read the settings as every command does, and look at what they name.
 
-        Exits 0 when they can be used, 2 when the file can't (line, key and the nearest valid key are named), 1 when it names tools or models that are not here.
+        Exits 0 when they can be used, 2 when the file can't (line, key and the nearest valid key
+        are named), 1 when it names tools or models that are not here.
         """
         _check(options_of(ctx))
 
@@ -39,11 +43,22 @@ def _show(options: Options) -> None:
     path, settings = _settings(options)
     sections = _without_secrets(settings, sections_of(settings))
     if options.out.json:
-        options.out.object({"home": str(path.parent), "file": str(path), "exists": path.exists(), "settings": sections})
+        options.out.object(
+            {
+                "home": str(path.parent),
+                "file": str(path),
+                "exists": path.exists(),
+                "settings": sections,
+            }
+        )
         return
     lines = [f"# {path}" + ("" if path.exists() else " is not there: these are the defaults")]
     for section, keys in sections.items():
-        lines += ["", f"[{section}]", *(f"{key} = {encoded(value)}" for key, value in keys.items() if value is not None)]
+        lines += [
+            "",
+            f"[{section}]",
+            *(f"{key} = {encoded(value)}" for key, value in keys.items() if value is not None),
+        ]
     options.out.text("\n".join(lines))
 
 
@@ -65,18 +80,24 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
         **{f"agents.{name}": _agent(spec) for name, spec in agents.items()},
         **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
         **{
-            f"policy.{audience.value}": {tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()}
+            f"policy.{audience.value}": {
+                tool: _rule(msgspec.to_builtins(rule)) for tool, rule in rules.items()
+            }
             for audience, rules in settings.rules.items()
         },
         **{
-            ".".join(path): {name: key.said(getattr(settings, key.field)) for name, key in keys.items()}
+            ".".join(path): {
+                name: key.said(getattr(settings, key.field)) for name, key in keys.items()
+            }
             for path, keys in SECTIONS.items()
             if ANY not in (*path, *keys)
         },
     }
 
 
-def _without_secrets(settings: "Settings", sections: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _without_secrets(
+    settings: "Settings", sections: dict[str, dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
     """A value that holds a known secret, such as the address of a webhook, is not shown."""
     import msgspec
 
@@ -84,13 +105,20 @@ def _without_secrets(settings: "Settings", sections: dict[str, dict[str, Any]]) 
 
     written = msgspec.json.encode(sections)
     shown: dict[str, dict[str, Any]] = msgspec.json.decode(
-        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(written)
+        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(
+            written
+        )
     )
     return shown
 
 
 def _agent(spec: "AgentSpec") -> dict[str, Any]:
-    return {"model": spec.model, "instructions": spec.instructions, "tools": list(spec.tools), "delegates": list(spec.delegates)}
+    return {
+        "model": spec.model,
+        "instructions": spec.instructions,
+        "tools": list(spec.tools),
+        "delegates": list(spec.delegates),
+    }
 
 
 def _rule(rule: dict[str, Any]) -> Any:
@@ -107,7 +135,9 @@ def _check(options: Options) -> None:
         for each in problems:
             options.out.text(each)
         if not problems:
-            options.out.text(f"{path} is fine" if path.exists() else f"{path} is not there; the defaults hold")
+            options.out.text(
+                f"{path} is fine" if path.exists() else f"{path} is not there; the defaults hold"
+            )
     raise typer.Exit(1 if problems else 0)
 
 
@@ -121,7 +151,9 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
     models, tools = LazyModels(), LazyTools((), settings, program=program_of(home, [], here=None))
     problems = []
     if set(settings.consent) == {"channels"}:
-        problems.append("approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires")
+        problems.append(
+            "approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires"
+        )
     known = list(tools.names())
     for name, spec in settings.agents().items():
         for tool in spec.tools:

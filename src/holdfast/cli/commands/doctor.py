@@ -1,8 +1,10 @@
 """
-`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing but what `--accept-clock` says.
+`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing but what
+`--accept-clock` says.
 
-Every finding is ok, a warning (it works, with less than it could have) or a problem. Of all commands this is the one that names adapters: it looks at what
-they stand on, also where they refuse to.
+Every finding is ok, a warning (it works, with less than it could have) or a problem. Of all
+commands this is the one that names adapters: it looks at what they stand on, also where they refuse
+to.
 """
 
 import os
@@ -39,7 +41,11 @@ class Finding(NamedTuple):
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "doctor", example="holdfast doctor\nholdfast --json doctor\nholdfast doctor --accept-clock")
+    @command(
+        app,
+        "doctor",
+        example="holdfast doctor\nholdfast --json doctor\nholdfast doctor --accept-clock",
+    )
     def doctor(
         ctx: typer.Context,
         accept: Annotated[
@@ -51,7 +57,8 @@ def register(app: typer.Typer) -> None:
         ] = False,
     ) -> None:
         """
-        Say what is wrong here and how to mend it: Python, the home, its keys, the disk, settings, confinement, the index, memory, the sessions and the clock.
+        Say what is wrong here and how to mend it: Python, the home, its keys, the disk, settings,
+        confinement, the index, memory, the sessions and the clock.
 
         Exits 0 when nothing is wrong (warnings included), 1 when something is.
         """
@@ -81,7 +88,8 @@ async def _accept_clock(options: Options) -> int:
         return 0
     said = f"the clock ({done.clock}) is accepted; the newest time in the home's journal was {done.journal}"
     options.out.result(
-        {"accepted": True, "clock": done.clock, "journal": done.journal, "dropped": done.dropped}, "\n".join([said, *dropped_lines(done.dropped)])
+        {"accepted": True, "clock": done.clock, "journal": done.journal, "dropped": done.dropped},
+        "\n".join([said, *dropped_lines(done.dropped)]),
     )
     return 0
 
@@ -95,13 +103,23 @@ async def _doctor(options: Options) -> int:
         options.out.object({"checks": [each._asdict() for each in findings], "problems": problems})
     else:
         for each in findings:
-            options.out.text(f"{each.state.ljust(7)}  {each.check}: {each.detail}" + (f"\n         {each.hint}" if each.hint else ""))
+            options.out.text(
+                f"{each.state.ljust(7)}  {each.check}: {each.detail}"
+                + (f"\n         {each.hint}" if each.hint else "")
+            )
     return 1 if problems else 0
 
 
 async def examine(home: Path) -> list[Finding]:
     settings, told = _settings(home)
-    seen = [_python(), *_program(settings), *_home(home), *told, _consent(settings), *_confinement(home, settings)]
+    seen = [
+        _python(),
+        *_program(settings),
+        *_home(home),
+        *told,
+        _consent(settings),
+        *_confinement(home, settings),
+    ]
     return [*seen, *_inside(home), *await _sessions(home, settings)]
 
 
@@ -113,14 +131,24 @@ def _program(settings: "Settings") -> Iterator[Finding]:
     for folder in {str(Path(__file__).parents[2]), sys.prefix}:
         if is_within(folder, workspace):
             said = f"Holdfast itself lies in {folder}: tools that may write {workspace} could change what runs next to the keys"
-            yield Finding("program", "warning", said, "install it elsewhere, or give sessions another folder with --workspace")
+            yield Finding(
+                "program",
+                "warning",
+                said,
+                "install it elsewhere, or give sessions another folder with --workspace",
+            )
             return
 
 
 def _consent(settings: "Settings") -> Finding:
     said = f"answers count from: {', '.join(settings.consent)}"
     if "script" in settings.consent:
-        return Finding("consent", "ok", f"{said}; every program of yours may give one", 'approvals.consent = ["terminal", "page"] needs a person')
+        return Finding(
+            "consent",
+            "ok",
+            f"{said}; every program of yours may give one",
+            'approvals.consent = ["terminal", "page"] needs a person',
+        )
     return Finding("consent", "ok", said)
 
 
@@ -128,7 +156,14 @@ def _inside(home: Path) -> list[Finding]:
     try:
         return [*_disk(home), *_keys(home), *_sockets(home)] if home.is_dir() else []
     except OSError as exc:
-        return [Finding("home", "problem", f"{home} can't be looked into: {exc.strerror}", f"it should be yours: chmod 700 {home}, as its owner")]
+        return [
+            Finding(
+                "home",
+                "problem",
+                f"{home} can't be looked into: {exc.strerror}",
+                f"it should be yours: chmod 700 {home}, as its owner",
+            )
+        ]
 
 
 def _python() -> Finding:
@@ -145,26 +180,58 @@ def _home(home: Path) -> Iterator[Finding]:
         yield _not_there_yet(home)
         return
     except OSError as exc:
-        yield Finding("home", "problem", f"{home}: {exc.strerror}", "name another one with --home, or mend who may enter it")
+        yield Finding(
+            "home",
+            "problem",
+            f"{home}: {exc.strerror}",
+            "name another one with --home, or mend who may enter it",
+        )
         return
     if not home.is_dir():
-        yield Finding("home", "problem", f"{home} is no folder", "move it away, or name another home with --home")
+        yield Finding(
+            "home",
+            "problem",
+            f"{home} is no folder",
+            "move it away, or name another home with --home",
+        )
     elif status.st_uid != os.geteuid():
-        yield Finding("home", "problem", f"{home} belongs to uid {status.st_uid}, you are {os.geteuid()}", "run as its owner, or name another home")
+        yield Finding(
+            "home",
+            "problem",
+            f"{home} belongs to uid {status.st_uid}, you are {os.geteuid()}",
+            "run as its owner, or name another home",
+        )
     elif status.st_mode & _NOT_OWNER_WRITES:
-        yield Finding("home", "problem", f"others may write in {home} (mode {status.st_mode & 0o777:o})", f"chmod 700 {home}")
+        yield Finding(
+            "home",
+            "problem",
+            f"others may write in {home} (mode {status.st_mode & 0o777:o})",
+            f"chmod 700 {home}",
+        )
     elif status.st_mode & _NOT_OWNER:
-        yield Finding("home", "warning", f"others may look into {home} (mode {status.st_mode & 0o777:o})", f"chmod 700 {home}")
+        yield Finding(
+            "home",
+            "warning",
+            f"others may look into {home} (mode {status.st_mode & 0o777:o})",
+            f"chmod 700 {home}",
+        )
     else:
         yield Finding("home", "ok", str(home))
     if home.is_dir() and not os.access(home, os.W_OK):
-        yield Finding("home", "problem", f"{home} can't be written", "is the disk mounted read-only?")
+        yield Finding(
+            "home", "problem", f"{home} can't be written", "is the disk mounted read-only?"
+        )
 
 
 def _not_there_yet(home: Path) -> Finding:
     above = next(each for each in home.parents if each.exists())
     if not os.access(above, os.W_OK | os.X_OK):
-        return Finding("home", "problem", f"{home} is not there, and {above} can't be written", "name another home with --home or $HOLDFAST_HOME")
+        return Finding(
+            "home",
+            "problem",
+            f"{home} is not there, and {above} can't be written",
+            "name another home with --home or $HOLDFAST_HOME",
+        )
     return Finding("home", "ok", f"{home} is not there yet; the first `holdfast send` makes it")
 
 
@@ -178,18 +245,30 @@ def _settings(home: Path) -> "tuple[Settings, list[Finding]]":
     except Unusable as exc:
         return Settings(), [Finding("settings", "problem", exc.message, exc.hint)]
     if wrong:
-        return settings, [Finding("settings", "problem", each, "`holdfast config show` shows what holds") for each in wrong]
-    return settings, [Finding("settings", "ok", "understood" if (home / FILE_NAME).exists() else "the defaults")]
+        return settings, [
+            Finding("settings", "problem", each, "`holdfast config show` shows what holds")
+            for each in wrong
+        ]
+    return settings, [
+        Finding("settings", "ok", "understood" if (home / FILE_NAME).exists() else "the defaults")
+    ]
 
 
 def _confinement(home: Path, settings: "Settings") -> Iterator[Finding]:
     from holdfast.adapters.tools.shell.confinement.levels import confinement_report
 
     report = confinement_report(str(home), os.getcwd())  # noqa: PTH109
-    about = f"Landlock {report.landlock_abi or 'missing'}, bubblewrap {report.bubblewrap or 'missing'}"
+    about = (
+        f"Landlock {report.landlock_abi or 'missing'}, bubblewrap {report.bubblewrap or 'missing'}"
+    )
     required = settings.shell_confine == "require"
     if settings.shell_confine == "off":
-        yield Finding("confinement", "warning", "switched off: shell commands could read the keys", 'set tools.shell.confine = "auto"')
+        yield Finding(
+            "confinement",
+            "warning",
+            "switched off: shell commands could read the keys",
+            'set tools.shell.confine = "auto"',
+        )
     elif not home.is_dir():
         yield Finding("confinement", "ok", f"{about}; decided once there is a home")
     elif report.level == "isolated":
@@ -209,7 +288,12 @@ def _disk(home: Path) -> Iterator[Finding]:
     finally:
         os.close(folder)
     if name is not None:
-        yield Finding("filesystem", "problem", f"{home} lies on a {name} filesystem, where locks and syncs don't hold", "use a local disk")
+        yield Finding(
+            "filesystem",
+            "problem",
+            f"{home} lies on a {name} filesystem, where locks and syncs don't hold",
+            "use a local disk",
+        )
     else:
         yield Finding("filesystem", "ok", "local")
     free = room.f_bavail * room.f_frsize
@@ -234,15 +318,30 @@ def _keys(home: Path) -> Iterator[Finding]:
         yield Finding("keys", "problem", exc.message, exc.hint)
         return
     except OSError as exc:
-        yield Finding("keys", "problem", error_from_os(exc).message, "put the keys back from a backup, 0600 in a 0700 folder")
+        yield Finding(
+            "keys",
+            "problem",
+            error_from_os(exc).message,
+            "put the keys back from a backup, 0600 in a 0700 folder",
+        )
         return
     finally:
         os.close(folder)
     if found.trouble:
-        yield Finding("keys", "problem", found.trouble, "0600 in a 0700 folder; a lost key comes back from a backup only")
+        yield Finding(
+            "keys",
+            "problem",
+            found.trouble,
+            "0600 in a 0700 folder; a lost key comes back from a backup only",
+        )
     elif ignored := sorted(found.by_generation.keys() - counted.keys()):
         said = f"{ignored[0]}.key is none that the home's journal names; nothing is believed for its sake"
-        yield Finding("keys", "warning", said, "a rotation that died left it, or somebody else; it may be removed")
+        yield Finding(
+            "keys",
+            "warning",
+            said,
+            "a rotation that died left it, or somebody else; it may be removed",
+        )
     else:
         yield Finding("keys", "ok", f"generation {max(counted)}")
 
@@ -252,9 +351,18 @@ def _sockets(home: Path) -> Iterator[Finding]:
     run_folder = home / "run"
     stale = []
     with suppress(OSError):
-        stale = [each.name for each in run_folder.iterdir() if each.suffix == ".sock" and not _lives(each.name)]
+        stale = [
+            each.name
+            for each in run_folder.iterdir()
+            if each.suffix == ".sock" and not _lives(each.name)
+        ]
     if stale:
-        yield Finding("sockets", "warning", f"{len(stale)} of processes that are gone", "harmless: the next message removes them")
+        yield Finding(
+            "sockets",
+            "warning",
+            f"{len(stale)} of processes that are gone",
+            "harmless: the next message removes them",
+        )
 
 
 def _lives(name: str) -> bool:
@@ -270,11 +378,19 @@ async def _sessions(home: Path, settings: "Settings") -> list[Finding]:
     except HoldfastError as exc:
         return [Finding("store", "problem", exc.message, exc.hint)]
     except OSError as exc:
-        return [Finding("store", "problem", error_from_os(exc).message, "`holdfast verify` says more")]
+        return [
+            Finding("store", "problem", error_from_os(exc).message, "`holdfast verify` says more")
+        ]
     if store is None:
         return []
     try:
-        return [*await _home_journal(store), *await _clock(store), *await _sealed(store), *await _index(home, store), *_memory(home, store)]
+        return [
+            *await _home_journal(store),
+            *await _clock(store),
+            *await _sealed(store),
+            *await _index(home, store),
+            *_memory(home, store),
+        ]
     except (HoldfastError, OSError) as exc:
         return [Finding("store", "problem", str(exc), "`holdfast verify` says more")]
     finally:
@@ -288,7 +404,12 @@ async def _home_journal(store: "FileStore") -> list[Finding]:
     if verdict.verdict in {"holds", "torn_tail"} and not verdict.sealed:
         return [Finding("home journal", "ok", f"{verdict.records} records")]
     return [
-        Finding("home journal", "problem", f"{verdict.verdict}: {verdict.detail}", "restore the home from a backup; reading and export still work")
+        Finding(
+            "home journal",
+            "problem",
+            f"{verdict.verdict}: {verdict.detail}",
+            "restore the home from a backup; reading and export still work",
+        )
     ]
 
 
@@ -307,9 +428,23 @@ async def _clock(store: "FileStore") -> list[Finding]:
     way_out = "set the clock; or, if it is right, `holdfast doctor --accept-clock`"
     said = f"the clock says {iso(moment.clock)}, the newest time in the home's journal is {iso(moment.journal)}"
     if moment.is_disputed:
-        return [Finding("clock", "problem", f"{said}: the journal is ahead, and until that is settled nothing with an end counts", way_out)]
+        return [
+            Finding(
+                "clock",
+                "problem",
+                f"{said}: the journal is ahead, and until that is settled nothing with an end counts",
+                way_out,
+            )
+        ]
     if moment.is_ahead:
-        return [Finding("clock", "problem", f"{said}: the clock is more than a year ahead, and nothing is written by it", way_out)]
+        return [
+            Finding(
+                "clock",
+                "problem",
+                f"{said}: the clock is more than a year ahead, and nothing is written by it",
+                way_out,
+            )
+        ]
     return [Finding("clock", "ok", said)]
 
 
@@ -321,10 +456,25 @@ async def _sealed(store: "FileStore") -> list[Finding]:
         mark = store.seal_mark(session, instance) if instance is not None else None
         if mark is not None:
             hint = f"`holdfast verify {session}` says where; `holdfast sessions unseal {session} --reason R` goes on from what verifies"
-            found.append(Finding("sessions", "problem", f"{session} is sealed ({mark.code}: {mark.detail})", hint))
+            found.append(
+                Finding(
+                    "sessions", "problem", f"{session} is sealed ({mark.code}: {mark.detail})", hint
+                )
+            )
         elif (trouble := await store.trouble_with(session)) is not None:
-            found.append(Finding("sessions", "problem", f"{session}: {trouble}", f"look who changed it; `holdfast verify {session}` says more"))
-    return found or [Finding("sessions", "ok", f"{len(sessions)}, none sealed; `holdfast verify` walks every record")]
+            found.append(
+                Finding(
+                    "sessions",
+                    "problem",
+                    f"{session}: {trouble}",
+                    f"look who changed it; `holdfast verify {session}` says more",
+                )
+            )
+    return found or [
+        Finding(
+            "sessions", "ok", f"{len(sessions)}, none sealed; `holdfast verify` walks every record"
+        )
+    ]
 
 
 async def _index(home: Path, store: "FileStore") -> list[Finding]:
@@ -339,9 +489,20 @@ async def _index(home: Path, store: "FileStore") -> list[Finding]:
         owing = sum(row.owes for row in index.rows())
     finally:
         index.close()
-    findings = [Finding("index", "ok", f"{len(behind)} sessions to catch up with" if behind else "up to date")]
+    findings = [
+        Finding(
+            "index", "ok", f"{len(behind)} sessions to catch up with" if behind else "up to date"
+        )
+    ]
     if owing:
-        findings.append(Finding("owed", "warning", f"{owing} sessions have work to go on with", "`holdfast resume` does it"))
+        findings.append(
+            Finding(
+                "owed",
+                "warning",
+                f"{owing} sessions have work to go on with",
+                "`holdfast resume` does it",
+            )
+        )
     return findings
 
 
@@ -356,11 +517,25 @@ def _memory(home: Path, store: "FileStore") -> list[Finding]:
     try:
         rows = memory.rows()
     except CannotRecall as exc:
-        return [Finding("memory", "problem", str(exc), "restore the home from a backup; turns go on without their memory meanwhile")]
+        return [
+            Finding(
+                "memory",
+                "problem",
+                str(exc),
+                "restore the home from a backup; turns go on without their memory meanwhile",
+            )
+        ]
     finally:
         memory.close()
     foreign = [row.id for row in rows if row.item is None]
     if foreign:
         hint = "`holdfast memory list` names them, `holdfast memory forget ID` removes them; look who wrote them"
-        return [Finding("memory", "problem", f"{len(foreign)} of {len(rows)} rows do not verify, and are never recalled", hint)]
+        return [
+            Finding(
+                "memory",
+                "problem",
+                f"{len(foreign)} of {len(rows)} rows do not verify, and are never recalled",
+                hint,
+            )
+        ]
     return [Finding("memory", "ok", f"{len(rows)} remembered")]

@@ -26,10 +26,25 @@ def register(app: typer.Typer) -> None:
     @command(grants, "revoke", example="holdfast grants revoke g-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def revoke(
         ctx: typer.Context,
-        grant: Annotated[str, typer.Argument(metavar="ID", help="The grant's whole id.", autocompletion=completing.grants)],
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Revoke as this person: an assertion by the home's owner.")] = None,
+        grant: Annotated[
+            str,
+            typer.Argument(
+                metavar="ID", help="The grant's whole id.", autocompletion=completing.grants
+            ),
+        ],
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Revoke as this person: an assertion by the home's owner.",
+            ),
+        ] = None,
     ) -> None:
-        """Forget a grant: its calls ask again, those that already wait included. Its requester, its giver and the home's owner may."""
+        """
+        Forget a grant: its calls ask again, those that already wait included. Its requester, its
+        giver and the home's owner may.
+        """
         options = options_of(ctx)
         run(lambda: _revoke(options, grant, as_))
 
@@ -42,12 +57,21 @@ async def _list(options: Options) -> int:
     elif not found:
         options.out.text("nothing is granted")
     else:
-        options.out.table(("ID", "FOR", "GIVEN BY", "SINCE", "UNTIL", "COVERS"), [_row(each) for each in found])
+        options.out.table(
+            ("ID", "FOR", "GIVEN BY", "SINCE", "UNTIL", "COVERS"), [_row(each) for each in found]
+        )
     return 0
 
 
 def _row(grant: "GrantReport") -> tuple[str, ...]:
-    return grant.id, grant.requester, grant.granted_by or "(nobody)", grant.granted_at[:16], grant.expires_at[:16], grant.covers
+    return (
+        grant.id,
+        grant.requester,
+        grant.granted_by or "(nobody)",
+        grant.granted_at[:16],
+        grant.expires_at[:16],
+        grant.covers,
+    )
 
 
 async def _revoke(options: Options, grant: str, asserted: str | None) -> int:
@@ -59,7 +83,13 @@ async def _revoke(options: Options, grant: str, asserted: str | None) -> int:
     me = who(home_of(options), asserted)
     async with looking_service(options) as service:
         if service is None:
-            raise Refused(f"there is no grant {grant}", code="unknown", hint="`holdfast grants list` shows them")
+            raise Refused(
+                f"there is no grant {grant}",
+                code="unknown",
+                hint="`holdfast grants list` shows them",
+            )
         await service.revoke(GrantId(grant), by=me.person, may_all=me.may_all)
-    options.out.result({"grant": grant, "revoked": True}, f"{grant} is revoked; its calls ask again")
+    options.out.result(
+        {"grant": grant, "revoked": True}, f"{grant} is revoked; its calls ask again"
+    )
     return 0

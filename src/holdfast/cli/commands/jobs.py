@@ -14,26 +14,43 @@ if TYPE_CHECKING:
     from holdfast.runtime.jobs.reports import JobReport
     from holdfast.runtime.jobs.verbs import Circle
 
-_ID = Annotated[str, typer.Argument(metavar="ID", help="The job's whole id.", autocompletion=completing.jobs)]
-_AS = Annotated[str | None, typer.Option("--as", metavar="WHO", help="As this person: an assertion by the home's owner.")]
+_ID = Annotated[
+    str, typer.Argument(metavar="ID", help="The job's whole id.", autocompletion=completing.jobs)
+]
+_AS = Annotated[
+    str | None,
+    typer.Option("--as", metavar="WHO", help="As this person: an assertion by the home's owner."),
+]
 _EXIT_OF_OUTCOME = {"ok": 0, "error": 1, "timed_out": 1, "in_doubt": 5}
 _EXAMPLE_ID = "j-7kq2c5x3jz4mw6n2p4r6s5t2vb"
 
 
 def register(app: typer.Typer) -> None:
-    jobs = group("jobs", "Calls that go on in the background: look at them, follow them, stop them.")
+    jobs = group(
+        "jobs", "Calls that go on in the background: look at them, follow them, stop them."
+    )
     app.add_typer(jobs)
 
     @command(jobs, "list", example="holdfast jobs list\nholdfast jobs list ops/api --all")
     def list_(
         ctx: typer.Context,
         session: Annotated[
-            str | None, typer.Argument(metavar="[SESSION]", help="Only its jobs. [default: every session's]", autocompletion=completing.sessions)
+            str | None,
+            typer.Argument(
+                metavar="[SESSION]",
+                help="Only its jobs. [default: every session's]",
+                autocompletion=completing.sessions,
+            ),
         ] = None,
-        everything: Annotated[bool, typer.Option("--all", help="Also those that ended lately.")] = False,
+        everything: Annotated[
+            bool, typer.Option("--all", help="Also those that ended lately.")
+        ] = False,
         as_: _AS = None,
     ) -> None:
-        """Jobs that run. Those found to have ended are reported on the way; `holdfast resume` drives what follows."""
+        """
+        Jobs that run. Those found to have ended are reported on the way; `holdfast resume` drives
+        what follows.
+        """
         options = options_of(ctx)
         run(lambda: _list(options, session, as_, everything=everything))
 
@@ -55,7 +72,10 @@ def register(app: typer.Typer) -> None:
 
     @command(jobs, "cancel", example=f"holdfast jobs cancel {_EXAMPLE_ID}")
     def cancel(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
-        """Stop a job. The wish is durable before anything is ended; the job ends with its real outcome, or in doubt."""
+        """
+        Stop a job. The wish is durable before anything is ended; the job ends with its real
+        outcome, or in doubt.
+        """
         options = options_of(ctx)
         run(lambda: _cancel(options, job, as_))
 
@@ -68,26 +88,45 @@ def _circle(options: Options, asserted: str | None) -> "Circle":
     return Circle.local(me.person, may_all=me.may_all)
 
 
-async def _list(options: Options, session: str | None, asserted: str | None, *, everything: bool) -> int:
+async def _list(
+    options: Options, session: str | None, asserted: str | None, *, everything: bool
+) -> int:
     from holdfast.runtime.jobs.verbs import list_jobs
 
     async with looking_service(options) as service:
         circle = _circle(options, asserted)
         patience = service.patience() if service is not None else None
-        found = await list_jobs(service, circle, session=session, everything=everything, patience=patience) if service is not None else ()
+        found = (
+            await list_jobs(
+                service, circle, session=session, everything=everything, patience=patience
+            )
+            if service is not None
+            else ()
+        )
     if options.out.json:
         options.out.object({"jobs": found, **busy_fields(patience)})
     elif not found:
         options.out.text("no job runs" if not everything else "there was no job")
     else:
-        options.out.table(("ID", "SESSION", "TOOL", "STATE", "FOR", "SINCE", "ARGUMENTS"), [_row(each) for each in found])
+        options.out.table(
+            ("ID", "SESSION", "TOOL", "STATE", "FOR", "SINCE", "ARGUMENTS"),
+            [_row(each) for each in found],
+        )
     tell_busy(options, patience)
     return 0
 
 
 def _row(job: "JobReport") -> tuple[str, ...]:
     arguments = encoded(job.arguments)[:60] if job.arguments is not None else ""
-    return job.id, job.session, job.tool, state_of(job), job.boundary or "(lost)", job.submitted_at[:19], arguments
+    return (
+        job.id,
+        job.session,
+        job.tool,
+        state_of(job),
+        job.boundary or "(lost)",
+        job.submitted_at[:19],
+        arguments,
+    )
 
 
 def state_of(job: "JobReport") -> str:
@@ -114,7 +153,10 @@ def text_of(job: "JobReport") -> str:
         ("tool", job.tool),
         ("arguments", encoded(job.arguments) if job.arguments is not None else ""),
         ("state", state_of(job)),
-        ("for", job.boundary or "nobody: its authority was lost, and its result was reported to nobody"),
+        (
+            "for",
+            job.boundary or "nobody: its authority was lost, and its result was reported to nobody",
+        ),
         ("submitted", job.submitted_at),
         ("ended", job.ended_at or ""),
         ("at most", f"{job.seconds_max:g} s" if job.seconds_max is not None else ""),
@@ -165,5 +207,10 @@ async def _cancel(options: Options, job: str, asserted: str | None) -> int:
         if service is None:
             raise unknown(job)
         found = await cancel_job(service, job, _circle(options, asserted))
-    options.out.result(found, f"{found.id} is over: {found.outcome}" if found.state == "ended" else f"{found.id} is asked to end")
+    options.out.result(
+        found,
+        f"{found.id} is over: {found.outcome}"
+        if found.state == "ended"
+        else f"{found.id} is asked to end",
+    )
     return 0

@@ -36,5 +36,8 @@ async def _rotate(options: Options) -> int:
         generation = await store.rotate_keys(by=me.person)
     finally:
         await store.close()
-    options.out.result({"generation": generation}, f"generation {generation} seals each session from its next segment on; back up {home / 'keys'}")
+    options.out.result(
+        {"generation": generation},
+        f"generation {generation} seals each session from its next segment on; back up {home / 'keys'}",
+    )
     return 0

@@ -18,7 +18,10 @@ _AS_HELP = "Act as this person: an assertion by the home's owner."
 
 
 def register(app: typer.Typer) -> None:
-    reminders = group("reminders", "Turns that come by themselves: once, at an even pace, or by cron in a time zone.")
+    reminders = group(
+        "reminders",
+        "Turns that come by themselves: once, at an even pace, or by cron in a time zone.",
+    )
     app.add_typer(reminders)
     _register_looking(reminders)
     _register_changing(reminders)
@@ -29,7 +32,12 @@ def _register_looking(reminders: typer.Typer) -> None:
     def list_(
         ctx: typer.Context,
         session: Annotated[
-            str | None, typer.Argument(metavar="[SESSION]", help="Only those of this one.", autocompletion=completing.sessions)
+            str | None,
+            typer.Argument(
+                metavar="[SESSION]",
+                help="Only those of this one.",
+                autocompletion=completing.sessions,
+            ),
         ] = None,
     ) -> None:
         """Every reminder that stands, the next one first. Opens no journal that the index knows."""
@@ -39,7 +47,12 @@ def _register_looking(reminders: typer.Typer) -> None:
     @command(reminders, "show", example="holdfast reminders show r-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def show(
         ctx: typer.Context,
-        reminder: Annotated[str, typer.Argument(metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders)],
+        reminder: Annotated[
+            str,
+            typer.Argument(
+                metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders
+            ),
+        ],
     ) -> None:
         """One reminder: what it says, when it is due next, and under whose authority it runs."""
         options = options_of(ctx)
@@ -59,35 +72,94 @@ def _register_changing(reminders: typer.Typer) -> None:
     def add(
         ctx: typer.Context,
         session: SessionArgument,
-        text: Annotated[str, typer.Argument(metavar="TEXT", help="What comes back as a message then.")],
-        at: Annotated[str | None, typer.Option("--at", metavar="WHEN", help="Once: 2027-01-04T09:00:00Z, or 2027-01-04T09:00 with --tz.")] = None,
-        every: Annotated[str | None, typer.Option("--every", metavar="SPAN", help="At an even pace, such as 90m or 1d; a minute at least.")] = None,
-        cron: Annotated[
-            str | None, typer.Option("--cron", metavar="EXPR", help="Five fields: minute hour day-of-month month day-of-week; with --tz.")
+        text: Annotated[
+            str, typer.Argument(metavar="TEXT", help="What comes back as a message then.")
+        ],
+        at: Annotated[
+            str | None,
+            typer.Option(
+                "--at",
+                metavar="WHEN",
+                help="Once: 2027-01-04T09:00:00Z, or 2027-01-04T09:00 with --tz.",
+            ),
         ] = None,
-        tz: Annotated[str | None, typer.Option("--tz", metavar="ZONE", help="A time zone's name, such as Europe/Berlin or UTC.")] = None,
+        every: Annotated[
+            str | None,
+            typer.Option(
+                "--every",
+                metavar="SPAN",
+                help="At an even pace, such as 90m or 1d; a minute at least.",
+            ),
+        ] = None,
+        cron: Annotated[
+            str | None,
+            typer.Option(
+                "--cron",
+                metavar="EXPR",
+                help="Five fields: minute hour day-of-month month day-of-week; with --tz.",
+            ),
+        ] = None,
+        tz: Annotated[
+            str | None,
+            typer.Option(
+                "--tz", metavar="ZONE", help="A time zone's name, such as Europe/Berlin or UTC."
+            ),
+        ] = None,
         allow_prompts: Annotated[
-            bool, typer.Option("--allow-prompts", help="Its turns may ask you. Without it, what needs an approval is denied.")
+            bool,
+            typer.Option(
+                "--allow-prompts",
+                help="Its turns may ask you. Without it, what needs an approval is denied.",
+            ),
         ] = False,
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
-        agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent. [default: the session's]")] = None,
-        model: Annotated[str | None, typer.Option("--model", metavar="M", help="Which model. [default: the session's]")] = None,
+        agent: Annotated[
+            str | None,
+            typer.Option("--agent", metavar="NAME", help="Which agent. [default: the session's]"),
+        ] = None,
+        model: Annotated[
+            str | None,
+            typer.Option("--model", metavar="M", help="Which model. [default: the session's]"),
+        ] = None,
         workspace: Annotated[
-            str | None, typer.Option("--workspace", metavar="DIR", help="Where its tools work. [default: the last one, else this folder]")
+            str | None,
+            typer.Option(
+                "--workspace",
+                metavar="DIR",
+                help="Where its tools work. [default: the last one, else this folder]",
+            ),
         ] = None,
     ) -> None:
         """
-        Set a reminder: TEXT becomes a turn of its own, under your authority, when it is due and `serve` or `resume` runs.
+        Set a reminder: TEXT becomes a turn of its own, under your authority, when it is due and
+        `serve` or `resume` runs.
 
-        Exactly one of --at, --every and --cron. What was missed while nothing ran comes once, late, and says so.
+        Exactly one of --at, --every and --cron. What was missed while nothing ran comes once, late,
+        and says so.
         """
         options = options_of(ctx)
-        run(lambda: _add(options, session, (text, at, every, cron, tz), as_, agent, model, workspace, may_prompt=allow_prompts))
+        run(
+            lambda: _add(
+                options,
+                session,
+                (text, at, every, cron, tz),
+                as_,
+                agent,
+                model,
+                workspace,
+                may_prompt=allow_prompts,
+            )
+        )
 
     @command(reminders, "cancel", example="holdfast reminders cancel r-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def cancel(
         ctx: typer.Context,
-        reminder: Annotated[str, typer.Argument(metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders)],
+        reminder: Annotated[
+            str,
+            typer.Argument(
+                metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders
+            ),
+        ],
         as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
     ) -> None:
         """Cancel a reminder, durably: it fires no more. Who set it and the home's owner may."""
@@ -108,13 +180,22 @@ async def _list(options: Options, session: str | None) -> int:
     elif not found:
         options.out.text("no reminders stand")
     else:
-        options.out.table(("ID", "SESSION", "NEXT", "WHEN", "BY", "TEXT"), [_row(each) for each in found])
+        options.out.table(
+            ("ID", "SESSION", "NEXT", "WHEN", "BY", "TEXT"), [_row(each) for each in found]
+        )
     tell_busy(options, patience)
     return 0
 
 
 def _row(each: "ReminderReport") -> tuple[str, ...]:
-    return each.id, each.session, each.next_at[:16] if each.state == "waiting" else each.state, each.when, each.by, each.text[:60]
+    return (
+        each.id,
+        each.session,
+        each.next_at[:16] if each.state == "waiting" else each.state,
+        each.when,
+        each.by,
+        each.text[:60],
+    )
 
 
 async def _show(options: Options, reminder: str) -> int:
@@ -134,12 +215,19 @@ def reminder_text(each: "ReminderReport") -> str:
         ("when", each.when),
         ("set", f"by {each.by} at {each.set_at}" + (f", in {each.set_in}" if each.set_in else "")),
         ("runs as", f"{each.by} ({each.boundary})" if each.boundary else ""),
-        ("prompts", f"may reach {each.by}" if each.may_prompt else "nobody can be asked, but approvers that policy names"),
+        (
+            "prompts",
+            f"may reach {each.by}"
+            if each.may_prompt
+            else "nobody can be asked, but approvers that policy names",
+        ),
         ("agent", f"{each.agent} ({each.model})"),
         ("fired", f"{each.fired} times, the last at {each.fired_at}" if each.fired else ""),
         ("never fires", each.reason or ""),
     ]
-    return "\n".join([each.text, "", *(f"  {name.ljust(11)}  {value}" for name, value in facts if value)])
+    return "\n".join(
+        [each.text, "", *(f"  {name.ljust(11)}  {value}" for name, value in facts if value)]
+    )
 
 
 async def _add(
@@ -188,9 +276,16 @@ async def _cancel(options: Options, reminder: str, asserted: str | None) -> int:
         if service is None:
             raise _unknown(reminder)
         found = await service.cancel_reminder(reminder, by=me.person, may_all=me.may_all)
-    options.out.result({"reminder": found.id, "session": found.session, "cancelled": True}, f"{found.id} is cancelled")
+    options.out.result(
+        {"reminder": found.id, "session": found.session, "cancelled": True},
+        f"{found.id} is cancelled",
+    )
     return 0
 
 
 def _unknown(reminder: str) -> Refused:
-    return Refused(f"there is no reminder {reminder}", code="unknown", hint="`holdfast reminders list` shows those that stand")
+    return Refused(
+        f"there is no reminder {reminder}",
+        code="unknown",
+        hint="`holdfast reminders list` shows those that stand",
+    )

@@ -16,19 +16,28 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "restore", example="holdfast --home ~/.holdfast restore /backups/holdfast-2026-11-16")
+    @command(
+        app, "restore", example="holdfast --home ~/.holdfast restore /backups/holdfast-2026-11-16"
+    )
     def restore(
         ctx: typer.Context,
         folder: Annotated[str, typer.Argument(metavar="DIR", help="What `holdfast backup` made.")],
-        keep: Annotated[bool, typer.Option("--keep", help="Ask for each token and grant whether it goes on; needs a terminal.")] = False,
+        keep: Annotated[
+            bool,
+            typer.Option(
+                "--keep", help="Ask for each token and grant whether it goes on; needs a terminal."
+            ),
+        ] = False,
     ) -> None:
         """
         Make the home from a backup. A home that is there already is refused; move it away first.
 
-        Nothing that was owed runs again: each session goes on in a new instance, calls that had started are in doubt, prompts are voided, queued messages and
-        deliveries are listed but not run. Sealed sessions stay sealed.
+        Nothing that was owed runs again: each session goes on in a new instance, calls that had
+        started are in doubt, prompts are voided, queued messages and deliveries are listed but not
+        run. Sealed sessions stay sealed.
 
-        A backup does not know what was revoked after it was made. So every token and grant is dropped and listed; give those anew that are still wanted.
+        A backup does not know what was revoked after it was made. So every token and grant is
+        dropped and listed; give those anew that are still wanted.
         """
         options = options_of(ctx)
         refuse_blank(folder=folder)
@@ -43,12 +52,12 @@ async def _restore(options: Options, folder: Path, keep: bool) -> int:
     home = home_of(options)
     if keep:
         _refuse_without_terminal(options)
-    sessions, dropped = await restore_home(folder, home, by=who(home, None).person, keep=_ask if keep else None)
+    sessions, dropped = await restore_home(
+        folder, home, by=who(home, None).person, keep=_ask if keep else None
+    )
     told = {"home": str(home), "sessions": sessions, "dropped": dropped}
     count = len(sessions)
-    said = (
-        f"{home} is restored; {count} {'session goes on in a new instance' if count == 1 else 'sessions go on in new instances'}, and nothing is owed"
-    )
+    said = f"{home} is restored; {count} {'session goes on in a new instance' if count == 1 else 'sessions go on in new instances'}, and nothing is owed"
     options.out.result(told, "\n".join([said, *dropped_lines(dropped)]))
     return 0
 
@@ -69,11 +78,19 @@ async def _ask(item: "TokenAdded | GrantProposed") -> bool:
     if isinstance(item, TokenAdded):
         what = f"token {item.name} of {item.person} ({', '.join(item.scopes)}; {item.audience})"
     else:
-        what = f"grant {item.grant} of {item.requester}: {item.tool} {item.arguments} ({item.scope})"
+        what = (
+            f"grant {item.grant} of {item.requester}: {item.tool} {item.arguments} ({item.scope})"
+        )
     return typer.confirm(f"Keep the {printable(what)}?", default=False, err=True)
 
 
 def dropped_lines(dropped: "Dropped") -> list[str]:
     """One line for each, so that whoever reads them can give anew what is still wanted."""
-    lines = [f"dropped: token {each.name} of {each.person} ({', '.join(each.scopes)})" for each in dropped.tokens]
-    return lines + [f"dropped: grant {each.grant} of {each.requester}: {each.tool} ({each.scope})" for each in dropped.grants]
+    lines = [
+        f"dropped: token {each.name} of {each.person} ({', '.join(each.scopes)})"
+        for each in dropped.tokens
+    ]
+    return lines + [
+        f"dropped: grant {each.grant} of {each.requester}: {each.tool} ({each.scope})"
+        for each in dropped.grants
+    ]

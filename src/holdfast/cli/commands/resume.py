@@ -23,23 +23,43 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         session: Annotated[
             str | None,
-            typer.Argument(metavar="[SESSION]", help="Only this one. [default: every session that owes]", autocompletion=completing.sessions),
+            typer.Argument(
+                metavar="[SESSION]",
+                help="Only this one. [default: every session that owes]",
+                autocompletion=completing.sessions,
+            ),
         ] = None,
         model: Annotated[
-            str | None, typer.Option("--model", metavar="M", help="Go on with this model; without SESSION, only where a turn's own can't be had.")
+            str | None,
+            typer.Option(
+                "--model",
+                metavar="M",
+                help="Go on with this model; without SESSION, only where a turn's own can't be had.",
+            ),
         ] = None,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded with --model: an assertion by the home's owner.")] = None,
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Recorded with --model: an assertion by the home's owner.",
+            ),
+        ] = None,
     ) -> None:
         """
-        Fire the reminders that are due, and drive on what a crash or an answer elsewhere left undone.
+        Fire the reminders that are due, and drive on what a crash or an answer elsewhere left
+        undone.
 
-        Prints each session that was driven; nothing owed is a success. Exits as `send` does; of several sessions the gravest counts.
+        Prints each session that was driven; nothing owed is a success. Exits as `send` does; of
+        several sessions the gravest counts.
         """
         options = options_of(ctx)
         run(lambda: _resume(options, session, model, as_))
 
 
-async def _resume(options: Options, session: str | None, model: str | None, asserted: str | None) -> int:
+async def _resume(
+    options: Options, session: str | None, model: str | None, asserted: str | None
+) -> int:
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
 
@@ -55,16 +75,28 @@ async def _resume(options: Options, session: str | None, model: str | None, asse
             return await _one(options, service, name, model, by, None)
         patience = service.patience()
         owing = await service.owing_heads(patience)
-        codes = [await _one_of_several(options, service, patience, each, model, by, owing.get(each)) for each in {**owing, **patience.found}]
+        codes = [
+            await _one_of_several(options, service, patience, each, model, by, owing.get(each))
+            for each in {**owing, **patience.found}
+        ]
     if not codes and not options.out.json:
         options.out.note("nothing is owed")
     return exit_code_of_several(codes)
 
 
 async def _one_of_several(
-    options: Options, service: "Service", patience: "LockWaitBudget", session: "SessionId", model: str | None, by: str, since: int | None
+    options: Options,
+    service: "Service",
+    patience: "LockWaitBudget",
+    session: "SessionId",
+    model: str | None,
+    by: str,
+    since: int | None,
 ) -> int:
-    """The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed as before."""
+    """
+    The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed
+    as before.
+    """
     from holdfast.cli.shared.turn_output import told_error
 
     if not options.out.json:
@@ -74,7 +106,14 @@ async def _one_of_several(
     return await _one(options, service, session, model, by, since)
 
 
-async def _one(options: Options, service: "Service", session: str, model: str | None, by: str, since: int | None) -> int:
+async def _one(
+    options: Options,
+    service: "Service",
+    session: str,
+    model: str | None,
+    by: str,
+    since: int | None,
+) -> int:
     from holdfast.cli.shared.turn_output import tell_doubts, told, told_error
 
     try:

@@ -25,33 +25,90 @@ class Channel(StrEnum):
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "send", example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .')
+    @command(
+        app,
+        "send",
+        example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .',
+    )
     def send(
         ctx: typer.Context,
         session: SessionArgument,
-        text: Annotated[str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")],
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as this person: an assertion by the home's owner.")] = None,
-        model: Annotated[
-            str | None, typer.Option("--model", metavar="M", help="demo, script:FILE, or PROVIDER:NAME. Remembered by the session.")
+        text: Annotated[
+            str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")
+        ],
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Speak as this person: an assertion by the home's owner.",
+            ),
         ] = None,
-        agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent to talk to. Remembered by the session.")] = None,
-        dedup: Annotated[str | None, typer.Option("--dedup", metavar="KEY", help="The same key and text again is the same message.")] = None,
+        model: Annotated[
+            str | None,
+            typer.Option(
+                "--model",
+                metavar="M",
+                help="demo, script:FILE, or PROVIDER:NAME. Remembered by the session.",
+            ),
+        ] = None,
+        agent: Annotated[
+            str | None,
+            typer.Option(
+                "--agent", metavar="NAME", help="Which agent to talk to. Remembered by the session."
+            ),
+        ] = None,
+        dedup: Annotated[
+            str | None,
+            typer.Option(
+                "--dedup", metavar="KEY", help="The same key and text again is the same message."
+            ),
+        ] = None,
         workspace: Annotated[
-            str | None, typer.Option("--workspace", metavar="DIR", help="Where its tools work. [default: the last one, else this folder]")
+            str | None,
+            typer.Option(
+                "--workspace",
+                metavar="DIR",
+                help="Where its tools work. [default: the last one, else this folder]",
+            ),
         ] = None,
         channel: Annotated[
-            Channel, typer.Option("--channel", metavar="C", help="local, webhook, reminder, or none: whom it comes from.")
+            Channel,
+            typer.Option(
+                "--channel",
+                metavar="C",
+                help="local, webhook, reminder, or none: whom it comes from.",
+            ),
         ] = Channel.local,
-        no_wait: Annotated[bool, typer.Option("--no-wait", help="Take the message in, and leave its turn to whoever drives.")] = False,
+        no_wait: Annotated[
+            bool,
+            typer.Option(
+                "--no-wait", help="Take the message in, and leave its turn to whoever drives."
+            ),
+        ] = False,
     ) -> None:
         """
         Send a message and drive its turn to its end, or to a pause.
 
-        Exits 0 when the turn is completed, 3 when it waits for an approval (printed in full), 1 when it failed.
+        Exits 0 when the turn is completed, 3 when it waits for an approval (printed in full), 1
+        when it failed.
         """
         options = options_of(ctx)
         refuse_blank(model=model, agent=agent, dedup=dedup, workspace=workspace)
-        run(lambda: _send(options, session, _text(text), as_, agent, model, dedup, workspace, channel, wait=not no_wait))
+        run(
+            lambda: _send(
+                options,
+                session,
+                _text(text),
+                as_,
+                agent,
+                model,
+                dedup,
+                workspace,
+                channel,
+                wait=not no_wait,
+            )
+        )
 
 
 def _text(given: str) -> str:
@@ -65,7 +122,11 @@ def _text(given: str) -> str:
     except UnicodeDecodeError as exc:
         if len(data) > INPUT_TEXT_BYTES_MAX:
             return data.decode(errors="replace")  # refused as too large
-        raise Unusable("what stands on stdin is not UTF-8", code="malformed", hint="send well-formed Unicode text") from exc
+        raise Unusable(
+            "what stands on stdin is not UTF-8",
+            code="malformed",
+            hint="send well-formed Unicode text",
+        ) from exc
 
 
 async def _send(
@@ -119,7 +180,9 @@ def _source(options: Options, asserted: str | None, channel: Channel) -> "Messag
     me = who(home_of(options), asserted)
     if channel is Channel.local:
         return MessageSource.local(me.person, asserted_by=me.asserted_by)
-    return msgspec.structs.replace(MessageSource.automation(me.person, channel=channel.value), asserted_by=me.asserted_by)
+    return msgspec.structs.replace(
+        MessageSource.automation(me.person, channel=channel.value), asserted_by=me.asserted_by
+    )
 
 
 def _workspaces(given: str | None, channel: Channel) -> "tuple[Workspace | None, Workspace | None]":
@@ -136,5 +199,9 @@ def workspace_at(path: Path) -> "Workspace":
     folder = str(Path(os.path.expanduser(path)).resolve())  # noqa: PTH111  # a user that is not known is no folder, and no error of Python's
     identity = folder_identity(folder)
     if identity is None:
-        raise Unusable(f"{folder} is no folder", code="no_workspace", hint="name an existing folder with --workspace")
+        raise Unusable(
+            f"{folder} is no folder",
+            code="no_workspace",
+            hint="name an existing folder with --workspace",
+        )
     return Workspace(folder, identity)

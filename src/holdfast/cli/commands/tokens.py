@@ -17,19 +17,41 @@ _DURATION = re.compile(r"([1-9][0-9]{0,5})([smhdw])\Z")
 
 
 def register(app: typer.Typer) -> None:
-    tokens = group("tokens", "Tokens for the gateway: each speaks for one person, within its scopes and audience.")
+    tokens = group(
+        "tokens",
+        "Tokens for the gateway: each speaks for one person, within its scopes and audience.",
+    )
     app.add_typer(tokens)
 
-    @command(tokens, "add", example="holdfast tokens add alice-laptop --as alice --scopes read,send,approve --expires 30d")
+    @command(
+        tokens,
+        "add",
+        example="holdfast tokens add alice-laptop --as alice --scopes read,send,approve --expires 30d",
+    )
     def add(
         ctx: typer.Context,
-        name: Annotated[str, typer.Argument(metavar="NAME", help="What the token is called, for lists and for revoking.")],
+        name: Annotated[
+            str,
+            typer.Argument(
+                metavar="NAME", help="What the token is called, for lists and for revoking."
+            ),
+        ],
         as_: Annotated[str, typer.Option("--as", metavar="WHO", help="The person it speaks for.")],
-        scopes: Annotated[str, typer.Option("--scopes", metavar="S,S", help="Of read, send, approve, admin.")],
+        scopes: Annotated[
+            str, typer.Option("--scopes", metavar="S,S", help="Of read, send, approve, admin.")
+        ],
         audience: Annotated[
-            str, typer.Option("--audience", metavar="A", help="The circle it speaks and reads in: personal, team:NAME or public.")
+            str,
+            typer.Option(
+                "--audience",
+                metavar="A",
+                help="The circle it speaks and reads in: personal, team:NAME or public.",
+            ),
         ] = "personal",
-        expires: Annotated[str | None, typer.Option("--expires", metavar="T", help="Such as 12h or 30d. [default: never]")] = None,
+        expires: Annotated[
+            str | None,
+            typer.Option("--expires", metavar="T", help="Such as 12h or 30d. [default: never]"),
+        ] = None,
     ) -> None:
         """Make a token and print it, this once: the home keeps only its hash."""
         options = options_of(ctx)
@@ -42,7 +64,10 @@ def register(app: typer.Typer) -> None:
         run(lambda: _list(options))
 
     @command(tokens, "revoke", example="holdfast tokens revoke alice-laptop")
-    def revoke(ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")]) -> None:
+    def revoke(
+        ctx: typer.Context,
+        name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+    ) -> None:
         """End a token: on its next request, and on live streams within five seconds."""
         options = options_of(ctx)
         run(lambda: _revoke(options, name))
@@ -52,11 +77,15 @@ def _until(expires: str | None, now: int) -> int | None:
     if expires is None:
         return None
     if (found := _DURATION.match(expires)) is None:
-        raise Unusable(f"{expires!r} is no time", code="malformed", hint="a number and s, m, h, d or w: 30d")
+        raise Unusable(
+            f"{expires!r} is no time", code="malformed", hint="a number and s, m, h, d or w: 30d"
+        )
     return now + int(found[1]) * _SECONDS[found[2]] * 1000
 
 
-async def _add(options: Options, name: str, person: str, scopes: str, audience: str, expires: str | None) -> int:
+async def _add(
+    options: Options, name: str, person: str, scopes: str, audience: str, expires: str | None
+) -> int:
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.identity import person_named
     from holdfast.gateway.server.tokens import TokenBook, token_report
@@ -70,12 +99,16 @@ async def _add(options: Options, name: str, person: str, scopes: str, audience: 
         book = TokenBook(service.home)
         await service.home.refresh()
         ends = _until(expires, service.home.moment(now).now)
-        token, added = await book.add(name, person=person, scopes=wanted, audience=audience, expires_at=ends, by=me, now=now)
+        token, added = await book.add(
+            name, person=person, scopes=wanted, audience=audience, expires_at=ends, by=me, now=now
+        )
         report = token_report(added, moment=service.home.moment(now))
     if options.out.json:
         options.out.object({"token": token, **_fields(report)})
     else:
-        options.out.note(f"{name} speaks for {person} ({', '.join(report.scopes)}; {report.audience}). Shown this once:")
+        options.out.note(
+            f"{name} speaks for {person} ({', '.join(report.scopes)}; {report.audience}). Shown this once:"
+        )
         options.out.text(token)
     return 0
 
@@ -92,12 +125,18 @@ async def _list(options: Options) -> int:
     elif not found:
         options.out.text("there are no tokens")
     else:
-        options.out.table(("NAME", "WHO", "SCOPES", "AUDIENCE", "EXPIRES"), [_row(each) for each in found])
+        options.out.table(
+            ("NAME", "WHO", "SCOPES", "AUDIENCE", "EXPIRES"), [_row(each) for each in found]
+        )
     return 0
 
 
 def _row(token: "TokenReport") -> tuple[str, ...]:
-    ends = "never" if token.expires_at is None else f"{token.expires_at[:16]}{' (over)' if token.expired else ''}"
+    ends = (
+        "never"
+        if token.expires_at is None
+        else f"{token.expires_at[:16]}{' (over)' if token.expired else ''}"
+    )
     return token.name, token.person, ",".join(token.scopes), token.audience, ends
 
 
@@ -109,7 +148,11 @@ async def _revoke(options: Options, name: str) -> int:
     me = _owner(options)
     async with looking_service(options) as service:
         if service is None:
-            raise Refused(f"there is no token {name!r}", code="unknown", hint="`holdfast tokens list` shows them")
+            raise Refused(
+                f"there is no token {name!r}",
+                code="unknown",
+                hint="`holdfast tokens list` shows them",
+            )
         await TokenBook(service.home).revoke(name, by=me)
     options.out.result({"token": name, "revoked": True}, f"{name} is revoked")
     return 0
@@ -121,7 +164,9 @@ def _owner(options: Options) -> str:
 
     me = who(home_of(options), None)
     if not me.is_owner:
-        raise Refused("only the home's owner may make or revoke tokens", code="no_authority", hint="ask them")
+        raise Refused(
+            "only the home's owner may make or revoke tokens", code="no_authority", hint="ask them"
+        )
     return me.person
 
 

@@ -1,4 +1,6 @@
-"""`holdfast verify`: walk the journals; says what holds, what is broken, where. It changes nothing."""
+"""
+`holdfast verify`: walk the journals; says what holds, what is broken, where. It changes nothing.
+"""
 
 import time
 from collections.abc import Sequence
@@ -27,13 +29,19 @@ def register(app: typer.Typer) -> None:
     def verify(
         ctx: typer.Context,
         sessions: Annotated[
-            list[str] | None, typer.Argument(metavar="[SESSION]...", help="Only these. [default: all]", autocompletion=completing.sessions)
+            list[str] | None,
+            typer.Argument(
+                metavar="[SESSION]...",
+                help="Only these. [default: all]",
+                autocompletion=completing.sessions,
+            ),
         ] = None,
     ) -> None:
         """
         Check every record of every journal, and the home's own.
 
-        Exits 0 when all hold and none is sealed (a torn tail is no damage), 4 when one is broken, cut short or sealed, 5 when one can't be read.
+        Exits 0 when all hold and none is sealed (a torn tail is no damage), 4 when one is broken,
+        cut short or sealed, 5 when one can't be read.
         """
         options = options_of(ctx)
         run(lambda: _verify(options, sessions or []))
@@ -62,7 +70,10 @@ async def _verify(options: Options, wanted: list[str]) -> int:
 
 
 async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Verdict]":
-    """One after another. For writers that keep their locks we wait as long as for one, all of them together."""
+    """
+    One after another. For writers that keep their locks we wait as long as for one, all of them
+    together.
+    """
     found: list[Verdict] = []
     left_seconds = LOCK_WAIT_SECONDS
     for name in names:
@@ -98,8 +109,18 @@ def _told(options: Options, home: "Verdict", found: "list[Verdict]") -> None:
 
 def _row(verdict: "Verdict") -> tuple[str, ...]:
     name = "(the home's own)" if verdict.session == _HOME else verdict.session
-    where = "" if verdict.verdict == "holds" or verdict.segment is None else f"{verdict.segment} byte {verdict.byte}, after record {verdict.at_seq}"
-    return name, f"{verdict.verdict}, sealed" if verdict.sealed else verdict.verdict, str(verdict.records), where, verdict.detail or ""
+    where = (
+        ""
+        if verdict.verdict == "holds" or verdict.segment is None
+        else f"{verdict.segment} byte {verdict.byte}, after record {verdict.at_seq}"
+    )
+    return (
+        name,
+        f"{verdict.verdict}, sealed" if verdict.sealed else verdict.verdict,
+        str(verdict.records),
+        where,
+        verdict.detail or "",
+    )
 
 
 def _exit_code(verdicts: "list[Verdict]") -> int:

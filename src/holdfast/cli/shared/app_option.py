@@ -1,4 +1,7 @@
-"""`--app MODULE:AGENT`: the user's own agents, loaded by file from the folder that the user is in or names. Nothing else of it is searched."""
+"""
+`--app MODULE:AGENT`: the user's own agents, loaded by file from the folder that the user is in or
+names. Nothing else of it is searched.
+"""
 
 import os
 from pathlib import Path
@@ -21,7 +24,10 @@ class Given(NamedTuple):
 
 
 def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
-    """`here` is for a command that begins something: tools that settings name may be found there for the first time."""
+    """
+    `here` is for a command that begins something: tools that settings name may be found there for
+    the first time.
+    """
     if app is None:
         return Given([], [], None, program_of(home, [], here=here))
     from holdfast.home import specs_from_agents
@@ -32,13 +38,19 @@ def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
 
 
 def program_of(home: Path, folders: list[str], *, here: str | None) -> "Program":
-    """Searches the folders given, then the one that settings name. Without either, where a module was loaded from first."""
+    """
+    Searches the folders given, then the one that settings name. Without either, where a module was
+    loaded from first.
+    """
     from holdfast.adapters.tools.user_program import Program
     from holdfast.cli.shared.program_folders import first_folder
     from holdfast.settings import SettingsSource
 
     named = SettingsSource(home).now().tools_folder
-    return Program([*folders, *([str(home / named)] if named else [])], remembered=first_folder(home, None if named else here))
+    return Program(
+        [*folders, *([str(home / named)] if named else [])],
+        remembered=first_folder(home, None if named else here),
+    )
 
 
 def _parts(app: str) -> tuple[str, str, str]:
@@ -56,7 +68,11 @@ def _parts(app: str) -> tuple[str, str, str]:
         return module, attribute, os.getcwd()  # noqa: PTH109
     path = Path(os.path.abspath(os.path.expanduser(module)))  # noqa: PTH100, PTH111  # an unknown user is not an error of Python's
     if not path.is_file() and not path.is_dir():
-        raise Unusable(f"--app {app}: there is no {path}", code="bad_app", hint="name the file, such as --app FOLDER/bot.py:ops")
+        raise Unusable(
+            f"--app {app}: there is no {path}",
+            code="bad_app",
+            hint="name the file, such as --app FOLDER/bot.py:ops",
+        )
     return path.name.removesuffix(".py"), attribute, str(path.parent)
 
 
@@ -68,17 +84,32 @@ def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Ag
     except HoldfastError:
         raise
     except AttributeError as exc:
-        raise Unusable(f"--app {app}: {exc}", code="bad_app", hint="check the name after the colon") from exc
+        raise Unusable(
+            f"--app {app}: {exc}", code="bad_app", hint="check the name after the colon"
+        ) from exc
     except (
         Exception,
         SystemExit,
-    ) as exc:  # whatever a module of the user's raises while it is imported; an exit code of its own would be taken for ours
+        # whatever a module of the user's raises while it is imported; an exit code of its own would
+        # be
+        # taken for ours
+    ) as exc:
         raise Unusable(
             f"--app {app}: importing {module} failed: {type(exc).__name__}: {exc}",
             code="bad_app",
             hint="run `python -c 'import ...'` to see where",
         ) from exc
-    agents = [value] if isinstance(value, Agent) else list(value) if isinstance(value, (list, tuple)) else []
+    agents = (
+        [value]
+        if isinstance(value, Agent)
+        else list(value)
+        if isinstance(value, (list, tuple))
+        else []
+    )
     if not agents or not all(isinstance(each, Agent) for each in agents):
-        raise Unusable(f"--app {app}: that is no holdfast.Agent", code="bad_app", hint="name an Agent, or a list of them")
+        raise Unusable(
+            f"--app {app}: that is no holdfast.Agent",
+            code="bad_app",
+            hint="name an Agent, or a list of them",
+        )
     return agents

@@ -8,4 +8,6 @@ from holdfast.cli.shared import completion as completing
 
 SESSION_HELP = "CHANNEL/THREAD; a bare NAME means local/NAME."
 
-SessionArgument = Annotated[str, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=completing.sessions)]
+SessionArgument = Annotated[
+    str, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=completing.sessions)
+]

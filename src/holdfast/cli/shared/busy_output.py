@@ -1,4 +1,7 @@
-"""What lists say of sessions that somebody keeps locked: which they are, and who holds each. What is told of them may be old, or missing."""
+"""
+What lists say of sessions that somebody keeps locked: which they are, and who holds each. What is
+told of them may be old, or missing.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -13,7 +16,9 @@ def busy_fields(patience: "LockWaitBudget | None") -> dict[str, object]:
     from holdfast.runtime.reports.lock_budget import busy_report
 
     found = patience.found if patience is not None else {}
-    return {"busy": {session: busy_report(each) for session, each in found.items()}} if found else {}
+    return (
+        {"busy": {session: busy_report(each) for session, each in found.items()}} if found else {}
+    )
 
 
 def tell_busy(options: Options, patience: "LockWaitBudget | None") -> None:

@@ -1,7 +1,9 @@
 """
-What a shell offers when TAB is pressed: session ids, approval ids, grant ids, a prompt's options; from the index.
+What a shell offers when TAB is pressed: session ids, approval ids, grant ids, a prompt's options;
+from the index.
 
-A completion is a convenience: whatever goes wrong, nothing is offered, and nothing is ever made or changed.
+A completion is a convenience: whatever goes wrong, nothing is offered, and nothing is ever made or
+changed.
 """
 
 import asyncio
@@ -43,7 +45,11 @@ def options(ctx: typer.Context, incomplete: str) -> Found:
 
     async def offered(service: "Service") -> Found:
         found = next((each for each in await service.approvals() if each.id == wanted), None)
-        return [(option, found.covers.get(option, "")) for option in found.options] if found is not None else []
+        return (
+            [(option, found.covers.get(option, "")) for option in found.options]
+            if found is not None
+            else []
+        )
 
     return _matching(_ask(ctx, offered), incomplete)
 

@@ -1,8 +1,9 @@
 """
 Whether a person is at this command: `approvals.consent` lists the ways in which an answer counts.
 
-Without `script` in it, a command that carries consent needs a controlling terminal in whose foreground it runs. That is a tripwire:
-any program of the same user can make a terminal. The barrier is a home that belongs to a user of its own (docs/serve-as-own-user.md).
+Without `script` in it, a command that carries consent needs a controlling terminal in whose
+foreground it runs. That is a tripwire: any program of the same user can make a terminal. The
+barrier is a home that belongs to a user of its own (docs/serve-as-own-user.md).
 """
 
 import os
@@ -19,7 +20,10 @@ def way_of_answer() -> Way:
 
 
 def at_a_terminal() -> bool:
-    """Standard input is our controlling terminal, and we are in its foreground. Of another terminal the system refuses to say so."""
+    """
+    Standard input is our controlling terminal, and we are in its foreground. Of another terminal
+    the system refuses to say so.
+    """
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
         return os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp()
@@ -28,14 +32,20 @@ def at_a_terminal() -> bool:
 
 
 def is_a_person(home: Path) -> bool:
-    """Whether this command counts as a person's: each does where scripts count, elsewhere only one in a terminal."""
+    """
+    Whether this command counts as a person's: each does where scripts count, elsewhere only one in
+    a terminal.
+    """
     from holdfast.settings import SettingsSource
 
     return "script" in SettingsSource(home).now().consent or at_a_terminal()
 
 
 def require_person(what: str, home: Path) -> None:
-    """For commands that carry consent other than answers: refused to tools, and to scripts where settings do not count them."""
+    """
+    For commands that carry consent other than answers: refused to tools, and to scripts where
+    settings do not count them.
+    """
     from holdfast.settings import SettingsSource
 
     refuse_tools(what)

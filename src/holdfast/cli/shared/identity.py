@@ -1,8 +1,10 @@
 """
-Who is at the keyboard. The authenticated identity is the operating system's user, by uid; nothing in the environment can change it.
+Who is at the keyboard. The authenticated identity is the operating system's user, by uid; nothing
+in the environment can change it.
 
-`--as WHO` is an assertion by the home's owner, recorded as one; nobody else may make it. Commands that carry consent refuse when a tool started them:
-a tripwire, not the barrier (the barrier is that an isolated command sees nothing of the user).
+`--as WHO` is an assertion by the home's owner, recorded as one; nobody else may make it. Commands
+that carry consent refuse when a tool started them: a tripwire, not the barrier (the barrier is that
+an isolated command sees nothing of the user).
 """
 
 import contextlib
@@ -19,7 +21,9 @@ _ANCESTORS_MAX = 128  # deeper than any real process tree; a loop in /proc would
 
 
 class Who(NamedTuple):
-    """`person` acts; `asserted_by` is the owner who says so, when it is not the person's own login."""
+    """
+    `person` acts; `asserted_by` is the owner who says so, when it is not the person's own login.
+    """
 
     person: str
     asserted_by: str | None
@@ -39,7 +43,10 @@ def login() -> str:
 
 
 def who(home: Path, asserted: str | None) -> Who:
-    """The person that `[people]` knows this login as, else the login itself; or whom the owner asserts with `--as`."""
+    """
+    The person that `[people]` knows this login as, else the login itself; or whom the owner asserts
+    with `--as`.
+    """
     owns = _owns(home)
     own = _own_person(home)
     if asserted is None or asserted == own:
@@ -51,7 +58,11 @@ def who(home: Path, asserted: str | None) -> Who:
             )
         return Who(own, None, owns)
     if not owns:
-        raise Refused(f"only the owner of {home} may speak as {asserted!r}", code="no_authority", hint="leave --as out")
+        raise Refused(
+            f"only the owner of {home} may speak as {asserted!r}",
+            code="no_authority",
+            hint="leave --as out",
+        )
     return Who(person_named(asserted), own or login(), owns)
 
 
@@ -106,8 +117,14 @@ def _ancestors() -> Iterator[int]:
             return
         yield pid
         try:
-            # The name in parentheses may hold anything, parentheses too; what follows the last one is numbers.
-            fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+            # The name in parentheses may hold anything, parentheses too; what follows the last one
+            # is numbers.
+            fields = (
+                Path(f"/proc/{pid}/stat")
+                .read_text(encoding="utf-8", errors="replace")
+                .rpartition(")")[2]
+                .split()
+            )
             pid = int(fields[1])
         except (OSError, IndexError, ValueError):
             return

@@ -1,7 +1,8 @@
 """
 What every command takes: `--home`, `--json`, `--app`, before the command or after it.
 
-A command is declared with `@command(app, "name", example="...")`; the example is part of its help, and a test runs over all of them.
+A command is declared with `@command(app, "name", example="...")`; the example is part of its help,
+and a test runs over all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,12 +20,16 @@ F = TypeVar("F", bound=Callable[..., None])
 
 
 class Options:
-    """The common options of one run. Made before the arguments are read, so that even a wrong argument is told as JSON if JSON was asked for."""
+    """
+    The common options of one run. Made before the arguments are read, so that even a wrong argument
+    is told as JSON if JSON was asked for.
+    """
 
     def __init__(self) -> None:
         self.home: str | None = None
         self.app: str | None = None
-        # Set once the command may take something in or drive it: what is said when it is stopped depends on it.
+        # Set once the command may take something in or drive it: what is said when it is stopped
+        # depends on it.
         self.drives = False
         # Whom the owner speaks as, where the command takes `--as`.
         self.speaks_as: str | None = None
@@ -32,15 +37,22 @@ class Options:
 
     def typed(self, words: str, *, by: Sequence[str] = ()) -> str:
         """
-        A command to copy: on the same home, with the same agents, and as the same person where it is one `by` whom it can be given.
+        A command to copy: on the same home, with the same agents, and as the same person where it
+        is one `by` whom it can be given.
 
         >>> options = Options()
         >>> options.home, options.speaks_as = "my state", "alice"
         >>> options.typed("resume ops/api"), options.typed("grants revoke g-1", by=["alice"])
         ("holdfast --home 'my state' resume ops/api", "holdfast --home 'my state' grants revoke g-1 --as alice")
         """
-        common = [f"{name} {quote(value)}" for name, value in (("--home", self.home), ("--app", self.app)) if value]
-        person = [f"--as {quote(self.speaks_as)}"] if self.speaks_as in by and self.speaks_as else []
+        common = [
+            f"{name} {quote(value)}"
+            for name, value in (("--home", self.home), ("--app", self.app))
+            if value
+        ]
+        person = (
+            [f"--as {quote(self.speaks_as)}"] if self.speaks_as in by and self.speaks_as else []
+        )
         return " ".join(["holdfast", *common, words, *person])
 
 
@@ -55,7 +67,9 @@ def refuse_blank(**given: str | None) -> None:
     """A variable that a script forgot to set must not stand for leaving the option out."""
     for name, value in given.items():
         if value is not None and not value.strip():
-            raise Unusable(f"{name} is blank", code="malformed", hint="give it a value, or leave it out")
+            raise Unusable(
+                f"{name} is blank", code="malformed", hint="give it a value, or leave it out"
+            )
 
 
 def take_home(ctx: typer.Context, value: str | None) -> None:
@@ -89,9 +103,30 @@ class Command(TyperCommand):
 
 def _common() -> list[Any]:
     return [
-        TyperOption(param_decls=["--json"], is_flag=True, default=False, expose_value=False, callback=_of(take_json), help=JSON_HELP),
-        TyperOption(param_decls=["--home"], metavar="DIR", expose_value=False, callback=_of(take_home), help=HOME_HELP, hidden=True),
-        TyperOption(param_decls=["--app"], metavar="MODULE:AGENT", expose_value=False, callback=_of(take_app), help=APP_HELP, hidden=True),
+        TyperOption(
+            param_decls=["--json"],
+            is_flag=True,
+            default=False,
+            expose_value=False,
+            callback=_of(take_json),
+            help=JSON_HELP,
+        ),
+        TyperOption(
+            param_decls=["--home"],
+            metavar="DIR",
+            expose_value=False,
+            callback=_of(take_home),
+            help=HOME_HELP,
+            hidden=True,
+        ),
+        TyperOption(
+            param_decls=["--app"],
+            metavar="MODULE:AGENT",
+            expose_value=False,
+            callback=_of(take_app),
+            help=APP_HELP,
+            hidden=True,
+        ),
     ]
 
 

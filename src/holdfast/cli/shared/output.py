@@ -1,9 +1,10 @@
 """
 What a command prints, and the code it exits with.
 
-With `--json`, stdout holds JSON and nothing else; people's text goes to stderr. Without it, results go to stdout as text and errors to stderr.
-Everything passes `terminal.printable` or `terminal.printable_json`. A reader that went away (a closed pipe) is no error: what was done is done,
-and the exit code says so.
+With `--json`, stdout holds JSON and nothing else; people's text goes to stderr. Without it, results
+go to stdout as text and errors to stderr. Everything passes `terminal.printable` or
+`terminal.printable_json`. A reader that went away (a closed pipe) is no error: what was done is
+done, and the exit code says so.
 """
 
 import errno
@@ -28,10 +29,18 @@ EXIT_OF_OUTCOME = {
 EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
 """Of several sessions: the first of these that is present."""
 
-_EXIT_OF_CODE = {"sealed": 4, "not_saved": 5, "busy": 5, "in_doubt": 5, "newer_version": 5, "cannot_drive": 5}
+_EXIT_OF_CODE = {
+    "sealed": 4,
+    "not_saved": 5,
+    "busy": 5,
+    "in_doubt": 5,
+    "newer_version": 5,
+    "cannot_drive": 5,
+}
 """Refusals that say, by their code, what an error class of its own says elsewhere."""
 
-_FITTED_ROWS_MAX = 500  # more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
+# more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
+_FITTED_ROWS_MAX = 500
 
 _GAP = "  "
 _LAST_COLUMN_LEAST = 16  # narrower than this, folded text is a ladder of syllables
@@ -62,10 +71,15 @@ def error_from_os(exc: OSError) -> HoldfastError:
     """What the operating system refused, as an error of ours: by what to do next."""
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
     if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return NotSaved(what, hint="make room on the disk, then try again; nothing that was acknowledged is lost")
+        return NotSaved(
+            what,
+            hint="make room on the disk, then try again; nothing that was acknowledged is lost",
+        )
     if exc.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
         return Refused(
-            what, code="not_permitted", hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks"
+            what,
+            code="not_permitted",
+            hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks",
         )
     return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
 
@@ -79,7 +93,9 @@ class Output:
         self.closed = False
 
     def object(self, value: Any) -> None:
-        """One JSON object on a line of its own: UTF-8, as JSON is, whatever the locale says of text."""
+        """
+        One JSON object on a line of its own: UTF-8, as JSON is, whatever the locale says of text.
+        """
         self._written(lambda stream: _write_json(value, stream))
 
     def result(self, value: Any, text: str) -> None:
@@ -104,7 +120,16 @@ class Output:
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if not self.json and rows:
-            made = _table(heads, [[cell if cell.isprintable() else printable(cell).replace("\n", " ") for cell in row] for row in rows])
+            made = _table(
+                heads,
+                [
+                    [
+                        cell if cell.isprintable() else printable(cell).replace("\n", " ")
+                        for cell in row
+                    ]
+                    for row in rows
+                ],
+            )
             self._written(lambda stream: write_styled(made, stream))
 
     def error(self, error: HoldfastError, **beside: Any) -> None:
@@ -115,7 +140,10 @@ class Output:
             self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
 
     def failure(self, fields: dict[str, Any]) -> None:
-        """An object with an error in it. It may repeat an argument, and what is printed is kept in logs: known secrets are hidden (S1)."""
+        """
+        An object with an error in it. It may repeat an argument, and what is printed is kept in
+        logs: known secrets are hidden (S1).
+        """
         import msgspec
 
         from holdfast.secrecy import known
@@ -123,13 +151,19 @@ class Output:
         self.object(msgspec.Raw(known().hidden_json(_encoded(fields))))
 
     def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
-        lines = [f"error: {message}", *(f"  kept: {each}" for each in kept), *([f"hint: {hint}"] if hint else [])]
+        lines = [
+            f"error: {message}",
+            *(f"  kept: {each}" for each in kept),
+            *([f"hint: {hint}"] if hint else []),
+        ]
         from holdfast.secrecy import known
 
         self.note(known().hidden("\n".join(lines)))
 
     def stored(self, lines: Iterable[bytes]) -> None:
-        """Bytes as they are stored, and nothing else. A terminal is shown the same JSON with escapes."""
+        """
+        Bytes as they are stored, and nothing else. A terminal is shown the same JSON with escapes.
+        """
 
         def write(stream: TextIO) -> None:
             stream.flush()
@@ -153,7 +187,11 @@ class Output:
         except OSError as exc:
             self.closed = True
             _to_nowhere(sys.stdout)
-            raise HoldfastError(f"the result could not be written: {exc.strerror}", code="output", hint="what the command did stands") from exc
+            raise HoldfastError(
+                f"the result could not be written: {exc.strerror}",
+                code="output",
+                hint="what the command did stands",
+            ) from exc
 
 
 def error_fields(error: HoldfastError) -> dict[str, Any]:
@@ -176,7 +214,10 @@ def _encoded(value: Any) -> bytes:
 
 
 def _write_json(value: Any, stream: TextIO) -> None:
-    """JSON is UTF-8, whatever the stream says of text; and megabytes of it are not made into text and back."""
+    """
+    JSON is UTF-8, whatever the stream says of text; and megabytes of it are not made into text and
+    back.
+    """
     data = _encoded(value)
     raw = getattr(stream, "buffer", None)
     if raw is None:
@@ -232,9 +273,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
-    Rich knows the terminal's width, and about NO_COLOR. Nothing is cut off: an id is there to be copied, and a detail to be read.
+    Rich knows the terminal's width, and about NO_COLOR. Nothing is cut off: an id is there to be
+    copied, and a detail to be read.
 
-    Only the last column is folded; where the others leave it no room, each row is a few lines of its own.
+    Only the last column is folded; where the others leave it no room, each row is a few lines of
+    its own.
     """
     from rich.cells import cell_len
     from rich.console import Console
@@ -243,7 +286,10 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
     console = Console()
     widths = [max(cell_len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    if sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LAST_COLUMN_LEAST) > console.width:
+    if (
+        sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LAST_COLUMN_LEAST)
+        > console.width
+    ):
         return "".join(_block(heads, row) for row in rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for head in heads[:-1]:
@@ -258,5 +304,9 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _block(heads: Sequence[str], row: Sequence[str]) -> str:
     width = max(map(len, heads[1:]), default=0)
-    told = [f"{_GAP}{head.lower().ljust(width)}{_GAP}{cell}" for head, cell in zip(heads[1:], row[1:], strict=True) if cell]
+    told = [
+        f"{_GAP}{head.lower().ljust(width)}{_GAP}{cell}"
+        for head, cell in zip(heads[1:], row[1:], strict=True)
+        if cell
+    ]
     return "\n".join([row[0], *told]) + "\n"

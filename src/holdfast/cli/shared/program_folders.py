@@ -1,8 +1,10 @@
 """
-Where `module:function` tools of holdfast.toml are loaded from when nobody named a folder: where they were loaded from first.
+Where `module:function` tools of holdfast.toml are loaded from when nobody named a folder: where
+they were loaded from first.
 
-The current folder may be anybody's: a clone, a download, a workspace. So it counts once. The folder that a module was first loaded
-from is written to HOME/programs.json, and no other folder can take its place. `tools.python.folder` names one instead.
+The current folder may be anybody's: a clone, a download, a workspace. So it counts once. The folder
+that a module was first loaded from is written to HOME/programs.json, and no other folder can take
+its place. `tools.python.folder` names one instead.
 """
 
 import logging
@@ -20,7 +22,10 @@ _log = logging.getLogger("holdfast.cli.shared.program_folders")
 
 
 def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
-    """For `Program`: the remembered folder of a module; else `here`, from now on. With `here` None nothing is remembered."""
+    """
+    For `Program`: the remembered folder of a module; else `here`, from now on. With `here` None
+    nothing is remembered.
+    """
 
     def folder_of(module: str) -> str | None:
         known = _read(home)
@@ -35,7 +40,11 @@ def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
         if here is None or not _has(here, module) or not home.is_dir():
             return None
         _write(home, {**known, module: here})
-        _log.warning("tools of %s are loaded from %s from now on; tools.python.folder in holdfast.toml names another folder", module, here)
+        _log.warning(
+            "tools of %s are loaded from %s from now on; tools.python.folder in holdfast.toml names another folder",
+            module,
+            here,
+        )
         return here
 
     return folder_of
@@ -54,11 +63,17 @@ def _read(home: Path) -> dict[str, str]:
     except OSError:
         return {}
     try:
-        return msgspec.json.decode(read_file(folder, FILE_NAME, bytes_max=_BYTES_MAX), type=dict[str, str])
+        return msgspec.json.decode(
+            read_file(folder, FILE_NAME, bytes_max=_BYTES_MAX), type=dict[str, str]
+        )
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as exc:
-        raise Unusable(f"{home / FILE_NAME} can't be read: {exc}", code="bad_app", hint="remove it; it is made again") from exc
+        raise Unusable(
+            f"{home / FILE_NAME} can't be read: {exc}",
+            code="bad_app",
+            hint="remove it; it is made again",
+        ) from exc
     finally:
         os.close(folder)
 
@@ -68,6 +83,11 @@ def _write(home: Path, known: dict[str, str]) -> None:
 
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        create_whole(folder, FILE_NAME, msgspec.json.encode(known) + b"\n", temporary=f".{FILE_NAME}.{os.getpid()}.tmp")
+        create_whole(
+            folder,
+            FILE_NAME,
+            msgspec.json.encode(known) + b"\n",
+            temporary=f".{FILE_NAME}.{os.getpid()}.tmp",
+        )
     finally:
         os.close(folder)

@@ -14,10 +14,14 @@ def turn_text(options: "Options", turn: "TurnReport") -> str:
     parts = [turn.reply] if turn.reply else []
     if turn.approvals:
         count = len(turn.approvals)
-        parts.append(f"{turn.session} waits for {'an answer' if count == 1 else f'{count} answers'}:")
+        parts.append(
+            f"{turn.session} waits for {'an answer' if count == 1 else f'{count} answers'}:"
+        )
         parts.extend(approval_text(options, each) for each in turn.approvals)
     elif turn.outcome in {"queued", "running"}:
-        follow, resume = (options.typed(f"{command} {turn.session}") for command in ("sessions follow", "resume"))
+        follow, resume = (
+            options.typed(f"{command} {turn.session}") for command in ("sessions follow", "resume")
+        )
         parts.append(
             f"{turn.session} {turn.turn} is {turn.outcome}: `{follow}` shows how it goes on, and `{resume}` drives it where nobody else does"
         )
@@ -43,11 +47,16 @@ def approval_text(options: "Options", approval: "ApprovalReport") -> str:
 def _standing(approval: "ApprovalReport") -> list[str]:
     match approval.state:
         case "requested":
-            return [f"  may answer  {', '.join(approval.may_answer) or 'nobody'}, until {approval.expires_at}"]
+            return [
+                f"  may answer  {', '.join(approval.may_answer) or 'nobody'}, until {approval.expires_at}"
+            ]
         case "answered":
             return [f"  answered    {approval.option} by {approval.answered_by}"]
         case _:
-            return [f"  closed      {approval.closed_as}" + (f"; {approval.option} by {approval.answered_by}" if approval.answered_by else "")]
+            return [
+                f"  closed      {approval.closed_as}"
+                + (f"; {approval.option} by {approval.answered_by}" if approval.answered_by else "")
+            ]
 
 
 def _how(options: "Options", approval: "ApprovalReport") -> list[str]:
@@ -59,6 +68,9 @@ def _how(options: "Options", approval: "ApprovalReport") -> list[str]:
         covers = approval.covers.get(option, "")
         lines.append(f"  {option.ljust(width)}  {covers}".rstrip())
     first = approval.options[0] if approval.options else "deny"
-    typed = options.typed(f"approvals answer {approval.id} {first}{_WHAT_TO_SAY.get(first, '')}", by=approval.may_answer)
+    typed = options.typed(
+        f"approvals answer {approval.id} {first}{_WHAT_TO_SAY.get(first, '')}",
+        by=approval.may_answer,
+    )
     lines.append(f"  $ {typed}")
     return lines

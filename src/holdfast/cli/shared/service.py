@@ -1,4 +1,7 @@
-"""From a command to the service and back: opening the home, running the work, and turning what went wrong into an exit code."""
+"""
+From a command to the service and back: opening the home, running the work, and turning what went
+wrong into an exit code.
+"""
 
 import asyncio
 import contextlib
@@ -24,7 +27,10 @@ Work = Callable[[], Coroutine[Any, Any, int]]
 
 
 def run(work: Work) -> None:
-    """Run to the end and exit with its code. SIGTERM and a terminal that is closed, like Ctrl-C, give up what is driven before the process goes."""
+    """
+    Run to the end and exit with its code. SIGTERM and a terminal that is closed, like Ctrl-C, give
+    up what is driven before the process goes.
+    """
     raise typer.Exit(asyncio.run(_until_stopped(work)))
 
 
@@ -40,7 +46,10 @@ async def _until_stopped(work: Work) -> int:
 
 
 def home_of(options: Options) -> Path:
-    """Where the home is, or will be. Somebody else's is said to be theirs before anything of it is looked at."""
+    """
+    Where the home is, or will be. Somebody else's is said to be theirs before anything of it is
+    looked at.
+    """
     from holdfast.wiring import home_path
 
     home = home_path(options.home)
@@ -49,14 +58,24 @@ def home_of(options: Options) -> Path:
     except (FileNotFoundError, NotADirectoryError):
         return home
     except PermissionError:
-        raise _anothers(home, "is in a folder that you may not enter", "OWNER", code="not_permitted") from None
+        raise _anothers(
+            home, "is in a folder that you may not enter", "OWNER", code="not_permitted"
+        ) from None
     if owner != os.geteuid():
-        raise _anothers(home, f"belongs to {_login(owner)}, and you are {_login(os.geteuid())}", _login(owner), code="unsafe_path")
+        raise _anothers(
+            home,
+            f"belongs to {_login(owner)}, and you are {_login(os.geteuid())}",
+            _login(owner),
+            code="unsafe_path",
+        )
     return home
 
 
 def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
-    """A home that is served by a user of its own is used over HTTP: there a person proves who they are, and here they could not."""
+    """
+    A home that is served by a user of its own is used over HTTP: there a person proves who they
+    are, and here they could not.
+    """
     command = f"sudo -u {owner} holdfast --home {quote(str(home))} serve code --as YOU"
     return Refused(
         f"{home} {why}",
@@ -75,12 +94,19 @@ def _login(uid: int) -> str:
 
 
 def no_home(home: Path) -> Unusable:
-    return Unusable(f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one")
+    return Unusable(
+        f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one"
+    )
 
 
 @asynccontextmanager
-async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGenerator[Service, None]":
-    """With the program's own agents and tools; the home is made if it is not there. `lasting` is for a command that stays."""
+async def making_service(
+    options: Options, *, lasting: bool = False
+) -> "AsyncGenerator[Service, None]":
+    """
+    With the program's own agents and tools; the home is made if it is not there. `lasting` is for a
+    command that stays.
+    """
     from holdfast.cli.shared.app_option import agents_of
     from holdfast.secrecy import learn
     from holdfast.wiring import open_service
@@ -89,7 +115,9 @@ async def making_service(options: Options, *, lasting: bool = False) -> "AsyncGe
     given = agents_of(options.app, home_of(options), here=os.getcwd())  # noqa: PTH109
     _warn_of_unknown_tools(options, given)
     async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
-        learn(options, service.world.secrets)  # to the end of the process: errors that come later hold none of them either
+        learn(
+            options, service.world.secrets
+        )  # to the end of the process: errors that come later hold none of them either
         yield service
 
 
@@ -106,11 +134,19 @@ async def driving_service(options: Options) -> "AsyncGenerator[Service | None, N
 
 
 def _wired(given: "Given") -> dict[str, Any]:
-    return {"agents": given.specs, "tools": given.tools, "models": given.models, "program": given.program}
+    return {
+        "agents": given.specs,
+        "tools": given.tools,
+        "models": given.models,
+        "program": given.program,
+    }
 
 
 def _warn_of_unknown_tools(options: Options, given: "Given") -> None:
-    """A misspelt tool is one that the model is never given, and a misspelt "deny" denies nothing. Beside the result, which is what it would be without."""
+    """
+    A misspelt tool is one that the model is never given, and a misspelt "deny" denies nothing.
+    Beside the result, which is what it would be without.
+    """
     from holdfast.ports.tools import BUILTIN_TOOLS
     from holdfast.settings import SettingsSource
 
@@ -123,7 +159,9 @@ def _warn_of_unknown_tools(options: Options, given: "Given") -> None:
 async def looking_service(options: Options) -> "AsyncGenerator[Service | None, None]":
     """For commands that drive nothing: no program of the user's is imported."""
     was_collecting = gc.isenabled()
-    gc.disable()  # it ends before there is garbage worth looking for, and ten thousand rows would have it look a hundred times
+    # it ends before there is garbage worth looking for, and ten thousand rows would have it look a
+    # hundred times
+    gc.disable()
     try:
         async with _existing(options) as service:
             yield service
@@ -139,7 +177,9 @@ async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service |
 
     async with contextlib.AsyncExitStack() as stack:
         try:
-            service: Service | None = await stack.enter_async_context(open_service(home_of(options), create=False, **given))
+            service: Service | None = await stack.enter_async_context(
+                open_service(home_of(options), create=False, **given)
+            )
         except Unusable as exc:
             if exc.code != "no_home":
                 raise

@@ -10,8 +10,14 @@ STDIN = "-"
 def read_stdin(most: int) -> bytes:
     """To its end, or one byte more than `most`: so that too much can be told from just enough."""
     if sys.stdin is None:
-        raise Unusable("stdin is closed", code="no_file", hint="`-` reads from stdin: pipe something into it")
+        raise Unusable(
+            "stdin is closed", code="no_file", hint="`-` reads from stdin: pipe something into it"
+        )
     try:
         return sys.stdin.buffer.read(most + 1)
     except OSError as exc:
-        raise Unusable(f"stdin can't be read: {exc.strerror}", code="no_file", hint="`-` reads from stdin: pipe something into it") from exc
+        raise Unusable(
+            f"stdin can't be read: {exc.strerror}",
+            code="no_file",
+            hint="`-` reads from stdin: pipe something into it",
+        ) from exc

@@ -1,8 +1,10 @@
 """
-The one way to a terminal: everything that is written to stdout or stderr passes `printable`, so that no stored text moves the cursor or hides anything.
+The one way to a terminal: everything that is written to stdout or stderr passes `printable`, so
+that no stored text moves the cursor or hides anything.
 
-`prepare_streams` puts a guard around both streams. Prints of tools, log lines, warnings and tracebacks pass it too. Colours of ours go around it,
-through `Styled`, which makes the text printable first. Nothing else in this package may write; a test reads the sources for that.
+`prepare_streams` puts a guard around both streams. Prints of tools, log lines, warnings and
+tracebacks pass it too. Colours of ours go around it, through `Styled`, which makes the text
+printable first. Nothing else in this package may write; a test reads the sources for that.
 """
 
 import codecs
@@ -26,7 +28,9 @@ def printable(text: str) -> str:
     >>> printable("a\x1b[2Kb"), printable("a\u2028b"), printable("a\x9bb\x7f")
     ('a\\x1b[2Kb', 'a\\u2028b', 'a\\x9bb\\x7f')
     """
-    return "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n"))
+    return "\n".join(
+        line if line.isprintable() else "".join(map(_shown, line)) for line in text.split("\n")
+    )
 
 
 def printable_json(data: bytes) -> bytes:
@@ -38,7 +42,9 @@ def printable_json(data: bytes) -> bytes:
     """
     if data.isascii() and b"\x7f" not in data:
         return data
-    return _NOT_ASCII.sub(lambda run: "".join(map(_json_shown, run[0])), data.decode("utf-8", "replace")).encode()
+    return _NOT_ASCII.sub(
+        lambda run: "".join(map(_json_shown, run[0])), data.decode("utf-8", "replace")
+    ).encode()
 
 
 def _shown(char: str) -> str:
@@ -46,14 +52,19 @@ def _shown(char: str) -> str:
 
 
 def _json_shown(char: str) -> str:
-    if not _is_hidden(char) or char in "\n\t\r":  # between values; inside strings JSON has no raw ones
+    if (
+        not _is_hidden(char) or char in "\n\t\r"
+    ):  # between values; inside strings JSON has no raw ones
         return char
     units = char.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def _is_hidden(char: str) -> bool:
-    """Controls, formats, surrogates, unassigned; and the separators that only some programs end a line at."""
+    """
+    Controls, formats, surrogates, unassigned; and the separators that only some programs end a line
+    at.
+    """
     return unicodedata.category(char)[0] == "C" or char in "\u2028\u2029"
 
 
@@ -61,7 +72,9 @@ class Guarded:
     """A text stream that is written to by anybody. `styled` is for text that `Styled` has made."""
 
     def __init__(self, stream: TextIO) -> None:
-        self.rich_proxied_file = stream  # where rich writes, once `Styled` has made the text printable
+        self.rich_proxied_file = (
+            stream  # where rich writes, once `Styled` has made the text printable
+        )
 
     def write(self, text: str) -> int:
         self.rich_proxied_file.write(printable(text))
@@ -87,7 +100,9 @@ def guard_streams() -> None:
 
 
 def prepare_streams() -> None:
-    """What can't be encoded is shown as an escape, never a reason to fail after the work was done."""
+    """
+    What can't be encoded is shown as an escape, never a reason to fail after the work was done.
+    """
     codecs.register_error(_AS_ESCAPES, _escapes)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
@@ -102,7 +117,10 @@ def write_styled(text: str, stream: TextIO) -> None:
 
 
 class Styled:
-    """Lines in colours. Looks up sys.stdout at every print: prompt_toolkit puts its own there while somebody types."""
+    """
+    Lines in colours. Looks up sys.stdout at every print: prompt_toolkit puts its own there while
+    somebody types.
+    """
 
     def __init__(self) -> None:
         self._console: Console | None = None
@@ -119,17 +137,23 @@ class Styled:
         """Each part is a text, or a text and its style."""
         from rich.text import Text
 
-        made = [(printable(part), "") if isinstance(part, str) else (printable(part[0]), part[1]) for part in parts]
+        made = [
+            (printable(part), "") if isinstance(part, str) else (printable(part[0]), part[1])
+            for part in parts
+        ]
         self.console.print(Text.assemble(*made), end=end)
 
 
 def _escapes(error: UnicodeError) -> tuple[str, int]:
     """
-    As rendering writes them, with four digits or eight: it doubles a backslash that would read like one, so two prompts look the same nowhere.
+    As rendering writes them, with four digits or eight: it doubles a backslash that would read like
+    one, so two prompts look the same nowhere.
 
     `backslashreplace` would write two digits where they do, which a command may hold as it is.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
     missing = map(ord, error.object[error.start : error.end])
-    return "".join(f"\\u{each:04x}" if each <= _BASIC_PLANE else f"\\U{each:08x}" for each in missing), error.end
+    return "".join(
+        f"\\u{each:04x}" if each <= _BASIC_PLANE else f"\\U{each:08x}" for each in missing
+    ), error.end

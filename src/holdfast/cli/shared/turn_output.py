@@ -1,4 +1,7 @@
-"""What `send`, `resume` and `approvals answer` have in common: a turn's report, and a sealed session told as an outcome."""
+"""
+What `send`, `resume` and `approvals answer` have in common: a turn's report, and a sealed session
+told as an outcome.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -52,4 +55,13 @@ def fields_of_error(session: str, error: HoldfastError) -> dict[str, Any]:
 
 
 def no_turn(session: str | None, outcome: str) -> dict[str, Any]:
-    return {"session": session, "turn": None, "outcome": outcome, "reply": None, "approvals": [], "error": None, "usage": {}, "seq": 0}
+    return {
+        "session": session,
+        "turn": None,
+        "outcome": outcome,
+        "reply": None,
+        "approvals": [],
+        "error": None,
+        "usage": {},
+        "seq": 0,
+    }

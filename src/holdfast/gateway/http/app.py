@@ -1,7 +1,9 @@
 """
-The application, from the outside in: guard (Host, Origin, form), record (log and numbers), gate (tokens), routes.
+The application, from the outside in: guard (Host, Origin, form), record (log and numbers), gate
+(tokens), routes.
 
-Whatever goes wrong inside comes out as a problem with a stable code. The access log has method, route, status, time and the token's name: no query, no header, no path.
+Whatever goes wrong inside comes out as a problem with a stable code. The access log has method,
+route, status, time and the token's name: no query, no header, no path.
 """
 
 import logging
@@ -57,14 +59,23 @@ def routes_of(gateway: Gateway) -> list[AnyRoute]:
 def make_app(gateway: Gateway) -> ASGIApp:
     settings = gateway.settings
     now = gateway.service.world.clock.now_ms
-    gate = Gate(Routes(routes_of(gateway)), gateway.book, now=now, per_second=settings.requests_per_second, burst=settings.requests_burst)
+    gate = Gate(
+        Routes(routes_of(gateway)),
+        gateway.book,
+        now=now,
+        per_second=settings.requests_per_second,
+        burst=settings.requests_burst,
+    )
     hosts = allowed_hosts(settings.host, settings.port, settings.hosts)
     recorder = Recorder(gate, gateway)
     return Guard(recorder, hosts, proxied=settings.hosts, refused=recorder.refused)
 
 
 class Recorder:
-    """Counts and logs what was answered. What went wrong before there was an answer is told as a problem; a bug is logged with its trace, and told as a bug."""
+    """
+    Counts and logs what was answered. What went wrong before there was an answer is told as a
+    problem; a bug is logged with its trace, and told as a bug.
+    """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
         self._app = app
@@ -93,7 +104,10 @@ class Recorder:
             self._record(scope, status, time.perf_counter() - started)
 
     def refused(self, scope: Scope, status: int) -> None:
-        """The guard let it no further: counted and logged all the same, or nobody would find out why a page stays empty."""
+        """
+        The guard let it no further: counted and logged all the same, or nobody would find out why a
+        page stays empty.
+        """
         self._record(scope, status, 0.0)
 
     def _told(self, exc: Exception) -> Problem | None:
@@ -101,10 +115,16 @@ class Recorder:
         if isinstance(exc, HoldfastError):
             return problem_of(exc, secrets=self._gateway.service.world.secrets)
         if isinstance(exc, OSError):
-            # The disk refused to be read. Not this request's fault and no bug: told as something that may pass, without a path.
+            # The disk refused to be read. Not this request's fault and no bug: told as something
+            # that may pass, without a path.
             why = exc.strerror or type(exc).__name__
             _log.warning("the system refused: %s", why)
-            return problem(503, "io", f"the system refused: {why}", "try again; `holdfast doctor` looks for the reason")
+            return problem(
+                503,
+                "io",
+                f"the system refused: {why}",
+                "try again; `holdfast doctor` looks for the reason",
+            )
         return None
 
     def _record(self, scope: Scope, status: int, seconds: float) -> None:
@@ -113,7 +133,14 @@ class Recorder:
         bearer = scope.get("holdfast.bearer")
         if route not in (EVENTS_PATH, INBOX_PATH):
             self._gateway.metrics.saw(method, route, status, seconds)
-        _access.info("%s %s %d %.1f ms %s", method, route, status, seconds * 1000, bearer.name if bearer is not None else "-")
+        _access.info(
+            "%s %s %d %.1f ms %s",
+            method,
+            route,
+            status,
+            seconds * 1000,
+            bearer.name if bearer is not None else "-",
+        )
 
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"})
@@ -125,7 +152,10 @@ async def _nothing(_: Request) -> Response:
 
 def _readiness(gateway: Gateway) -> Handler:
     async def readyz(_: Request) -> Response:
-        """Not ready either while the home or the settings can't be used: everything would be refused. Anybody may ask, so only where to look is told."""
+        """
+        Not ready either while the home or the settings can't be used: everything would be refused.
+        Anybody may ask, so only where to look is told.
+        """
         if not gateway.is_ready or not await _can_be_read(gateway):
             return Response(status_code=503)
         try:
@@ -133,7 +163,12 @@ def _readiness(gateway: Gateway) -> Handler:
         except Unusable as exc:
             where = "holdfast.toml" if exc.line is None else f"holdfast.toml, line {exc.line}"
             return problem_response(
-                problem(503, "settings", f"{where}: can't be used, so nothing is decided", "whoever runs it: `holdfast config check`")
+                problem(
+                    503,
+                    "settings",
+                    f"{where}: can't be used, so nothing is decided",
+                    "whoever runs it: `holdfast config check`",
+                )
             )
         return Response(status_code=204)
 
@@ -158,9 +193,15 @@ def _metrics(gateway: Gateway) -> Handler:
             "drives": ("Sessions driven by this process now.", gateway.drives.running),
             "prompts_waiting": ("Prompts that wait for an answer.", waiting),
             "sessions_open": ("Sessions this process has open.", len(service.shelf.open_ledgers())),
-            "pieces_gaps": ("How often pieces were lost on their way to followers.", gateway.tails.gaps),
+            "pieces_gaps": (
+                "How often pieces were lost on their way to followers.",
+                gateway.tails.gaps,
+            ),
         }
-        return Response(gateway.metrics.text(gauges), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
+        return Response(
+            gateway.metrics.text(gauges),
+            headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
 
     return metrics
 

@@ -1,7 +1,8 @@
 """
 Tokens, on every request: no route but the open ones is even looked for without a living token.
 
-What a token may do comes from the server's record. Nothing that a client declares (scopes, person, audience, in a header or a body) is read anywhere.
+What a token may do comes from the server's record. Nothing that a client declares (scopes, person,
+audience, in a header or a body) is read anywhere.
 """
 
 import logging
@@ -24,7 +25,15 @@ _AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9]{49})\Z")
 class Gate:
     """Puts the token's owner into the scope as `holdfast.bearer`."""
 
-    def __init__(self, app: ASGIApp, book: TokenBook, *, now: Callable[[], int], per_second: float, burst: float) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        book: TokenBook,
+        *,
+        now: Callable[[], int],
+        per_second: float,
+        burst: float,
+    ) -> None:
         self._app = app
         self._book = book
         self._now = now
@@ -39,10 +48,16 @@ class Gate:
             return
         try:
             bearer = await self._bearer(scope)
-        except HoldfastError as exc:  # nobody is let in; and since nobody knows who asks, what is wrong is told to the log alone
+        # nobody is let in; and since nobody knows who asks, what is wrong is told to the log alone
+        except HoldfastError as exc:
             _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
             code = "sealed" if isinstance(exc, Untrusted) else exc.code
-            told = problem(status_of(exc), code, "this server's home can't be read now, so nobody is let in", "whoever runs it: `holdfast doctor`")
+            told = problem(
+                status_of(exc),
+                code,
+                "this server's home can't be read now, so nobody is let in",
+                "whoever runs it: `holdfast doctor`",
+            )
             await problem_response(told)(scope, receive, send)
             return
         if bearer is None:
@@ -57,7 +72,9 @@ class Gate:
                 told = problem(429, "too_many", "too many requests without a valid token")
             await problem_response(told)(scope, receive, send)
         elif not self._requests.take(bearer.digest):
-            await problem_response(problem(429, "too_many", "too many requests with this token"))(scope, receive, send)
+            await problem_response(problem(429, "too_many", "too many requests with this token"))(
+                scope, receive, send
+            )
         else:
             scope["holdfast.bearer"] = bearer
             await self._app(scope, receive, send)
@@ -65,4 +82,6 @@ class Gate:
     async def _bearer(self, scope: Scope) -> Bearer | None:
         given = [value for key, value in scope["headers"] if key == b"authorization"]
         found = _AUTHORIZATION.match(given[0]) if len(given) == 1 else None
-        return await self._book.find(found[1].decode(), now=self._now()) if found is not None else None
+        return (
+            await self._book.find(found[1].decode(), now=self._now()) if found is not None else None
+        )

@@ -1,4 +1,7 @@
-"""Reading what a client sent: bounded, in time, strict. Nothing is guessed, nothing unknown is passed over."""
+"""
+Reading what a client sent: bounded, in time, strict. Nothing is guessed, nothing unknown is passed
+over.
+"""
 
 import asyncio
 import re
@@ -12,7 +15,9 @@ from holdfast.errors import Refused
 from holdfast.gateway.http.schemas import LIMIT_DEFAULT, LIMIT_MAX
 from holdfast.journal.strict import strict_json
 
-BODY_BYTES_MAX = 2 * 1024 * 1024  # the longest message, should every character of it be written as an escape
+BODY_BYTES_MAX = (
+    2 * 1024 * 1024
+)  # the longest message, should every character of it be written as an escape
 BODY_SECONDS = 20.0
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
@@ -21,7 +26,10 @@ T = TypeVar("T")
 
 
 async def read_body(request: Request, kind: type[T], *, nothing: T | None = None) -> T:
-    """The body as this struct, or `Refused`: malformed, media_type, too_large. `nothing`, where it is given, is what no body at all stands for."""
+    """
+    The body as this struct, or `Refused`: malformed, media_type, too_large. `nothing`, where it is
+    given, is what no body at all stands for.
+    """
     if nothing is None or "content-type" in request.headers:
         _check_type(request)
     raw = await _bytes(request)
@@ -32,13 +40,19 @@ async def read_body(request: Request, kind: type[T], *, nothing: T | None = None
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as exc:
-        raise Refused(f"the body is not as it must be: {exc}", code="malformed", hint="see /openapi.json") from exc
+        raise Refused(
+            f"the body is not as it must be: {exc}", code="malformed", hint="see /openapi.json"
+        ) from exc
 
 
 def _check_type(request: Request) -> None:
     given = request.headers.getlist("content-type")
     if len(given) != 1 or not _JSON.match(given[0]):
-        raise Refused("the body must be application/json", code="media_type", hint="Content-Type: application/json")
+        raise Refused(
+            "the body must be application/json",
+            code="media_type",
+            hint="Content-Type: application/json",
+        )
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Refused("the body must not be encoded", code="media_type", hint="send plain JSON")
 
@@ -55,14 +69,20 @@ async def _bytes(request: Request) -> bytes:
                 if len(found) > BODY_BYTES_MAX:
                     raise _too_large()
     except TimeoutError:
-        raise Refused("the body did not arrive in time", code="malformed", hint="send it at once") from None
+        raise Refused(
+            "the body did not arrive in time", code="malformed", hint="send it at once"
+        ) from None
     except ClientDisconnect:
         raise Refused("the client left", code="malformed") from None
     return bytes(found)
 
 
 def _too_large() -> Refused:
-    return Refused(f"a body has at most {BODY_BYTES_MAX} bytes", code="too_large", hint="put it into a file and name the file")
+    return Refused(
+        f"a body has at most {BODY_BYTES_MAX} bytes",
+        code="too_large",
+        hint="put it into a file and name the file",
+    )
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
@@ -70,7 +90,11 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
     items = request.query_params.multi_items()
     found = dict(items)
     if len(found) != len(items) or any(key not in known for key in found):
-        raise Refused("the query has a key that is not known here, or has one twice", code="malformed", hint=f"known: {', '.join(known) or 'none'}")
+        raise Refused(
+            "the query has a key that is not known here, or has one twice",
+            code="malformed",
+            hint=f"known: {', '.join(known) or 'none'}",
+        )
     return found
 
 
@@ -105,8 +129,12 @@ def cursor_of(request: Request) -> int | None:
     return int(given)
 
 
-def page_from(names: Collection[tuple[str, Any]], limit: int, after: str | None) -> tuple[list[Any], str | None]:
+def page_from(
+    names: Collection[tuple[str, Any]], limit: int, after: str | None
+) -> tuple[list[Any], str | None]:
     """One page of things with names, in the names' order; and the `after` of the next."""
-    wanted = sorted((pair for pair in names if after is None or pair[0] > after), key=lambda pair: pair[0])
+    wanted = sorted(
+        (pair for pair in names if after is None or pair[0] > after), key=lambda pair: pair[0]
+    )
     page = wanted[:limit]
     return [each for _, each in page], page[-1][0] if len(wanted) > limit else None

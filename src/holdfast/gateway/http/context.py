@@ -1,4 +1,7 @@
-"""What the gateway's parts share: one service, its tokens, streams and drives, and the settings they go by."""
+"""
+What the gateway's parts share: one service, its tokens, streams and drives, and the settings they
+go by.
+"""
 
 import secrets
 from collections.abc import Callable
@@ -27,14 +30,23 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_second: float = 1_000.0  # of one token, on average
     requests_burst: float = 3_000.0
     streams_max: int = 8_192
-    # An eighth and a quarter of all: neither a token that was stolen nor a person with many tokens can shut the others out.
+    # An eighth and a quarter of all: neither a token that was stolen nor a person with many tokens
+    # can shut the others out.
     streams_per_token_max: int = 1_024
     streams_per_person_max: int = 2_048
-    stop_seconds: float = 10.0  # how long a tool that runs may go on once the server was told to stop
+    stop_seconds: float = (
+        10.0  # how long a tool that runs may go on once the server was told to stop
+    )
 
 
 class Gateway:
-    def __init__(self, service: Service, settings: GatewaySettings, *, workspace: Callable[[], Workspace | None]) -> None:
+    def __init__(
+        self,
+        service: Service,
+        settings: GatewaySettings,
+        *,
+        workspace: Callable[[], Workspace | None],
+    ) -> None:
         self.service = service
         self.settings = settings
         self.workspace = workspace
@@ -54,7 +66,8 @@ class Gateway:
         self.inboxes = Inboxes(service, self.streams)
         self.drives = DriveScheduler(service)
         self.is_ready = False
-        # Looking for a prompt that is not there compares every session with the index: few such looks for each token.
+        # Looking for a prompt that is not there compares every session with the index: few such
+        # looks for each token.
         self._misses = Rate(per_second=2, burst=30)
 
     def page_token_name(self) -> str:
@@ -63,7 +76,11 @@ class Gateway:
     def spend_miss(self, bearer: Bearer) -> None:
         """Before a look that may find nothing; given back when it finds something."""
         if not self._misses.take(bearer.digest):
-            raise Refused("too many prompts were asked for that are not there", code="too_many", hint="GET /v1/approvals lists what waits")
+            raise Refused(
+                "too many prompts were asked for that are not there",
+                code="too_many",
+                hint="GET /v1/approvals lists what waits",
+            )
 
     def refund_miss(self, bearer: Bearer) -> None:
         self._misses.give_back(bearer.digest)

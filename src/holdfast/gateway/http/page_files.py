@@ -1,7 +1,9 @@
 """
-The page's files, read from the package once. Nothing else can be had under `/assets/`: names are looked up, never joined to a path.
+The page's files, read from the package once. Nothing else can be had under `/assets/`: names are
+looked up, never joined to a path.
 
-The policy lets the page run its own modules, style itself and talk to this server, and nothing else; trusted types without a policy forbid turning text into markup.
+The policy lets the page run its own modules, style itself and talk to this server, and nothing
+else; trusted types without a policy forbid turning text into markup.
 """
 
 from functools import cache
@@ -17,7 +19,12 @@ CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-_TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
 
 
 @cache

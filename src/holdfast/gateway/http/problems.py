@@ -1,7 +1,9 @@
 """
-From what went wrong to what a client is told: `application/problem+json` with a stable `code`, and the one table of statuses.
+From what went wrong to what a client is told: `application/problem+json` with a stable `code`, and
+the one table of statuses.
 
-Nothing that a client or a journal put into a message can carry a secret out: tokens and known secrets are struck out on the way.
+Nothing that a client or a journal put into a message can carry a secret out: tokens and known
+secrets are struck out on the way.
 """
 
 import re
@@ -10,7 +12,16 @@ from collections.abc import Mapping
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, Refused, Superseded, Untrusted, Unusable
+from holdfast.errors import (
+    Busy,
+    Fenced,
+    HoldfastError,
+    InDoubt,
+    Refused,
+    Superseded,
+    Untrusted,
+    Unusable,
+)
 from holdfast.secrecy import Secret, secrecy_of
 
 PROBLEM_TYPE = "application/problem+json"
@@ -78,7 +89,9 @@ _TITLES: Mapping[int, str] = {
     503: "Not now",
 }
 
-_TOKEN_LIKE = re.compile(r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+")  # also a token that lost a part on its way
+_TOKEN_LIKE = re.compile(
+    r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+"
+)  # also a token that lost a part on its way
 _TEXT_CHARS_MAX = 2_000
 
 
@@ -111,7 +124,9 @@ def redacted(text: str, secrets: tuple[Secret, ...] = ()) -> str:
     return secrecy_of(secrets).hidden(_TOKEN_LIKE.sub("[redacted]", text))[:_TEXT_CHARS_MAX]
 
 
-def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: tuple[Secret, ...] = ()) -> Problem:
+def problem(
+    status: int, code: str, detail: str, hint: str = "", *, secrets: tuple[Secret, ...] = ()
+) -> Problem:
     return Problem(
         type=f"urn:holdfast:problem:{code}",
         title=_TITLES.get(status, "Problem"),
@@ -124,9 +139,17 @@ def problem(status: int, code: str, detail: str, hint: str = "", *, secrets: tup
 
 def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Problem:
     """A sealed session is told as `sealed`, whichever damage sealed it; the detail says which."""
-    if error.code == "settings":  # whoever runs the server mends them; where they lie, and what stands in them, is nobody else's affair
+    if (
+        error.code == "settings"
+        # whoever runs the server mends them; where they lie, and what stands in them, is nobody
+        # else's
+        # affair
+    ):
         return problem(
-            status_of(error), "settings", "this server's settings can't be used, so nothing is decided", "whoever runs it: `holdfast config check`"
+            status_of(error),
+            "settings",
+            "this server's settings can't be used, so nothing is decided",
+            "whoever runs it: `holdfast config check`",
         )
     code = "sealed" if isinstance(error, Untrusted) else error.code
     return problem(status_of(error), code, error.message, error.hint, secrets=secrets)
@@ -138,4 +161,6 @@ def problem_response(told: Problem, headers: Mapping[str, str] | None = None) ->
         more.setdefault("www-authenticate", 'Bearer realm="holdfast"')
     if told.status in (429, 503):
         more.setdefault("retry-after", "1")
-    return Response(msgspec.json.encode(told), status_code=told.status, media_type=PROBLEM_TYPE, headers=more)
+    return Response(
+        msgspec.json.encode(told), status_code=told.status, media_type=PROBLEM_TYPE, headers=more
+    )

@@ -1,10 +1,12 @@
 """
-HTTP/1.1 on one connection, as llhttp reads it and uvicorn answers it, with what both leave open closed: one request at a time, and nothing that two readers could
-take for two different things.
+HTTP/1.1 on one connection, as llhttp reads it and uvicorn answers it, with what both leave open
+closed: one request at a time, and nothing that two readers could take for two different things.
 
-llhttp refuses a length that stands twice or beside chunks, lines that end in half a line end, folded lines and control characters. Here, also: a head has a bound, and
-must come in time; what follows a body is no header; a target is taken as it stands; whatever comes before the answer to what came before it ends the connection with that
-answer. What can't be read is told as a problem, never into the middle of an answer. A stream can be cut when its client takes nothing.
+llhttp refuses a length that stands twice or beside chunks, lines that end in half a line end,
+folded lines and control characters. Here, also: a head has a bound, and must come in time; what
+follows a body is no header; a target is taken as it stands; whatever comes before the answer to
+what came before it ends the connection with that answer. What can't be read is told as a problem,
+never into the middle of an answer. A stream can be cut when its client takes nothing.
 """
 
 import asyncio
@@ -14,12 +16,17 @@ from urllib.parse import unquote
 import httptools
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from holdfast.gateway.http.problems import PROBLEM_TYPE, Problem, problem
 from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX
 
-SILENT_SECONDS = 15.0  # from a connection's start, or the first byte after an answer, to the next whole request head
+# from a connection's start, or the first byte after an answer, to the next whole request head
+SILENT_SECONDS = 15.0
 _UNREADABLE = problem(400, "malformed", "this is no HTTP request that can be read")
 _TOO_LONG = problem(400, "malformed", f"a request's head has at most {HEAD_BYTES_MAX} bytes")
 _VERSIONS = ("1.0", "1.1")
@@ -33,7 +40,8 @@ class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = False
-        # Fed to the parser since a head began, or since it last handed on a piece of body: more than this it can't be keeping.
+        # Fed to the parser since a head began, or since it last handed on a piece of body: more
+        # than this it can't be keeping.
         self._kept_bytes = 0
         self._is_deaf = False  # nothing that still comes is read
         self._silence: asyncio.TimerHandle | None = None
@@ -45,7 +53,11 @@ class Protocol(HttpToolsProtocol):
 
         async def with_abort(scope: Scope, receive: Receive, send: Send) -> None:
             scope["holdfast.abort"] = transport.abort
-            await app(scope, receive, _last_unless_asked(self.cycle, send) if self.expect_100_continue else send)
+            await app(
+                scope,
+                receive,
+                _last_unless_asked(self.cycle, send) if self.expect_100_continue else send,
+            )
 
         self.app = with_abort
 
@@ -75,7 +87,9 @@ class Protocol(HttpToolsProtocol):
                 return
             self._feed(whole[start : start + HEAD_BYTES_MAX])
         cycle: RequestResponseCycle | None = self.cycle
-        if cycle is None or cycle.response_complete:  # half a head, or what nobody reads: byte by byte it would hold the connection for ever
+        if (
+            cycle is None or cycle.response_complete
+        ):  # half a head, or what nobody reads: byte by byte it would hold the connection for ever
             self._listen_in_time()
 
     def _feed(self, piece: memoryview) -> None:
@@ -89,14 +103,20 @@ class Protocol(HttpToolsProtocol):
                 self._refuse(_TOO_LONG)
 
     def _refuse(self, why: Problem) -> None:
-        """The request that is being read, if no answer to it has begun. What came too soon after one that is being answered ends the connection with that answer."""
+        """
+        The request that is being read, if no answer to it has begun. What came too soon after one
+        that is being answered ends the connection with that answer.
+        """
         self._is_deaf = True
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is not None and not cycle.response_complete:
             if not cycle.more_body:
                 cycle.keep_alive = False
                 return
-            begun, cycle.disconnected = cycle.response_started, True  # whoever reads its body hears that the client left, and says no more
+            begun, cycle.disconnected = (
+                cycle.response_started,
+                True,
+            )  # whoever reads its body hears that the client left, and says no more
             cycle.message_event.set()
             if begun:
                 self.transport.close()
@@ -127,8 +147,15 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._kept_bytes = False, 0
         self._stop_silence()
         raw, _, query = self.url.partition(b"?")
-        self.scope["method"], self.scope["http_version"] = self.parser.get_method().decode("ascii"), version
-        self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = unquote(raw.decode("ascii")), raw, query
+        self.scope["method"], self.scope["http_version"] = (
+            self.parser.get_method().decode("ascii"),
+            version,
+        )
+        self.scope["path"], self.scope["raw_path"], self.scope["query_string"] = (
+            unquote(raw.decode("ascii")),
+            raw,
+            query,
+        )
         self.cycle = RequestResponseCycle(
             scope=self.scope,
             transport=self.transport,
@@ -150,7 +177,10 @@ class Protocol(HttpToolsProtocol):
 
 
 def _last_unless_asked(cycle: RequestResponseCycle, send: Send) -> Send:
-    """An answer to a client whose body was never asked for is the connection's last: nobody could say whether that body still comes, or the next request."""
+    """
+    An answer to a client whose body was never asked for is the connection's last: nobody could say
+    whether that body still comes, or the next request.
+    """
 
     async def send_last(message: Message) -> None:
         if cycle.waiting_for_100_continue:

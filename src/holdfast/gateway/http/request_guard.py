@@ -1,8 +1,11 @@
 """
-The outermost layer: who is meant, from which page, in which form. Decided on the request's own bytes before anything is routed, read or parsed.
+The outermost layer: who is meant, from which page, in which form. Decided on the request's own
+bytes before anything is routed, read or parsed.
 
-A browser can be made to send almost anything to a port of this machine. What it can't do is send another site's request with our Host and our Origin:
-so both are compared exactly, with the port; there is no CORS, no WebSocket, and a request that a foreign site started is refused whatever else it carries.
+A browser can be made to send almost anything to a port of this machine. What it can't do is send
+another site's request with our Host and our Origin: so both are compared exactly, with the port;
+there is no CORS, no WebSocket, and a request that a foreign site started is refused whatever else
+it carries.
 """
 
 import re
@@ -23,7 +26,10 @@ SECURITY_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-frame-options", b"DENY"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
 )
-_API_CSP = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'")
+_API_CSP = (
+    b"content-security-policy",
+    b"default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+)
 _PATH = re.compile(rb"/[A-Za-z0-9._~/-]*\Z")
 _OURS = (b"same-origin", b"none")
 
@@ -46,7 +52,12 @@ class Guard:
     """Wraps the whole application; also puts the headers on that every answer carries."""
 
     def __init__(
-        self, app: ASGIApp, hosts: Collection[str], *, proxied: Collection[str] = (), refused: Callable[[Scope, int], None] = lambda _, __: None
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        *,
+        proxied: Collection[str] = (),
+        refused: Callable[[Scope, int], None] = lambda _, __: None,
     ) -> None:
         self._app = app
         self._refused = refused
@@ -70,22 +81,54 @@ class Guard:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         host = _values(headers, b"host")
-        if len(host) != 1 or host[0].lower() not in self._hosts or not raw.startswith(b"/") or raw.startswith(b"//"):
-            return problem(403, "wrong_host", "this server does not answer under that name", "use the address that `holdfast serve` printed")
+        if (
+            len(host) != 1
+            or host[0].lower() not in self._hosts
+            or not raw.startswith(b"/")
+            or raw.startswith(b"//")
+        ):
+            return problem(
+                403,
+                "wrong_host",
+                "this server does not answer under that name",
+                "use the address that `holdfast serve` printed",
+            )
         if not self._is_own_page(headers, host[0]) or not self._is_own_fetch(scope, headers):
             return problem(403, "wrong_origin", "another site's page may not use this server")
-        size = len(raw) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in headers)
+        size = (
+            len(raw)
+            + len(scope["query_string"])
+            + sum(len(name) + len(value) for name, value in headers)
+        )
         if len(headers) > HEADERS_MAX or size > HEAD_BYTES_MAX:
-            return problem(400, "malformed", f"a request's head has at most {HEADERS_MAX} headers and {HEAD_BYTES_MAX} bytes")
+            return problem(
+                400,
+                "malformed",
+                f"a request's head has at most {HEADERS_MAX} headers and {HEAD_BYTES_MAX} bytes",
+            )
         if _values(headers, b"upgrade") or scope["method"] == "CONNECT":
-            return problem(400, "malformed", "this server speaks HTTP only; nothing is upgraded", "follow a session with GET .../events")
+            return problem(
+                400,
+                "malformed",
+                "this server speaks HTTP only; nothing is upgraded",
+                "follow a session with GET .../events",
+            )
         if not _PATH.match(raw):
-            return problem(400, "malformed", "the path holds characters that no name of ours has", "CHANNEL/THREAD of a-z, 0-9, '.', '_', '-'")
+            return problem(
+                400,
+                "malformed",
+                "the path holds characters that no name of ours has",
+                "CHANNEL/THREAD of a-z, 0-9, '.', '_', '-'",
+            )
         return None
 
     def _is_own_page(self, headers: list[tuple[bytes, bytes]], host: bytes) -> bool:
         origins, name = _values(headers, b"origin"), host.lower()
-        own = {b"http://" + name, b"https://" + name} if name in self._proxied else {b"http://" + name}
+        own = (
+            {b"http://" + name, b"https://" + name}
+            if name in self._proxied
+            else {b"http://" + name}
+        )
         return not origins or (len(origins) == 1 and origins[0] in own)
 
     @staticmethod
@@ -94,7 +137,11 @@ class Guard:
         site = _values(headers, b"sec-fetch-site")
         if not site or (len(site) == 1 and site[0] in _OURS):
             return True
-        return scope["path"] == "/" and scope["method"] == "GET" and _values(headers, b"sec-fetch-mode") == [b"navigate"]
+        return (
+            scope["path"] == "/"
+            and scope["method"] == "GET"
+            and _values(headers, b"sec-fetch-mode") == [b"navigate"]
+        )
 
 
 def _values(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
@@ -106,7 +153,9 @@ def _with_headers(send: Send) -> Send:
         if message["type"] == "http.response.start":
             given: list[Any] = list(message.get("headers", []))
             names = {bytes(key).lower() for key, _ in given}
-            given += [(key, value) for key, value in (*SECURITY_HEADERS, _API_CSP) if key not in names]
+            given += [
+                (key, value) for key, value in (*SECURITY_HEADERS, _API_CSP) if key not in names
+            ]
             if b"cache-control" not in names:
                 given.append((b"cache-control", b"no-store"))
             message = {**message, "headers": given}

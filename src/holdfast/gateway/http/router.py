@@ -1,8 +1,11 @@
 """
-Which handler a request means: looked up by its path, then held against the one method that the path has.
+Which handler a request means: looked up by its path, then held against the one method that the path
+has.
 
-Not Starlette's router and its application: they try one route after the other and wrap every request in five layers that turn errors into answers, and each of them is
-walked through again whenever a request that waited goes on. Here `Recorder` does that, once. What stands in a part of a path is for the handler to judge.
+Not Starlette's router and its application: they try one route after the other and wrap every
+request in five layers that turn errors into answers, and each of them is walked through again
+whenever a request that waited goes on. Here `Recorder` does that, once. What stands in a part of a
+path is for the handler to judge.
 """
 
 import re
@@ -19,7 +22,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """A `{name}` in the path is one part of it, whole and not empty. GET comes with HEAD, whose body the protocol leaves out."""
+    """
+    A `{name}` in the path is one part of it, whole and not empty. GET comes with HEAD, whose body
+    the protocol leaves out.
+    """
 
     method: str
     path: str
@@ -45,7 +51,10 @@ AnyRoute = Route | StreamRoute
 
 
 class Routes:
-    """Puts the route's path into the scope as `holdfast.route`, for who counts, and the parts of the path as `path_params`."""
+    """
+    Puts the route's path into the scope as `holdfast.route`, for who counts, and the parts of the
+    path as `path_params`.
+    """
 
     def __init__(self, routes: Sequence[AnyRoute]) -> None:
         self._plain = {route.path: route for route in routes if "{" not in route.path}
@@ -54,12 +63,16 @@ class Routes:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         route, parts = self._find(scope["path"])
         if route is None:
-            await problem_response(problem(404, "unknown", "there is nothing here", "see /openapi.json"))(scope, receive, send)
+            await problem_response(
+                problem(404, "unknown", "there is nothing here", "see /openapi.json")
+            )(scope, receive, send)
             return
         scope["holdfast.route"], scope["path_params"] = route.path, parts
         if scope["method"] != route.method and (scope["method"], route.method) != ("HEAD", "GET"):
             allow = {"allow": "GET, HEAD" if route.method == "GET" else route.method}
-            await problem_response(problem(405, "method", "this is not done that way", "see /openapi.json"), allow)(scope, receive, send)
+            await problem_response(
+                problem(405, "method", "this is not done that way", "see /openapi.json"), allow
+            )(scope, receive, send)
             return
         await route(scope, receive, send)
 

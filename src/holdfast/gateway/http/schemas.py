@@ -1,4 +1,7 @@
-"""What goes in and out over HTTP, beyond the reports of the runtime. Unknown fields are refused, so a client can't declare what it is."""
+"""
+What goes in and out over HTTP, beyond the reports of the runtime. Unknown fields are refused, so a
+client can't declare what it is.
+"""
 
 from typing import Annotated, Any
 
@@ -25,7 +28,8 @@ class MessageTaken(msgspec.Struct, frozen=True, kw_only=True):
     """
     It is durable. `turn` is the turn that it begins; follow the session from `seq` on.
 
-    Messages of equal authority that wait together are answered by one turn, the first one's: its `turn_started` lists every `input` that it took.
+    Messages of equal authority that wait together are answered by one turn, the first one's: its
+    `turn_started` lists every `input` that it took.
     """
 
     session: SessionId
@@ -35,7 +39,10 @@ class MessageTaken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An answer to a prompt, bound to what was shown by its digest. The same `answer_id` again is the same answer."""
+    """
+    An answer to a prompt, bound to what was shown by its digest. The same `answer_id` again is the
+    same answer.
+    """
 
     option: Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
     answer_id: _Key
@@ -53,7 +60,10 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CancelIn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which turn; without one, every open turn that this token may cancel: its person's, or, with the scope admin, everybody's."""
+    """
+    Which turn; without one, every open turn that this token may cancel: its person's, or, with the
+    scope admin, everybody's.
+    """
 
     turn: Annotated[str, msgspec.Meta(pattern="^t[0-9]{1,15}$")] | None = None
 

@@ -1,8 +1,10 @@
 """
-The routes of `/v1`: each checks the scope, then whether there is such a thing for this token, and only then does what was asked.
+The routes of `/v1`: each checks the scope, then whether there is such a thing for this token, and
+only then does what was asked.
 
-A session that the token may not see and one that is not there are told in the same words. Whoever answers a prompt is judged by the session itself, and a wrong one is
-journalled there; everything else about a foreign prompt is as if it were not there.
+A session that the token may not see and one that is not there are told in the same words. Whoever
+answers a prompt is judged by the session itself, and a wrong one is journalled there; everything
+else about a foreign prompt is as if it were not there.
 """
 
 import asyncio
@@ -58,7 +60,11 @@ def bearer_of(request: Request, scope: str) -> Bearer:
     """The token's owner, who must have this scope."""
     bearer: Bearer = request.scope["holdfast.bearer"]
     if not bearer.may(scope):
-        raise Refused(f"this token may not {scope}", code="no_authority", hint=f"a token with the scope {scope} may")
+        raise Refused(
+            f"this token may not {scope}",
+            code="no_authority",
+            hint=f"a token with the scope {scope} may",
+        )
     return bearer
 
 
@@ -72,7 +78,8 @@ class Api:
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._service = gateway.service
-        # Where a first message of somebody new is checked and taken in one go, so that two strangers can't both be first.
+        # Where a first message of somebody new is checked and taken in one go, so that two
+        # strangers can't both be first.
         self._joining: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     # --- sessions
@@ -81,9 +88,13 @@ class Api:
         bearer = bearer_of(request, "read")
         limit, after = page_of(query_of(request, "limit", "after"))
         start = session_id(after) if after is not None else None
-        found = await self._service.sessions(after=start, limit=limit + 1, sees=bearer.sees, reads_all=bearer.reads_all)
+        found = await self._service.sessions(
+            after=start, limit=limit + 1, sees=bearer.sees, reads_all=bearer.reads_all
+        )
         page = found[:limit]
-        return json_response(SessionsList(sessions=page, next=page[-1].session if len(found) > limit else None))
+        return json_response(
+            SessionsList(sessions=page, next=page[-1].session if len(found) > limit else None)
+        )
 
     async def show_session(self, request: Request) -> Response:
         bearer = bearer_of(request, "read")
@@ -91,13 +102,19 @@ class Api:
         session = await self._seen(session_of(request), bearer)
         report = await self._service.show(session)
         if not bearer.is_admin:  # where files lie is the machine's business
-            mine = tuple(each for each in report.reminders if bearer.reads(each.audience, each.boundary))
+            mine = tuple(
+                each for each in report.reminders if bearer.reads(each.audience, each.boundary)
+            )
             jobs = tuple(job for job in report.jobs if bearer.reads(job.audience, job.boundary))
-            report = msgspec.structs.replace(report, journal=(), quarantine=(), reminders=mine, jobs=jobs)
+            report = msgspec.structs.replace(
+                report, journal=(), quarantine=(), reminders=mine, jobs=jobs
+            )
         if not bearer.reads_every_circle and not bearer.reads_all(
             await readers_of(self._service.shelf, session)
         ):  # no line of these says whose it is
-            report = msgspec.structs.replace(report, parked=(), memory=(), deliveries=(), delegates=())
+            report = msgspec.structs.replace(
+                report, parked=(), memory=(), deliveries=(), delegates=()
+            )
         return json_response(report)
 
     async def post_message(self, request: Request) -> Response:
@@ -109,19 +126,34 @@ class Api:
         if await self._is_seen(session, bearer):
             report = await self._send(session, body.text, bearer, key)
         elif session.startswith(f"{DELEGATE_CHANNEL}/"):
-            raise unknown_session()  # nobody can make or join one, so whether there is one is not told either
+            # nobody can make or join one, so whether there is one is not told either
+            raise unknown_session()
         else:
             async with self._joining.setdefault(session, asyncio.Lock()):
                 await self._may_join(session, bearer)
                 report = await self._send(session, body.text, bearer, key)
         if report.error is not None and report.error.code == "answer_word":
-            raise Refused(report.error.message, code="answer_word", hint="answer the prompt itself: POST /v1/approvals/{id}/answer")
+            raise Refused(
+                report.error.message,
+                code="answer_word",
+                hint="answer the prompt itself: POST /v1/approvals/{id}/answer",
+            )
         self._gateway.metrics.messages += 1
         turn = report.turn or ""
-        return json_response(MessageTaken(session=session, turn=report.turn, input=f"i{turn[1:]}", seq=report.seq), 202)
+        return json_response(
+            MessageTaken(session=session, turn=report.turn, input=f"i{turn[1:]}", seq=report.seq),
+            202,
+        )
 
     async def _send(self, session: SessionId, text: str, bearer: Bearer, key: str | None) -> Any:
-        report = await self._service.send(session, text, source=bearer.source(), dedup=key, workspace=self._gateway.workspace(), wait=False)
+        report = await self._service.send(
+            session,
+            text,
+            source=bearer.source(),
+            dedup=key,
+            workspace=self._gateway.workspace(),
+            wait=False,
+        )
         self._gateway.drives.wake(session)
         return report
 
@@ -135,12 +167,18 @@ class Api:
     async def cancel(self, request: Request) -> Response:
         bearer = bearer_of(request, "read")
         if not (bearer.may("send") or bearer.is_admin):
-            raise Refused("this token may not send", code="no_authority", hint="a token with the scope send may")
+            raise Refused(
+                "this token may not send",
+                code="no_authority",
+                hint="a token with the scope send may",
+            )
         query_of(request)
         session = await self._seen(session_of(request), bearer)
         body = await self._body(request, CancelIn, bearer, nothing=CancelIn())
         turn = TurnId(body.turn) if body.turn is not None else None
-        reports = await self._service.cancel(session, by=bearer.person, turn=turn, may_all=bearer.is_admin)
+        reports = await self._service.cancel(
+            session, by=bearer.person, turn=turn, may_all=bearer.is_admin
+        )
         self._gateway.drives.wake(session)
         return json_response(Cancelled(session=session, turns=reports))
 
@@ -162,7 +200,9 @@ class Api:
         """There is such a prompt for this token; else it is unknown, whoever's it is."""
         self._gateway.spend_miss(bearer)
         report = await self._looked_up(_approval_of(request), bearer)
-        if not bearer.reads(report.audience, report.boundary) or not await self._is_seen(report.session, bearer):
+        if not bearer.reads(report.audience, report.boundary) or not await self._is_seen(
+            report.session, bearer
+        ):
             raise unknown_approval()
         self._gateway.refund_miss(bearer)
         return report
@@ -193,12 +233,17 @@ class Api:
         self._gateway.drives.wake(answered.turn.session)
         answered = await self._until_started(answered, name)
         self._gateway.metrics.answers[answered.result] += 1
-        return json_response(Answered(result=answered.result, reason=answered.reason, turn=answered.turn))
+        return json_response(
+            Answered(result=answered.result, reason=answered.reason, turn=answered.turn)
+        )
 
-    async def _told(self, error: HoldfastError, approval: ApprovalId, bearer: Bearer) -> HoldfastError:
+    async def _told(
+        self, error: HoldfastError, approval: ApprovalId, bearer: Bearer
+    ) -> HoldfastError:
         """
-        The same, for whoever sees the session. Others know of no prompt but one that stands, and of that only that it is not theirs to answer:
-        not whose it is, how it ended, or that its session is sealed.
+        The same, for whoever sees the session. Others know of no prompt but one that stands, and of
+        that only that it is not theirs to answer: not whose it is, how it ended, or that its
+        session is sealed.
         """
         if error.code == "wrong_approver":
             self._gateway.refund_miss(bearer)
@@ -216,7 +261,10 @@ class Api:
             raise await self._told(exc, approval, bearer) from exc
 
     async def _within_audience(self, approval: ApprovalId, bearer: Bearer) -> None:
-        """A token that speaks in a wider circle than the prompt was made in knows nothing of it, even if its person may answer."""
+        """
+        A token that speaks in a wider circle than the prompt was made in knows nothing of it, even
+        if its person may answer.
+        """
         if bearer.reads("personal", f"personal:{bearer.person}"):
             return
         report = await self._looked_up(approval, bearer)
@@ -224,7 +272,10 @@ class Api:
             raise unknown_approval()
 
     async def _until_started(self, answered: AnswerReport, approval: ApprovalId) -> AnswerReport:
-        """Who asked for it is told `started` if it starts in a moment; the answer is durable either way."""
+        """
+        Who asked for it is told `started` if it starts in a moment; the answer is durable either
+        way.
+        """
         if answered.result != "handed_on" or answered.turn.turn is None:
             return answered
         turn = answered.turn.turn
@@ -254,10 +305,14 @@ class Api:
         bearer = bearer_of(request, "approve")
         query_of(request)
         name = request.path_params["grant"]
-        known = {each.id: each for each in await self._service.grants()} if _GRANT.match(name) else {}
+        known = (
+            {each.id: each for each in await self._service.grants()} if _GRANT.match(name) else {}
+        )
         found = known.get(GrantId(name))
         if found is None or not _may_see(bearer, found):
-            raise Refused("there is no such grant", code="unknown", hint="GET /v1/grants lists yours")
+            raise Refused(
+                "there is no such grant", code="unknown", hint="GET /v1/grants lists yours"
+            )
         await self._service.revoke(found.id, by=bearer.person, may_all=bearer.is_admin)
         return Response(status_code=204)
 
@@ -268,15 +323,31 @@ class Api:
         gateway, now = self._gateway, self._service.world.clock.now_ms()
         body = await read_body(request, CodeIn)
         found = await gateway.book.exchange(
-            body.code, name=gateway.page_token_name(), expires_at=self._service.world.now_ms() + PAGE_TOKEN_SECONDS * 1000, now=now
+            body.code,
+            name=gateway.page_token_name(),
+            expires_at=self._service.world.now_ms() + PAGE_TOKEN_SECONDS * 1000,
+            now=now,
         )
         if found is None:
-            if not gateway.code_tries.take(""):  # only of those that are none: nobody can keep the owner out by guessing
+            if not gateway.code_tries.take(
+                ""
+            ):  # only of those that are none: nobody can keep the owner out by guessing
                 raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
-            raise Refused("this code is unknown, used or too old", code="unauthorized", hint="`holdfast serve code` gives a new one")
+            raise Refused(
+                "this code is unknown, used or too old",
+                code="unauthorized",
+                hint="`holdfast serve code` gives a new one",
+            )
         token, added = found
         expires_at = iso(added.expires_at) if added.expires_at is not None else None
-        given = TokenGiven(token=token, name=added.name, person=added.person, scopes=added.scopes, audience=added.audience, expires_at=expires_at)
+        given = TokenGiven(
+            token=token,
+            name=added.name,
+            person=added.person,
+            scopes=added.scopes,
+            audience=added.audience,
+            expires_at=expires_at,
+        )
         return json_response(given, 201)
 
     async def whoami(self, request: Request) -> Response:
@@ -286,14 +357,30 @@ class Api:
         scopes = tuple(sorted(bearer.scopes))
         audience = bearer.audience.value
         return json_response(
-            Whoami(name=bearer.name, person=bearer.person, scopes=scopes, audience=audience, boundary=bearer.boundary, expires_at=expires_at)
+            Whoami(
+                name=bearer.name,
+                person=bearer.person,
+                scopes=scopes,
+                audience=audience,
+                boundary=bearer.boundary,
+                expires_at=expires_at,
+            )
         )
 
-    async def _body(self, request: Request, kind: type[T], bearer: Bearer, *, nothing: T | None = None) -> T:
-        """A body may take its time; whoever was revoked meanwhile does nothing with it. `nothing` is what no body at all stands for."""
+    async def _body(
+        self, request: Request, kind: type[T], bearer: Bearer, *, nothing: T | None = None
+    ) -> T:
+        """
+        A body may take its time; whoever was revoked meanwhile does nothing with it. `nothing` is
+        what no body at all stands for.
+        """
         body = await read_body(request, kind, nothing=nothing)
-        if not await self._gateway.book.still_lives([bearer], now=self._service.world.clock.now_ms()):
-            raise Refused("the token was revoked or ran out before the body was here", code="unauthorized")
+        if not await self._gateway.book.still_lives(
+            [bearer], now=self._service.world.clock.now_ms()
+        ):
+            raise Refused(
+                "the token was revoked or ran out before the body was here", code="unauthorized"
+            )
         return body
 
     # --- what is seen
@@ -312,7 +399,9 @@ def unknown_session() -> Refused:
 
 
 def unknown_approval() -> Refused:
-    return Refused("there is no such approval", code="unknown", hint="GET /v1/approvals lists what waits")
+    return Refused(
+        "there is no such approval", code="unknown", hint="GET /v1/approvals lists what waits"
+    )
 
 
 def _approval_of(request: Request) -> ApprovalId:
@@ -325,16 +414,23 @@ def _approval_of(request: Request) -> ApprovalId:
 def _key(request: Request) -> str | None:
     key = one_header(request, "idempotency-key")
     if key is not None and not _KEY.match(key):
-        raise Refused(f"Idempotency-Key is 1 to {KEY_CHARS_MAX} printable characters without spaces", code="malformed")
+        raise Refused(
+            f"Idempotency-Key is 1 to {KEY_CHARS_MAX} printable characters without spaces",
+            code="malformed",
+        )
     return key
 
 
 def _concerns(bearer: Bearer, report: ApprovalReport) -> bool:
-    return bearer.is_concerned(report.audience, report.boundary, (report.requester, *report.may_answer))
+    return bearer.is_concerned(
+        report.audience, report.boundary, (report.requester, *report.may_answer)
+    )
 
 
 def _may_see(bearer: Bearer, grant: GrantReport) -> bool:
-    """A grant is there for its requester and its giver, within the token's audience, and for an admin."""
+    """
+    A grant is there for its requester and its giver, within the token's audience, and for an admin.
+    """
     is_theirs = bearer.person in (grant.requester, grant.granted_by)
     return bearer.is_admin or (is_theirs and bearer.reads(grant.audience, grant.boundary))
 
@@ -344,7 +440,14 @@ def _went_on(ledger: Ledger, turn: TurnId, approval: ApprovalId, since: int) -> 
     open_turn = ledger.state.turns.get(turn)
     if open_turn is None:
         return True
-    call = next((each for each in open_turn.calls if each.approval is not None and each.approval.asked.approval == approval), None)
+    call = next(
+        (
+            each
+            for each in open_turn.calls
+            if each.approval is not None and each.approval.asked.approval == approval
+        ),
+        None,
+    )
     if call is None:
         return ledger.state.seq > since
     if call.call in ledger.started:

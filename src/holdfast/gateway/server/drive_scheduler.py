@@ -1,9 +1,12 @@
 """
-Who drives when the gateway serves: one task for each session in which something is owed, and none for all the others.
+Who drives when the gateway serves: one task for each session in which something is owed, and none
+for all the others.
 
-Notices wake a session; they are hints, so everything owed is looked for at the start and every 30 seconds, and at the moment the next prompt runs out.
-One timer stands for every reminder of every session: it waits for the earliest, and is set anew when an earlier one is set.
-Told to stop, a drive ends at its next quiet point: at once when only a model is out (its call is repeated later), within bounds when a tool runs.
+Notices wake a session; they are hints, so everything owed is looked for at the start and every 30
+seconds, and at the moment the next prompt runs out. One timer stands for every reminder of every
+session: it waits for the earliest, and is set anew when an earlier one is set. Told to stop, a
+drive ends at its next quiet point: at once when only a model is out (its call is repeated later),
+within bounds when a tool runs.
 """
 
 import asyncio
@@ -30,10 +33,13 @@ class DriveScheduler:
         self._room = asyncio.Semaphore(DRIVES_MAX)
         self._next_expiry: int | None = None
         self.next_reminder: int | None = None  # what the one timer waits for
-        # Up to when reminders have been looked for. What was due before is in somebody's hands, and is looked for again with the rest.
+        # Up to when reminders have been looked for. What was due before is in somebody's hands, and
+        # is looked for again with the rest.
         self._reminded_until = 0
         self._sooner = asyncio.Event()
-        self._lacking: dict[SessionId, str] = {}  # what was said last of sessions that wait for something that is not here
+        self._lacking: dict[
+            SessionId, str
+        ] = {}  # what was said last of sessions that wait for something that is not here
         self.is_stopping = False
         self._hurry = asyncio.Event()
         self.rescans = 0
@@ -49,7 +55,9 @@ class DriveScheduler:
         if session in self._tasks:
             self._again.add(session)
         else:
-            self._tasks[session] = self._group.create_task(self._drive(session), name=f"drive {session}")
+            self._tasks[session] = self._group.create_task(
+                self._drive(session), name=f"drive {session}"
+            )
 
     async def run(self) -> None:
         """Look for what is owed, for ever; until cancelled."""
@@ -60,16 +68,23 @@ class DriveScheduler:
                     began = self._service.world.now_ms()
                     await self._wake_owing()
                     self._next_expiry = self._earliest()
-                    self._reminded_until = began  # what came due while we looked is looked for again
+                    self._reminded_until = (
+                        began  # what came due while we looked is looked for again
+                    )
                     self.next_reminder = self._service.world.index.next_reminder(after=began)
                     await self._until_due()
             finally:
                 self._group = None
 
     async def _wake_owing(self) -> None:
-        """A look that fails (a lock that is held, a disk that refuses) is said, and made again with the next scan: nothing it would find is lost."""
+        """
+        A look that fails (a lock that is held, a disk that refuses) is said, and made again with
+        the next scan: nothing it would find is lost.
+        """
         try:
-            await self._service.home.check_clock()  # an idle server notes the time too: a home that is in use is never far behind it
+            await (
+                self._service.home.check_clock()
+            )  # an idle server notes the time too: a home that is in use is never far behind it
         except (HoldfastError, OSError) as exc:
             _log.warning("the clock could not be compared with the home's journal: %s", exc)
         try:
@@ -80,11 +95,17 @@ class DriveScheduler:
             _log.warning("what is owed could not be looked for: %s", exc)
 
     def _earliest(self) -> int | None:
-        """When the first prompt to come runs out. Those past their time are in somebody's hands already."""
+        """
+        When the first prompt to come runs out. Those past their time are in somebody's hands
+        already.
+        """
         return self._service.world.index.next_expiry(after=self._service.world.now_ms())
 
     async def _until_due(self) -> None:
-        """Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind says so."""
+        """
+        Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind
+        says so.
+        """
         loop = asyncio.get_running_loop()
         ends = loop.time() + RESCAN_SECONDS
         while (left := ends - loop.time()) > 0:
@@ -105,7 +126,9 @@ class DriveScheduler:
         self._sooner.set()
 
     def _wake_due(self, now: int) -> None:
-        """Sessions whose reminder came due since the last look; the timer then waits for the next one."""
+        """
+        Sessions whose reminder came due since the last look; the timer then waits for the next one.
+        """
         index = self._service.world.index
         for session in index.reminding(after=self._reminded_until, until=now):
             self.wake(session)
@@ -113,16 +136,25 @@ class DriveScheduler:
         self.next_reminder = index.next_reminder(after=self._reminded_until)
 
     def _note_due(self, session: SessionId) -> None:
-        """A drive may leave an earlier expiry or reminder behind than the one that is waited for."""
+        """
+        A drive may leave an earlier expiry or reminder behind than the one that is waited for.
+        """
         row = self._service.world.index.get(session)
         if row is None:
             return
-        # One past its time was not closed by this drive: somebody else drives, or the disk refuses. It waits for the next scan, or we would look without a pause.
+        # One past its time was not closed by this drive: somebody else drives, or the disk refuses.
+        # It waits for the next scan, or we would look without a pause.
         to_come = row.expires_at is not None and row.expires_at > self._service.world.now_ms()
-        if row.expires_at is not None and to_come and (self._next_expiry is None or row.expires_at < self._next_expiry):
+        if (
+            row.expires_at is not None
+            and to_come
+            and (self._next_expiry is None or row.expires_at < self._next_expiry)
+        ):
             self._next_expiry = row.expires_at
             self._sooner.set()
-        if row.remind_at is not None and (self.next_reminder is None or row.remind_at < self.next_reminder):
+        if row.remind_at is not None and (
+            self.next_reminder is None or row.remind_at < self.next_reminder
+        ):
             # One that is due since the last look already is found by looking back to it.
             self.next_reminder = row.remind_at
             self._sooner.set()
@@ -137,19 +169,28 @@ class DriveScheduler:
                     if self.is_stopping or session not in self._again:
                         return
         except Untrusted as exc:
-            _log.error("%s is sealed: %s", session, exc.message)  # what happened is in the journal; a trace adds nothing
+            _log.error(
+                "%s is sealed: %s", session, exc.message
+            )  # what happened is in the journal; a trace adds nothing
         except HoldfastError as exc:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
-        except OSError as exc:  # what could not be read of one session is no reason to leave the others
+        except (
+            OSError
+        ) as exc:  # what could not be read of one session is no reason to leave the others
             _log.warning("%s was not driven on: %s", session, exc)
         finally:
             self._tasks.pop(session, None)
             self._note_due(session)
 
     def _say_what_is_lacking(self, session: SessionId) -> None:
-        """Of a turn that waits for a model, an agent or a tool that is not here: once, since it is looked at every half minute."""
+        """
+        Of a turn that waits for a model, an agent or a tool that is not here: once, since it is
+        looked at every half minute.
+        """
         ledger = self._service.shelf.get(session)
-        lacking = why_cannot_drive(self._service.world, ledger.state) if ledger is not None else None
+        lacking = (
+            why_cannot_drive(self._service.world, ledger.state) if ledger is not None else None
+        )
         if lacking is None:
             self._lacking.pop(session, None)
         elif self._lacking.get(session) != lacking:
@@ -181,7 +222,9 @@ class DriveScheduler:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(grace_seconds):
                     while self._tasks and not hurry.done():
-                        await asyncio.wait({hurry, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+                        await asyncio.wait(
+                            {hurry, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
+                        )
             hurry.cancel()
 
     def hasten(self) -> None:
@@ -190,4 +233,6 @@ class DriveScheduler:
 
 
 def _has_started(state: SessionState) -> bool:
-    return any(call.status is CallStatus.STARTED for turn in state.turns.values() for call in turn.calls)
+    return any(
+        call.status is CallStatus.STARTED for turn in state.turns.values() for call in turn.calls
+    )

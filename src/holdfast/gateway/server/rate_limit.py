@@ -8,7 +8,14 @@ from collections.abc import Callable
 class Rate:
     """`per_second` on average, `burst` at once."""
 
-    def __init__(self, *, per_second: float, burst: float, keys_max: int = 4_096, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        per_second: float,
+        burst: float,
+        keys_max: int = 4_096,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._per_second, self._burst = per_second, burst
         self._keys_max = keys_max
         self._now = now

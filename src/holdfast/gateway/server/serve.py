@@ -1,9 +1,11 @@
 """
 `holdfast serve`: one process that answers, drives and stops in good order.
 
-Start: hold the home, open the socket, look for what is owed, say where the page is. Stop (SIGTERM, SIGINT): not ready any more, streams are told, requests in flight end,
-drives end at a quiet point: a tool that runs is waited for, within bounds, and is in doubt after that. With only prompts pending there is nothing to wait for. A second
-signal waits for nothing; neither it nor kill -9 loses anything that was acknowledged.
+Start: hold the home, open the socket, look for what is owed, say where the page is. Stop (SIGTERM,
+SIGINT): not ready any more, streams are told, requests in flight end, drives end at a quiet point:
+a tool that runs is waited for, within bounds, and is in doubt after that. With only prompts pending
+there is nothing to wait for. A second signal waits for nothing; neither it nor kill -9 loses
+anything that was acknowledged.
 """
 
 import asyncio
@@ -59,7 +61,9 @@ class Server(uvicorn.Server):
 class Serving:
     """A gateway that answers. `address` is where; `stop` is the way out."""
 
-    def __init__(self, gateway: Gateway, server: Server, sock: socket.socket, keep_house: KeepHouse | None) -> None:
+    def __init__(
+        self, gateway: Gateway, server: Server, sock: socket.socket, keep_house: KeepHouse | None
+    ) -> None:
         self.gateway = gateway
         self._keep_house = keep_house
         self._server = server
@@ -75,7 +79,10 @@ class Serving:
     async def page_address(self, person: str, *, by: str) -> str:
         """With a one-time code in the fragment, which browsers send to nobody."""
         now = self.gateway.service.world.now_ms()
-        return page_at(self.address, await new_code(self.gateway.book, person=person, scopes=SCOPES, by=by, now=now))
+        return page_at(
+            self.address,
+            await new_code(self.gateway.book, person=person, scopes=SCOPES, by=by, now=now),
+        )
 
     def stop(self) -> None:
         """The second time: now."""
@@ -88,7 +95,11 @@ class Serving:
         """Until `stop`."""
         gateway = self.gateway
         async with asyncio.TaskGroup() as group:
-            streaming = (gateway.tails.run(), gateway.inboxes.run(), gateway.streams.run(gateway.tails.look, gateway.inboxes.look))
+            streaming = (
+                gateway.tails.run(),
+                gateway.inboxes.run(),
+                gateway.streams.run(gateway.tails.look, gateway.inboxes.look),
+            )
             forever = (gateway.drives.run(), *streaming, self._listen(), self._keep_house_daily())
             background = [group.create_task(each) for each in forever]
             serving = group.create_task(self._server.serve(sockets=[self._socket]))
@@ -115,7 +126,10 @@ class Serving:
                 self.gateway.drives.wake(session)
 
     async def _keep_house_daily(self) -> None:
-        """At the start and every day; sooner when there was more than one go may take. What went wrong is said, and tried again."""
+        """
+        At the start and every day; sooner when there was more than one go may take. What went wrong
+        is said, and tried again.
+        """
         while self._keep_house is not None:
             is_more = False
             try:
@@ -178,18 +192,29 @@ def check_host(settings: GatewaySettings) -> None:
 
 def _listening(settings: GatewaySettings) -> socket.socket:
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        # TCP by name: only then does asyncio send small pieces at once, and an answer's body does not wait for the receipt of its head.
+        found = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        # TCP by name: only then does asyncio send small pieces at once, and an answer's body does
+        # not wait for the receipt of its head.
         sock = socket.socket(found[0], found[1], socket.IPPROTO_TCP)
     except OSError as exc:
-        raise Unusable(f"{settings.host} is no address of this machine: {exc}", code="address", hint="--host 127.0.0.1") from exc
+        raise Unusable(
+            f"{settings.host} is no address of this machine: {exc}",
+            code="address",
+            hint="--host 127.0.0.1",
+        ) from exc
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(found[4])
         sock.listen(_BACKLOG)
     except OSError as exc:
         sock.close()
-        raise Busy(f"port {settings.port} of {settings.host} is taken: {exc.strerror}", code="address", hint="--port 0 takes any free one") from exc
+        raise Busy(
+            f"port {settings.port} of {settings.host} is taken: {exc.strerror}",
+            code="address",
+            hint="--port 0 takes any free one",
+        ) from exc
     sock.setblocking(False)  # noqa: FBT003  # the standard library's own way
     return sock
 
@@ -198,7 +223,10 @@ def allow_many_files() -> None:
     """Each stream is a descriptor; take as many as the system lets us without asking."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, hard if hard != resource.RLIM_INFINITY else 65_536), hard))
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE,
+            (max(soft, hard if hard != resource.RLIM_INFINITY else 65_536), hard),
+        )
 
 
 async def serve_until_signalled(serving: Serving) -> None:

@@ -1,5 +1,6 @@
 """
-One server for a home: `flock` on a file in HOME/run, which dies with its owner and is never inherited. What stands in the file says who it is, for people.
+One server for a home: `flock` on a file in HOME/run, which dies with its owner and is never
+inherited. What stands in the file says who it is, for people.
 """
 
 import contextlib
@@ -17,19 +18,33 @@ _TEXT_BYTES_MAX = 400
 
 @contextmanager
 def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
-    """While inside, no other process serves this home; `Busy` says who does. What is given is called with the address, once there is one."""
+    """
+    While inside, no other process serves this home; `Busy` says who does. What is given is called
+    with the address, once there is one.
+    """
     folder = home / "run"
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
         fd = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as exc:
-        raise Unusable(f"{folder / _LOCK} can't be opened: {exc.strerror}", code="io", hint="it should be a plain file of yours") from exc
+        raise Unusable(
+            f"{folder / _LOCK} can't be opened: {exc.strerror}",
+            code="io",
+            hint="it should be a plain file of yours",
+        ) from exc
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip() or "another process"
-            raise Busy(f"this home is served already, by {holder}", holder=holder, hint="use that one, or stop it first") from None
+            holder = (
+                os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip()
+                or "another process"
+            )
+            raise Busy(
+                f"this home is served already, by {holder}",
+                holder=holder,
+                hint="use that one, or stop it first",
+            ) from None
         _say_who(fd, "about to listen")
         yield lambda address: _say_who(fd, address)
     finally:
@@ -46,7 +61,9 @@ def served_at(home: Path) -> str | None:
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        address = os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip().rpartition(", ")[2]
+        address = (
+            os.pread(fd, _TEXT_BYTES_MAX, 0).decode(errors="replace").strip().rpartition(", ")[2]
+        )
         return address if address.startswith("http://") else None
     else:
         return None

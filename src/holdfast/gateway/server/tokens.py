@@ -1,8 +1,11 @@
 """
-Who speaks over HTTP, and what they may do: from the home's journal, and from nothing that a client says.
+Who speaks over HTTP, and what they may do: from the home's journal, and from nothing that a client
+says.
 
-A token is 256 random bits, shown once. The home keeps its hash, and beside it person, scopes, audience and end. Every request looks at the home's journal as it is
-then, so a revoked token is dead on the next one. The audience is the narrowest circle that the token speaks and reads in: `personal`, `team:NAME` or `public`.
+A token is 256 random bits, shown once. The home keeps its hash, and beside it person, scopes,
+audience and end. Every request looks at the home's journal as it is then, so a revoked token is
+dead on the next one. The audience is the narrowest circle that the token speaks and reads in:
+`personal`, `team:NAME` or `public`.
 """
 
 import re
@@ -16,7 +19,13 @@ from holdfast.errors import Refused, Unusable
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.timekeeper import refuse_disputed
 from holdfast.runtime.reports.types import iso
-from holdfast.session.authority.context import PUBLIC_BOUNDARY, Audience, MessageSource, Principal, Provenance
+from holdfast.session.authority.context import (
+    PUBLIC_BOUNDARY,
+    Audience,
+    MessageSource,
+    Principal,
+    Provenance,
+)
 from holdfast.session.authority.expiry import Moment, is_over
 from holdfast.session.authority.policy import Way
 from holdfast.session.home.events import AnyHomeEvent, HomeState, TokenAdded, TokenRevoked
@@ -25,7 +34,8 @@ from holdfast.token_form import RANDOM_BYTES, is_token, token_of
 
 HTTP_CHANNEL = "http"
 SCOPES = ("read", "send", "approve", "admin")
-TOKENS_MAX = 1_000  # living ones in a home; every request walks past none of them, but a list must stay a list
+# living ones in a home; every request walks past none of them, but a list must stay a list
+TOKENS_MAX = 1_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _TEAM = re.compile(r"team(?::([a-z0-9][a-z0-9._-]{0,63}))?\Z")
 _VERIFIED = "verified"
@@ -43,7 +53,9 @@ def new_token() -> str:
 
 
 def digest_of(token: str) -> str:
-    """What is kept. The token is random through and through, so a plain hash of it tells nothing."""
+    """
+    What is kept. The token is random through and through, so a plain hash of it tells nothing.
+    """
     return blake3(b"holdfast token 1\0" + token.encode()).hexdigest()
 
 
@@ -82,7 +94,10 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_admin or self.audience is Audience.PERSONAL
 
     def may(self, scope: str) -> bool:
-        """An admin may read everything and stop anything; sending and approving are done as a person, and need their own scope."""
+        """
+        An admin may read everything and stop anything; sending and approving are done as a person,
+        and need their own scope.
+        """
         return scope in self.scopes or (scope == "read" and self.is_admin)
 
     def source(self) -> MessageSource:
@@ -91,15 +106,25 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         return MessageSource(
             channel=HTTP_CHANNEL,
             person=self.person,
-            principal=Principal.UNTRUSTED_EXTERNAL if self.audience is Audience.PUBLIC else Principal.TRUSTED_INTERNAL,
+            principal=Principal.UNTRUSTED_EXTERNAL
+            if self.audience is Audience.PUBLIC
+            else Principal.TRUSTED_INTERNAL,
             audience=self.audience,
             boundary=self.boundary,
-            provenance=Provenance(authenticity=_VERIFIED, taint="clean", scope="group" if group else "direct", kind="message"),
+            provenance=Provenance(
+                authenticity=_VERIFIED,
+                taint="clean",
+                scope="group" if group else "direct",
+                kind="message",
+            ),
             can_prompt=True,
         )
 
     def reads(self, audience: str | None, boundary: str | None) -> bool:
-        """Whether something said in that circle is within this token's audience. What is unknown is not."""
+        """
+        Whether something said in that circle is within this token's audience. What is unknown is
+        not.
+        """
         if audience is None or boundary is None or audience not in set(Audience):
             return self.is_admin
         if self.reads_every_circle:
@@ -108,27 +133,48 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         return circle is Audience.PUBLIC or (circle is self.audience and boundary == self.boundary)
 
     def sees(self, readers: Collection[Reader]) -> bool:
-        """A session is seen by who takes part in it within this token's audience; admin sees all."""
-        return self.is_admin or any(each.person == self.person and self.reads(each.audience, each.boundary) for each in readers)
+        """
+        A session is seen by who takes part in it within this token's audience; admin sees all.
+        """
+        return self.is_admin or any(
+            each.person == self.person and self.reads(each.audience, each.boundary)
+            for each in readers
+        )
 
     def reads_all(self, readers: Collection[Reader]) -> bool:
-        """Whether everything that was said among them is within this token's audience: what can't be told by its circle is for nobody else."""
+        """
+        Whether everything that was said among them is within this token's audience: what can't be
+        told by its circle is for nobody else.
+        """
         return all(self.reads(each.audience, each.boundary) for each in readers)
 
-    def is_concerned(self, audience: str | None, boundary: str | None, people: Collection[str | None]) -> bool:
-        """Whether a prompt is this token's to see: its person asked for it or may answer it, within the token's audience; admin sees all."""
+    def is_concerned(
+        self, audience: str | None, boundary: str | None, people: Collection[str | None]
+    ) -> bool:
+        """
+        Whether a prompt is this token's to see: its person asked for it or may answer it, within
+        the token's audience; admin sees all.
+        """
         return self.is_admin or (self.person in people and self.reads(audience, boundary))
 
     def may_join(self, readers: Collection[Reader]) -> bool:
         """
         Whether a first message of this person may go into a session that others began.
 
-        Who has sent sees everything there, and so does the model that answers them: only a circle that all of it belongs to may be joined.
+        Who has sent sees everything there, and so does the model that answers them: only a circle
+        that all of it belongs to may be joined.
         """
         if self.is_admin:
             return True
         shared = self.audience is not Audience.PERSONAL
-        return shared and bool(readers) and all((each.audience, each.boundary) == (self.audience.value, self.boundary) for each in readers)
+        return (
+            shared
+            and bool(readers)
+            and all(
+                (each.audience, each.boundary) == (self.audience.value, self.boundary)
+                for each in readers
+            )
+        )
 
 
 def circle_of(audience: str, person: str) -> tuple[Audience, str]:
@@ -142,7 +188,9 @@ def circle_of(audience: str, person: str) -> tuple[Audience, str]:
         return Audience.PUBLIC, PUBLIC_BOUNDARY
     if (team := _TEAM.match(audience)) is not None:
         return Audience.TEAM, f"team:{team[1] or 'home'}"
-    raise Unusable(f"{audience!r} is no audience", code="malformed", hint="personal, team, team:NAME or public")
+    raise Unusable(
+        f"{audience!r} is no audience", code="malformed", hint="personal, team, team:NAME or public"
+    )
 
 
 class TokenReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,14 +217,18 @@ def token_report(added: TokenAdded, *, moment: Moment) -> TokenReport:
 
 class TokenBook:
     """
-    The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal gave.
+    The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal
+    gave.
 
-    `now` is the clock's; ends are judged by it and by the home's journal. An end that was applied once is noted there, so that no clock takes it back.
+    `now` is the clock's; ends are judged by it and by the home's journal. An end that was applied
+    once is noted there, so that no clock takes it back.
     """
 
     def __init__(self, home: HomeLedger) -> None:
         self._home = home
-        self._of: dict[str, TokenAdded] | None = None  # the very tokens that `_by_digest` was made from
+        self._of: dict[str, TokenAdded] | None = (
+            None  # the very tokens that `_by_digest` was made from
+        )
         self._by_digest: dict[str, TokenAdded] = {}
 
     async def find(self, token: str, *, now: int) -> Bearer | None:
@@ -184,7 +236,11 @@ class TokenBook:
         if not is_token(token):
             return None
         added = (await self._known()).get(digest_of(token))
-        return None if added is None or added.way == CODE or await self._has_ended(added, now) else Bearer.of(added)
+        return (
+            None
+            if added is None or added.way == CODE or await self._has_ended(added, now)
+            else Bearer.of(added)
+        )
 
     async def _has_ended(self, added: TokenAdded, now: int) -> bool:
         moment = self._home.moment(now)
@@ -195,12 +251,18 @@ class TokenBook:
         return True
 
     async def still_lives(self, bearers: Collection[Bearer], *, now: int) -> set[str]:
-        """Of these, the hashes of those that live as they were: the same person, scopes and audience."""
+        """
+        Of these, the hashes of those that live as they were: the same person, scopes and audience.
+        """
         known = await self._known()
         living = set()
         for each in bearers:
             added = known.get(each.digest)
-            if added is not None and Bearer.of(added) == each and not await self._has_ended(added, now):
+            if (
+                added is not None
+                and Bearer.of(added) == each
+                and not await self._has_ended(added, now)
+            ):
                 living.add(each.digest)
         return living
 
@@ -228,7 +290,10 @@ class TokenBook:
         now: int,
         way: str | None = None,
     ) -> tuple[str, TokenAdded]:
-        """A new token, shown here and never again. A name that lives is refused; expired ones make room."""
+        """
+        A new token, shown here and never again. A name that lives is refused; expired ones make
+        room.
+        """
         _check(name, person, scopes)
         circle_of(audience, person)
         await self._home.refresh()
@@ -250,28 +315,55 @@ class TokenBook:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.tokens.get(name)
             if known is not None and not is_over(known.expires_at, moment):
-                raise Refused(f"there is a token {name!r} already, of {known.person}", code="exists", hint=f"`holdfast tokens revoke {name}` first")
-            if sum(not is_over(each.expires_at, moment) for each in state.tokens.values()) >= TOKENS_MAX:
-                raise Refused(f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some")
+                raise Refused(
+                    f"there is a token {name!r} already, of {known.person}",
+                    code="exists",
+                    hint=f"`holdfast tokens revoke {name}` first",
+                )
+            if (
+                sum(not is_over(each.expires_at, moment) for each in state.tokens.values())
+                >= TOKENS_MAX
+            ):
+                raise Refused(
+                    f"{TOKENS_MAX} tokens live already", code="too_many", hint="revoke some"
+                )
             old = [
-                each.name for each in state.tokens.values() if each.way == CODE and is_over(each.expires_at, moment)
+                each.name
+                for each in state.tokens.values()
+                if each.way == CODE and is_over(each.expires_at, moment)
             ]  # nobody would list or revoke them
             return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
         await self._home.choose(choose)
         return token, added
 
-    async def exchange(self, code: str, *, name: str, expires_at: int, now: int) -> tuple[str, TokenAdded] | None:
-        """A page's token for a code that the home knows, in one commit: a code is used once, whoever is quicker. None: it is not known, used or too old."""
+    async def exchange(
+        self, code: str, *, name: str, expires_at: int, now: int
+    ) -> tuple[str, TokenAdded] | None:
+        """
+        A page's token for a code that the home knows, in one commit: a code is used once, whoever
+        is quicker. None: it is not known, used or too old.
+        """
         token = new_token()
         made: list[TokenAdded] = []
 
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             made.clear()
-            found = next((each for each in state.tokens.values() if each.way == CODE and each.digest == digest_of(code)), None)
+            found = next(
+                (
+                    each
+                    for each in state.tokens.values()
+                    if each.way == CODE and each.digest == digest_of(code)
+                ),
+                None,
+            )
             if found is None or is_over(found.expires_at, self._home.moment(now)):
                 return ()
-            made.append(msgspec.structs.replace(found, name=name, digest=digest_of(token), expires_at=expires_at, way="page"))
+            made.append(
+                msgspec.structs.replace(
+                    found, name=name, digest=digest_of(token), expires_at=expires_at, way="page"
+                )
+            )
             return (TokenRevoked(name=found.name, by=found.by), *made)
 
         if (await self._known()).get(digest_of(code)) is None:
@@ -282,7 +374,11 @@ class TokenBook:
     async def revoke(self, name: str, *, by: str) -> None:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             if name not in state.tokens:
-                raise Refused(f"there is no token {name!r}", code="unknown", hint="`holdfast tokens list` shows them")
+                raise Refused(
+                    f"there is no token {name!r}",
+                    code="unknown",
+                    hint="`holdfast tokens list` shows them",
+                )
             return (TokenRevoked(name=name, by=by),)
 
         await self._home.choose(choose)
@@ -290,12 +386,29 @@ class TokenBook:
 
 def _check(name: str, person: str, scopes: Sequence[str]) -> None:
     if not _NAME.match(name):
-        raise Unusable(f"{name!r} is no name for a token", code="malformed", hint="a-z, 0-9, '.', '_', '-'; 64 at most")
-    if not person.strip() or person != person.strip() or len(person) > _PERSON_CHARS_MAX or not person.isprintable():
-        raise Unusable(f"{person!r} is no name of a person", code="malformed", hint="printable, no space at its ends")
+        raise Unusable(
+            f"{name!r} is no name for a token",
+            code="malformed",
+            hint="a-z, 0-9, '.', '_', '-'; 64 at most",
+        )
+    if (
+        not person.strip()
+        or person != person.strip()
+        or len(person) > _PERSON_CHARS_MAX
+        or not person.isprintable()
+    ):
+        raise Unusable(
+            f"{person!r} is no name of a person",
+            code="malformed",
+            hint="printable, no space at its ends",
+        )
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise Unusable(f"{', '.join(unknown) or 'nothing'} is no scope", code="malformed", hint=f"scopes: {', '.join(SCOPES)}")
+        raise Unusable(
+            f"{', '.join(unknown) or 'nothing'} is no scope",
+            code="malformed",
+            hint=f"scopes: {', '.join(SCOPES)}",
+        )
 
 
 _PERSON_CHARS_MAX = 128

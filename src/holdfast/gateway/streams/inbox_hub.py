@@ -1,8 +1,10 @@
 """
 All live inboxes of this process: one board for them, and what moves it.
 
-It begins with the list that `GET /v1/approvals` gives, and moves with the sessions that notices and heads name: their folded state says what waits there now. So it costs
-no task and no open journal for a session that nothing happens in, and next to nothing for a person who only waits. It is there while somebody looks, and a while longer.
+It begins with the list that `GET /v1/approvals` gives, and moves with the sessions that notices and
+heads name: their folded state says what waits there now. So it costs no task and no open journal
+for a session that nothing happens in, and next to nothing for a person who only waits. It is there
+while somebody looks, and a while longer.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ from holdfast.runtime.reports.open_prompts import PromptEnd, prompt_end, prompts
 from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
 
-LINGER_SECONDS = 60.0  # a page that is loaded again, or a line that broke, finds its cursor still known
+LINGER_SECONDS = (
+    60.0  # a page that is loaded again, or a line that broke, finds its cursor still known
+)
 _LOOKING_AT_ONCE = 8
 _log = logging.getLogger("holdfast.gateway.streams.inbox_hub")
 
@@ -46,7 +50,9 @@ class Inboxes:
 
     @asynccontextmanager
     async def open(self, bearer: Bearer, *, after: str | None) -> AsyncGenerator[Inbox, None]:
-        """A place on the board, after the cursor; without one, with everything that stands first."""
+        """
+        A place on the board, after the cursor; without one, with everything that stands first.
+        """
         board = await self._begun()
         self._tell(board, board.expire(self._now()))
         inbox = Inbox(board, bearer, after)
@@ -62,7 +68,10 @@ class Inboxes:
         return self._service.world.now_ms()
 
     async def _begun(self) -> Board:
-        """What moves while the list is read is looked at again afterwards: the heads are taken first, and notices are kept from then on."""
+        """
+        What moves while the list is read is looked at again afterwards: the heads are taken first,
+        and notices are kept from then on.
+        """
         async with self._beginning:
             if self._board is None:
                 self._heads = await self._service.world.store.heads()
@@ -81,7 +90,10 @@ class Inboxes:
             self._news.set()
 
     def look(self, heads: Heads) -> None:
-        """Once a second: prompts that ran out, journals that moved without a notice, and those that could not be looked at before."""
+        """
+        Once a second: prompts that ran out, journals that moved without a notice, and those that
+        could not be looked at before.
+        """
         board = self._board
         if board is None:
             return
@@ -89,7 +101,11 @@ class Inboxes:
             self._forget()
             return
         self._tell(board, board.expire(self._now()))
-        moved = {session for session, _, _ in set(heads).symmetric_difference(self._heads)} if heads != self._heads else set()
+        moved = (
+            {session for session, _, _ in set(heads).symmetric_difference(self._heads)}
+            if heads != self._heads
+            else set()
+        )
         self._heads = heads
         for session in moved | self._late:
             self.notice(session)
@@ -125,8 +141,13 @@ class Inboxes:
             if session in self._dirty:
                 self._news.set()
 
-    async def _look_at(self, board: Board, session: SessionId) -> tuple[Sequence[ApprovalReport], Mapping[ApprovalId, PromptEnd | None]]:
-        """What waits there now, and how what stood there before has ended. Of a session that can't be believed, read or found, nothing waits: as in the list."""
+    async def _look_at(
+        self, board: Board, session: SessionId
+    ) -> tuple[Sequence[ApprovalReport], Mapping[ApprovalId, PromptEnd | None]]:
+        """
+        What waits there now, and how what stood there before has ended. Of a session that can't be
+        believed, read or found, nothing waits: as in the list.
+        """
         try:
             async with self._service.shelf.use(session) as ledger:
                 if ledger.journal.sealed is None and not ledger.driving:

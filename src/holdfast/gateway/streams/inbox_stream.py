@@ -1,8 +1,10 @@
 """
 One person's live inbox: a stream's place on the board, and nothing else that grows.
 
-First everything that stands and is for this token, in pages, as of one moment; then every change after that moment, once, in order. One that is too slow for the changes
-that are kept is told of the gap, and begins again with everything that stands. While the client takes nothing, nothing is put together for it.
+First everything that stands and is for this token, in pages, as of one moment; then every change
+after that moment, once, in order. One that is too slow for the changes that are kept is told of the
+gap, and begins again with everything that stands. While the client takes nothing, nothing is put
+together for it.
 """
 
 import re
@@ -20,7 +22,10 @@ CURSOR_PATTERN = "^[0-9a-f]{16}-[0-9]{1,15}$"
 
 
 class Inbox(Listener):
-    """Owned by the request that made it. `cursor` is what the client heard last; None for one that heard nothing yet."""
+    """
+    Owned by the request that made it. `cursor` is what the client heard last; None for one that
+    heard nothing yet.
+    """
 
     def __init__(self, board: Board, bearer: Bearer, cursor: str | None) -> None:
         super().__init__(bearer)
@@ -34,7 +39,11 @@ class Inbox(Listener):
     @property
     def cursor(self) -> str | None:
         """Up to where everything was told. None while it is not yet known what stands."""
-        return None if self._place is None or self._standing is not None else f"{self._board.life}-{self._place}"
+        return (
+            None
+            if self._place is None or self._standing is not None
+            else f"{self._board.life}-{self._place}"
+        )
 
     @property
     def place(self) -> dict[str, int | str]:
@@ -42,11 +51,21 @@ class Inbox(Listener):
 
     @property
     def keep_alive(self) -> bytes:
-        """With the place it stands at, which others' changes have moved on: whoever comes back with it has missed nothing."""
-        return super().keep_alive if self.cursor is None else b"id: %s\n%s" % (self.cursor.encode(), super().keep_alive)
+        """
+        With the place it stands at, which others' changes have moved on: whoever comes back with it
+        has missed nothing.
+        """
+        return (
+            super().keep_alive
+            if self.cursor is None
+            else b"id: %s\n%s" % (self.cursor.encode(), super().keep_alive)
+        )
 
     def tell(self, change: Change, place: int) -> None:
-        """A change was made at this place. What is not for this one is passed at once, so that it counts as no gap later."""
+        """
+        A change was made at this place. What is not for this one is passed at once, so that it
+        counts as no gap later.
+        """
         if change.prompt.is_for(self.bearer):
             self.wake.set()
         elif self._place == place and self._standing is None:
@@ -75,7 +94,10 @@ class Inbox(Listener):
         while left and size < _PAGE_BYTES:
             page.append(left.popleft().data)
             size += len(page[-1])
-        told = b'event: standing\ndata: {"approvals":[%s],"more":%s}\n\n' % (b",".join(page), b"true" if left else b"false")
+        told = b'event: standing\ndata: {"approvals":[%s],"more":%s}\n\n' % (
+            b",".join(page),
+            b"true" if left else b"false",
+        )
         self.wake.set()
         if left:
             return told
@@ -99,7 +121,10 @@ class Inbox(Listener):
 
 
 def check_cursor(given: str | None) -> str | None:
-    """The header's value, if it is one that we could have given; `Refused` for any other. An empty one is none."""
+    """
+    The header's value, if it is one that we could have given; `Refused` for any other. An empty one
+    is none.
+    """
     if not given:
         return None
     if not _CURSOR.match(given):

@@ -1,9 +1,11 @@
 """
 What waits, in all sessions: the prompts that stand, and the last changes to them, numbered.
 
-Nothing here reads a journal. Whoever has looked at a session says what waits there now; each difference to what stood before is one change. Changes are kept as the
-bytes that go out, bounded in number and size. A place is the number of the next change; with the board's own life before it, it is a stream's cursor, so that a number
-of another process or of an earlier board is never taken for one of this.
+Nothing here reads a journal. Whoever has looked at a session says what waits there now; each
+difference to what stood before is one change. Changes are kept as the bytes that go out, bounded in
+number and size. A place is the number of the next change; with the board's own life before it, it
+is a stream's cursor, so that a number of another process or of an earlier board is never taken for
+one of this.
 """
 
 import secrets
@@ -20,7 +22,9 @@ from holdfast.ids import ApprovalId, SessionId
 from holdfast.runtime.reports.open_prompts import PromptEnd
 from holdfast.runtime.reports.types import ApprovalReport
 
-KEPT_CHANGES = 1_024  # a busy home's last minutes: whoever was away for longer reads the whole list, which is then the shorter way
+# a busy home's last minutes: whoever was away for longer reads the whole list, which is then the
+# shorter way
+KEPT_CHANGES = 1_024
 KEPT_BYTES = 4 * 1024 * 1024
 
 
@@ -39,14 +43,24 @@ class Prompt(NamedTuple):
     def of(cls, report: ApprovalReport) -> "Prompt":
         expires_at = int(datetime.fromisoformat(report.expires_at).timestamp() * 1000)
         people = frozenset((report.requester, *report.may_answer))
-        return cls(report.id, report.session, msgspec.json.encode(report), report.audience, report.boundary, people, expires_at)
+        return cls(
+            report.id,
+            report.session,
+            msgspec.json.encode(report),
+            report.audience,
+            report.boundary,
+            people,
+            expires_at,
+        )
 
     def is_for(self, bearer: Bearer) -> bool:
         return bearer.is_concerned(self.audience, self.boundary, self.people)
 
 
 class Change(NamedTuple):
-    """Bytes for whoever the prompt is for: the event without its id, which is the place after it."""
+    """
+    Bytes for whoever the prompt is for: the event without its id, which is the place after it.
+    """
 
     prompt: Prompt
     data: bytes
@@ -73,7 +87,12 @@ class Board:
 
     def standing_for(self, bearer: Bearer) -> list[Prompt]:
         """Sorted by id, as the list is."""
-        found = [prompt for prompts in self._standing.values() for prompt in prompts.values() if prompt.is_for(bearer)]
+        found = [
+            prompt
+            for prompts in self._standing.values()
+            for prompt in prompts.values()
+            if prompt.is_for(bearer)
+        ]
         return sorted(found, key=lambda prompt: prompt.id)
 
     def standing_in(self, session: SessionId) -> Collection[ApprovalId]:
@@ -85,12 +104,22 @@ class Board:
             self._stand(Prompt.of(report))
 
     def compare(
-        self, session: SessionId, reports: Sequence[ApprovalReport], ends: Mapping[ApprovalId, PromptEnd | None], *, now: int
+        self,
+        session: SessionId,
+        reports: Sequence[ApprovalReport],
+        ends: Mapping[ApprovalId, PromptEnd | None],
+        *,
+        now: int,
     ) -> list[Change]:
-        """What is new in a session, now that this waits there: prompts that ended, then prompts that were made."""
+        """
+        What is new in a session, now that this waits there: prompts that ended, then prompts that
+        were made.
+        """
         before = self._standing.get(session, {})
         waiting = {report.id for report in reports}
-        found = [_ended(prompt, ends.get(name)) for name, prompt in before.items() if name not in waiting]
+        found = [
+            _ended(prompt, ends.get(name)) for name, prompt in before.items() if name not in waiting
+        ]
         for change in found:
             self._fall(change.prompt)
         for report in reports:
@@ -100,19 +129,28 @@ class Board:
         return self._keep(found)
 
     def expire(self, now: int) -> list[Change]:
-        """Prompts whose time is over, whether or not anybody has come to journal it: no answer to them counts any more."""
+        """
+        Prompts whose time is over, whether or not anybody has come to journal it: no answer to them
+        counts any more.
+        """
         if self._next_expiry is None or now < self._next_expiry:
             return []
         standing = [prompt for prompts in self._standing.values() for prompt in prompts.values()]
         over = [prompt for prompt in standing if prompt.expires_at <= now]
         for prompt in over:
             self._fall(prompt)
-        self._next_expiry = min((prompt.expires_at for prompt in standing if prompt.expires_at > now), default=None)
+        self._next_expiry = min(
+            (prompt.expires_at for prompt in standing if prompt.expires_at > now), default=None
+        )
         return self._keep([_ended(prompt, PromptEnd(None, None, "expired")) for prompt in over])
 
     def _stand(self, prompt: Prompt) -> None:
         self._standing.setdefault(prompt.session, {})[prompt.id] = prompt
-        self._next_expiry = prompt.expires_at if self._next_expiry is None else min(self._next_expiry, prompt.expires_at)
+        self._next_expiry = (
+            prompt.expires_at
+            if self._next_expiry is None
+            else min(self._next_expiry, prompt.expires_at)
+        )
 
     def _fall(self, prompt: Prompt) -> None:
         prompts = self._standing[prompt.session]
@@ -124,14 +162,19 @@ class Board:
         for change in changes:
             self._changes.append(change)
             self._bytes += len(change.data)
-        while len(self._changes) > KEPT_CHANGES or (self._bytes > KEPT_BYTES and len(self._changes) > 1):
+        while len(self._changes) > KEPT_CHANGES or (
+            self._bytes > KEPT_BYTES and len(self._changes) > 1
+        ):
             self._bytes -= len(self._changes.popleft().data)
             self.first_place += 1
         return changes
 
 
 def _ended(prompt: Prompt, end: PromptEnd | None) -> Change:
-    """`answered`, `closed`; or `gone`, when the session that asked can't take an answer any more: deleted, sealed, or in another life."""
+    """
+    `answered`, `closed`; or `gone`, when the session that asked can't take an answer any more:
+    deleted, sealed, or in another life.
+    """
     told: dict[str, Any] = {"id": prompt.id, "session": prompt.session}
     if end is not None and end.closed_as is not None:
         name, told = b"closed", {**told, "closed_as": end.closed_as}

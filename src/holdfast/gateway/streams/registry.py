@@ -1,8 +1,10 @@
 """
 Every live stream of this process, whatever it tells: how many there may be, and what ends them.
 
-A stream is one connection and one token. Once a second, for all of them together: the streams of a token that died end, a client that takes nothing is cut, one to whom
-nothing came is told that the line is alive, and whoever follows journals is shown their heads. So an idle stream costs its connection, and no task that looks.
+A stream is one connection and one token. Once a second, for all of them together: the streams of a
+token that died end, a client that takes nothing is cut, one to whom nothing came is told that the
+line is alive, and whoever follows journals is shown their heads. So an idle stream costs its
+connection, and no task that looks.
 """
 
 import asyncio
@@ -22,7 +24,9 @@ KEEP_ALIVE_SECONDS = 15.0
 LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
 UNSURE_SECONDS = 1.8  # how long a stream may go on when nobody can say whether its token lives
 ENDING_SECONDS = 1.5  # an ended stream that has not gone by itself is cut
-_TICK_SECONDS = 0.5  # cutting and giving up wait for no look that hangs; all of it together stays below five seconds (G3)
+# Cutting and giving up do not wait for a check that hangs. Together they stay below five
+# seconds, as G3 promises.
+_TICK_SECONDS = 0.5
 STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
 
 Heads = Sequence[tuple[SessionId, InstanceId, int]]
@@ -111,17 +115,30 @@ class Streams:
 
     def _refuse_too_many(self, digest: str, person: str) -> None:
         if self._of_token[digest] >= self._streams_per_token_max:
-            said, hint = f"this token has {self._streams_per_token_max} streams open already", "close some"
+            said, hint = (
+                f"this token has {self._streams_per_token_max} streams open already",
+                "close some",
+            )
         elif self._of_person[person] >= self._streams_per_person_max:
-            said, hint = f"{person} has {self._streams_per_person_max} streams open already", "close some, of any token of theirs"
+            said, hint = (
+                f"{person} has {self._streams_per_person_max} streams open already",
+                "close some, of any token of theirs",
+            )
         elif len(self._listeners) >= self._streams_max:
             said, hint = f"{self._streams_max} streams are open already", "try again in a moment"
         else:
             return
-        raise Refused(said, code="too_many", hint=f"{hint}; one stream follows a whole session, one all that waits")
+        raise Refused(
+            said,
+            code="too_many",
+            hint=f"{hint}; one stream follows a whole session, one all that waits",
+        )
 
     async def run(self, *followed: Callable[[Heads], None]) -> None:
-        """For ever; until cancelled. A look that hangs keeps nobody's stream open: the tokens are unsure meanwhile."""
+        """
+        For ever; until cancelled. A look that hangs keeps nobody's stream open: the tokens are
+        unsure meanwhile.
+        """
         looking, looking_since, started = None, 0.0, asyncio.get_running_loop().time
         try:
             while True:
@@ -130,7 +147,10 @@ class Streams:
                 if looking is not None and looking.done():
                     await looking
                     looking = None
-                if looking is None and started() - looking_since >= LOOK_AGAIN_SECONDS - _TICK_SECONDS / 2:
+                if (
+                    looking is None
+                    and started() - looking_since >= LOOK_AGAIN_SECONDS - _TICK_SECONDS / 2
+                ):
                     looking, looking_since = asyncio.create_task(self.look(*followed)), started()
                 elif looking is not None and started() - looking_since >= LOOK_AGAIN_SECONDS:
                     self._end_unsure()
@@ -139,7 +159,10 @@ class Streams:
                 looking.cancel()
 
     async def look(self, *followed: Callable[[Heads], None]) -> None:
-        """One round. What can't be looked at now is looked at in the next; tokens that nobody can vouch for meanwhile are good for no stream."""
+        """
+        One round. What can't be looked at now is looked at in the next; tokens that nobody can
+        vouch for meanwhile are good for no stream.
+        """
         if not self._listeners:
             self._sure_at = time.monotonic()
             return

@@ -1,8 +1,10 @@
 """
-The routes that answer with a live stream, as raw ASGI endpoints: the stream outlives the handler's return, so its listener is held here.
+The routes that answer with a live stream, as raw ASGI endpoints: the stream outlives the handler's
+return, so its listener is held here.
 
-Each checks what the plain route beside it checks: `/v1/sessions/{id}/events` that the session is this token's to see, `/v1/approvals/events` that it may read at all.
-Which prompts are its own is the list's own question, asked of each.
+Each checks what the plain route beside it checks: `/v1/sessions/{id}/events` that the session is
+this token's to see, `/v1/approvals/events` that it may read at all. Which prompts are its own is
+the list's own question, asked of each.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -23,7 +25,10 @@ from holdfast.runtime.reports.open_prompts import prompts_of
 
 
 class SessionEvents:
-    """`GET /v1/sessions/{channel}/{thread}/events`: a stream that runs until its client leaves, its token dies or the server stops."""
+    """
+    `GET /v1/sessions/{channel}/{thread}/events`: a stream that runs until its client leaves, its
+    token dies or the server stops.
+    """
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -34,15 +39,22 @@ class SessionEvents:
         session = session_of(request)
         query_of(request)
         service = self._gateway.service
-        instance = await service.world.store.current(session)  # asked first: what is seen below is of this life, or of none that is followed
+        instance = await service.world.store.current(
+            session
+        )  # asked first: what is seen below is of this life, or of none that is followed
         if not await is_seen(service.world, service.shelf, session, bearer.sees):
             raise unknown_session()
-        async with self._gateway.tails.follow(session, bearer, instance=instance, after=cursor_of(request)) as follower:
+        async with self._gateway.tails.follow(
+            session, bearer, instance=instance, after=cursor_of(request)
+        ) as follower:
             first = await self._standing(session, bearer)
             await Stream(follower, first, life=follower.tail.instance)(scope, receive, send)
 
     async def _standing(self, session: SessionId, bearer: Bearer) -> bytes:
-        """What waits for the person who follows: told at the start of every stream, so also after every restart."""
+        """
+        What waits for the person who follows: told at the start of every stream, so also after
+        every restart.
+        """
         async with self._gateway.service.shelf.use(session) as ledger:
             asked = [each for each in prompts_of(ledger) if bearer.person in each.may_answer]
         mine = [each for each in asked if bearer.reads(each.audience, each.boundary)]
@@ -59,6 +71,8 @@ class InboxEvents:
         request = Request(scope, receive)
         bearer = bearer_of(request, "read")
         query_of(request)
-        opened: AbstractAsyncContextManager[Inbox] = self._gateway.inboxes.open(bearer, after=check_cursor(one_header(request, "last-event-id")))
+        opened: AbstractAsyncContextManager[Inbox] = self._gateway.inboxes.open(
+            bearer, after=check_cursor(one_header(request, "last-event-id"))
+        )
         async with opened as inbox:
             await Stream(inbox)(scope, receive, send)

@@ -1,9 +1,12 @@
 """
-Followed sessions: one tail each, however many follow. The tail reads the journal, followers read the tail.
+Followed sessions: one tail each, however many follow. The tail reads the journal, followers read
+the tail.
 
-A tail keeps the last records and pieces as the bytes that go out, bounded in number and size. A follower keeps only its place: one that is too slow, or comes with an
-old cursor, reads records from the journal until it is back, and is told of the pieces it missed with a gap. So a client that never reads costs a place and nothing more,
-and nobody misses or repeats a record. A session that nothing happens in costs no task and no open journal.
+A tail keeps the last records and pieces as the bytes that go out, bounded in number and size. A
+follower keeps only its place: one that is too slow, or comes with an old cursor, reads records from
+the journal until it is back, and is told of the pieces it missed with a gap. So a client that never
+reads costs a place and nothing more, and nobody misses or repeats a record. A session that nothing
+happens in costs no task and no open journal.
 """
 
 import asyncio
@@ -15,7 +18,13 @@ from itertools import islice
 
 from holdfast.errors import Busy, HoldfastError, Refused, Untrusted
 from holdfast.gateway.server.tokens import Bearer
-from holdfast.gateway.streams.frames import Frame, circle_from_input, frame_from_event, frame_from_piece, frame_from_record
+from holdfast.gateway.streams.frames import (
+    Frame,
+    circle_from_input,
+    frame_from_event,
+    frame_from_piece,
+    frame_from_record,
+)
 from holdfast.gateway.streams.registry import Heads, Listener, Streams
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
@@ -23,10 +32,14 @@ from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.runtime.streams.feed import Gap
 
-PIECES_SECONDS = 0.03  # pieces of text are gathered for so long: a thousand followers are woken a few times for a sentence, not for each of its words
+# pieces of text are gathered for so long: a thousand followers are woken a few times for a
+# sentence, not for each of its words
+PIECES_SECONDS = 0.03
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
-_PAGE_BYTES = 64 * 1024  # what one follower is given at once, and so what one that takes nothing holds
+_PAGE_BYTES = (
+    64 * 1024
+)  # what one follower is given at once, and so what one that takes nothing holds
 _READING_AT_ONCE = 8
 _CROWD = 100
 _SECONDS_EACH = 0.000_02
@@ -62,7 +75,11 @@ class Follower(Listener):
         if self.cursor < tail.kept_after:
             return await self._from_journal()
         self._place = tail.first_place if self._missed_pieces else tail.place_after(self.cursor)
-        gap = frame_from_event("gap", {"session": tail.session, "lost": "pieces"}).data if self._missed_pieces else b""
+        gap = (
+            frame_from_event("gap", {"session": tail.session, "lost": "pieces"}).data
+            if self._missed_pieces
+            else b""
+        )
         self._missed_pieces = False
         return gap + self._from_frames(self._place)
 
@@ -140,7 +157,9 @@ class SharedTail:
         self._bytes += len(frame.data)
         if frame.seq is not None:
             self.seq = frame.seq
-        while len(self._frames) > _KEPT_FRAMES or (self._bytes > _KEPT_BYTES and len(self._frames) > 1):
+        while len(self._frames) > _KEPT_FRAMES or (
+            self._bytes > _KEPT_BYTES and len(self._frames) > 1
+        ):
             old = self._frames.popleft()
             self.first_place += 1
             self._bytes -= len(old.data)
@@ -171,13 +190,20 @@ class SharedTail:
             self.instance = ledger.instance
 
     def is_behind(self, instance: str | None, seq: int, *, is_sealed: bool) -> bool:
-        """Is there more to tell than the tail knows: records, a seal, another life, or none at all?"""
+        """
+        Is there more to tell than the tail knows: records, a seal, another life, or none at all?
+        """
         return instance != self.instance or seq > self.seq or (is_sealed and not self.is_sealed)
 
     async def move(self, hear: Callable[[], None] = lambda: None) -> None:
-        """Take over what is new in the journal. `hear` takes the pieces first: they were said before the record that ends them was written."""
+        """
+        Take over what is new in the journal. `hear` takes the pieces first: they were said before
+        the record that ends them was written.
+        """
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
-            if ledger.instance != self.instance:  # what was said meanwhile belongs to a life that nobody here may be allowed to see
+            if (
+                ledger.instance != self.instance
+            ):  # what was said meanwhile belongs to a life that nobody here may be allowed to see
                 self.end_all("new_life")
                 return
             hear()
@@ -189,7 +215,11 @@ class SharedTail:
             if ledger.journal.sealed is not None and not self.is_sealed:
                 self.is_sealed = True
                 mark = ledger.journal.sealed
-                self.keep(frame_from_event("sealed", {"code": mark.code, "detail": mark.detail, "at_seq": mark.at_seq}))
+                self.keep(
+                    frame_from_event(
+                        "sealed", {"code": mark.code, "detail": mark.detail, "at_seq": mark.at_seq}
+                    )
+                )
         self.tell_all()
 
     async def _new_records(self, ledger: Ledger) -> list[Record]:
@@ -214,7 +244,9 @@ class SharedTail:
         return [frame_from_record(record) for record in records if record.seq <= self.seq]
 
     async def know_circles(self) -> None:
-        """Read, once, which turn belongs to which circle: for followers who may not see everything."""
+        """
+        Read, once, which turn belongs to which circle: for followers who may not see everything.
+        """
         if self.circles is not None:
             return
         found: Circles = {}
@@ -276,8 +308,13 @@ class Tails:
         self.gaps = 0
 
     @asynccontextmanager
-    async def follow(self, session: SessionId, bearer: Bearer, *, instance: InstanceId | None, after: int | None) -> AsyncGenerator[Follower, None]:
-        """A place in the tail of this life of the session, which the bearer may see, after the cursor; without one, from the beginning."""
+    async def follow(
+        self, session: SessionId, bearer: Bearer, *, instance: InstanceId | None, after: int | None
+    ) -> AsyncGenerator[Follower, None]:
+        """
+        A place in the tail of this life of the session, which the bearer may see, after the cursor;
+        without one, from the beginning.
+        """
         tail = self._tail_of(session, instance)
         follower = Follower(tail, bearer, after or 0)
         with self._streams.hold(follower), self._joined(tail, follower):
@@ -291,7 +328,10 @@ class Tails:
             yield follower
 
     def _tail_of(self, session: SessionId, instance: InstanceId | None) -> SharedTail:
-        """The one that others follow, unless it is of an earlier life: whoever still hangs on to that is told, and nobody joins it."""
+        """
+        The one that others follow, unless it is of an earlier life: whoever still hangs on to that
+        is told, and nobody joins it.
+        """
         tail = self._tails.get(session)
         if tail is not None and tail.instance not in (None, instance):
             tail.end_all("new_life")
@@ -331,7 +371,9 @@ class Tails:
     def _listen(self, tail: SharedTail) -> None:
         stack = ExitStack()
         session = tail.session
-        ear = stack.enter_context(self._service.feed.listen(session, _Marking(lambda: self._mark_soon(session))))
+        ear = stack.enter_context(
+            self._service.feed.listen(session, _Marking(lambda: self._mark_soon(session)))
+        )
 
         def take() -> None:
             for piece in ear.take():
@@ -356,7 +398,10 @@ class Tails:
             self._mark(session)
 
     def notice(self, session: SessionId) -> None:
-        """Something was appended, by anyone. For a crowd, what comes close together is told together: telling it takes longer than the wait."""
+        """
+        Something was appended, by anyone. For a crowd, what comes close together is told together:
+        telling it takes longer than the wait.
+        """
         if (tail := self._tails.get(session)) is not None:
             crowd = len(tail.followers)
             if crowd < _CROWD:
@@ -385,9 +430,16 @@ class Tails:
         except Untrusted as exc:
             if not tail.is_sealed:
                 tail.is_sealed = True
-                tail.keep(frame_from_event("sealed", {"code": exc.code, "detail": exc.message, "at_seq": exc.at_seq}))
+                tail.keep(
+                    frame_from_event(
+                        "sealed", {"code": exc.code, "detail": exc.message, "at_seq": exc.at_seq}
+                    )
+                )
             tail.tell_all()
-        except (HoldfastError, OSError) as exc:  # busy, in doubt, or a disk that refuses: the next look finds out
+        except (
+            HoldfastError,
+            OSError,
+        ) as exc:  # busy, in doubt, or a disk that refuses: the next look finds out
             _log.info("%s could not be looked at now (%s)", tail.session, exc)
         finally:
             self._moving.discard(tail.session)
@@ -395,9 +447,13 @@ class Tails:
                 self._news.set()
 
     def look(self, heads: Heads) -> None:
-        """Journals that grew without a notice; and a deletion or a seal, which append nothing to them."""
+        """
+        Journals that grew without a notice; and a deletion or a seal, which append nothing to them.
+        """
         known = {session: (instance, seq) for session, instance, seq in heads}
         sealed = self._service.home.state.sealed
         for session, tail in self._tails.items():
-            if tail.instance is not None and tail.is_behind(*known.get(session, (None, 0)), is_sealed=session in sealed):
+            if tail.instance is not None and tail.is_behind(
+                *known.get(session, (None, 0)), is_sealed=session in sealed
+            ):
                 self._mark(session)

@@ -1,8 +1,9 @@
 """
 One live stream over one connection: plain ASGI, two tasks, no buffer of its own.
 
-Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the client's own speed here. What is sent is what `Listener.read` gives;
-while the client takes nothing, nothing is read for it.
+Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the
+client's own speed here. What is sent is what `Listener.read` gives; while the client takes nothing,
+nothing is read for it.
 """
 
 import asyncio
@@ -26,12 +27,19 @@ _HEADERS = [
 
 
 class Stream:
-    """An ASGI response. `first` goes out before anything that is read; `life` is the session's, in which its seqs count."""
+    """
+    An ASGI response. `first` goes out before anything that is read; `life` is the session's, in
+    which its seqs count.
+    """
 
-    def __init__(self, follower: Listener, first: bytes = b"", *, life: InstanceId | None = None) -> None:
+    def __init__(
+        self, follower: Listener, first: bytes = b"", *, life: InstanceId | None = None
+    ) -> None:
         self._follower = follower
         self._first = first
-        self._headers = [*_HEADERS, (b"holdfast-instance", life.encode())] if life is not None else _HEADERS
+        self._headers = (
+            [*_HEADERS, (b"holdfast-instance", life.encode())] if life is not None else _HEADERS
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         follower = self._follower
@@ -65,11 +73,20 @@ class Stream:
             await send({"type": "http.response.body", "body": told.data, "more_body": False})
 
     async def _read(self) -> bytes:
-        """What can't be read any more ends the stream with its reason: the answer has begun, so it can't become a problem."""
+        """
+        What can't be read any more ends the stream with its reason: the answer has begun, so it
+        can't become a problem.
+        """
         try:
             return await self._follower.read()
         except HoldfastError as exc:
-            self._follower.end("sealed" if isinstance(exc, Untrusted) else "gone" if exc.code == "unknown" else exc.code)
+            self._follower.end(
+                "sealed"
+                if isinstance(exc, Untrusted)
+                else "gone"
+                if exc.code == "unknown"
+                else exc.code
+            )
         except OSError as exc:
             _log.warning("a stream could not be read on: %s", exc)
             self._follower.end("io")

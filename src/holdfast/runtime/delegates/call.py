@@ -1,7 +1,9 @@
 """
-A call to a delegate, from the last look to its durable start. Nothing runs here: what follows is owed to the delegate's own session.
+A call to a delegate, from the last look to its durable start. Nothing runs here: what follows is
+owed to the delegate's own session.
 
-The look and the decision are a tool's: persisted authority and current policy together, under the lock.
+The look and the decision are a tool's: persisted authority and current policy together, under the
+lock.
 """
 
 from holdfast.errors import Unusable
@@ -17,9 +19,18 @@ from holdfast.session.commands import NewDelegate, StartTool
 
 
 async def start_delegate(
-    world: World, ledger: Ledger, home: HomeLedger, delegation: Delegation, turn_id: TurnId, call_id: CallId, epoch: int
+    world: World,
+    ledger: Ledger,
+    home: HomeLedger,
+    delegation: Delegation,
+    turn_id: TurnId,
+    call_id: CallId,
+    epoch: int,
 ) -> None:
-    """Commit point: from here on there is exactly one session for this call, born or to be born. A start that is refused is a result."""
+    """
+    Commit point: from here on there is exactly one session for this call, born or to be born. A
+    start that is refused is a result.
+    """
     state = ledger.state
     turn, call = state.turns.get(turn_id), state.open_call(turn_id, call_id)
     if turn is None or call is None:
@@ -30,14 +41,21 @@ async def start_delegate(
         new = delegation.new(turn, call_id, looked.definition)
         looked = _checked(world, looked, new.agent)
     grants = await home.grants_of(turn.context.requester, state)
-    command = StartTool(turn=turn_id, looked=looked, policy=world.policy(), grants=grants, epoch=epoch, delegate=new)
+    command = StartTool(
+        turn=turn_id, looked=looked, policy=world.policy(), grants=grants, epoch=epoch, delegate=new
+    )
     await ledger.drive(command, check=Check.FENCE)
 
 
 def _checked(world: World, looked: Looked, agent: str) -> Looked:
-    """An agent that this process could not drive is not called: nobody would wait for it in vain."""
+    """
+    An agent that this process could not drive is not called: nobody would wait for it in vain.
+    """
     try:
         world.model(world.agent(agent).model)
     except Unusable as exc:
-        return Looked(call=looked.call, problem=("cannot_bind", f"the agent {agent} can't work here: {exc.message}"))
+        return Looked(
+            call=looked.call,
+            problem=("cannot_bind", f"the agent {agent} can't work here: {exc.message}"),
+        )
     return looked

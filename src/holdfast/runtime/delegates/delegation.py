@@ -1,7 +1,9 @@
 """
-Delegates: sessions that a call of another session started. Their birth, the word that nobody wants them any more, and the report of how they ended.
+Delegates: sessions that a call of another session started. Their birth, the word that nobody wants
+them any more, and the report of how they ended.
 
-Two journals can't be written at once, so each step is durable in one before it is made in the other, and is owed there until it is done:
+Two journals can't be written at once, so each step is durable in one before it is made in the
+other, and is owed there until it is done:
 
     delegate_started   in the parent, with the name and life of the session to be born; a crash here leaves a birth owed (`BearDelegate`)
     session_born       of the delegate, with its one input under the narrowed context; a crash here leaves what any session owes
@@ -9,8 +11,9 @@ Two journals can't be written at once, so each step is durable in one before it 
     call_finished      in the parent, decided under its lock: the first report is taken, every other is dropped
     delegate_reported  in the delegate: nothing is owed any more
 
-A delegate does nothing on its own word. Before a drive, a start and an answer it is compared with the call that it works for, in its parent's journal:
-the very call must still wait for it, and what it was given must be what that call's turn could give.
+A delegate does nothing on its own word. Before a drive, a start and an answer it is compared with
+the call that it works for, in its parent's journal: the very call must still wait for it, and what
+it was given must be what that call's turn could give.
 """
 
 from collections.abc import Iterable
@@ -21,7 +24,15 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvariantBroken, Refused, Untrusted
-from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, CallId, SessionId, TurnId, delegate_of_tool, delegate_session
+from holdfast.ids import (
+    DELEGATE_CHANNEL,
+    ApprovalId,
+    CallId,
+    SessionId,
+    TurnId,
+    delegate_of_tool,
+    delegate_session,
+)
 from holdfast.ports.journal_store import Check, Draft
 from holdfast.runtime.context import World
 from holdfast.runtime.drive.binding import is_delegate, turn_tools
@@ -58,26 +69,56 @@ class Delegation:
     # --- starting
 
     def new(self, turn: Turn, call: CallId, definition: ToolDefinition) -> NewDelegate:
-        """What a start would journal. The session's name follows from the call; its life is minted here, and kept by the first start that is durable."""
+        """
+        What a start would journal. The session's name follows from the call; its life is minted
+        here, and kept by the first start that is durable.
+        """
         agent = delegate_of_tool(definition.name)
-        tools = tuple(sorted(name for name, tool in turn_tools(self._world, turn).items() if not is_delegate(tool)))
-        return NewDelegate(agent=agent, session=delegate_session(call), instance=new_instance(self._world.random_bytes), tools=tools)
+        tools = tuple(
+            sorted(
+                name
+                for name, tool in turn_tools(self._world, turn).items()
+                if not is_delegate(tool)
+            )
+        )
+        return NewDelegate(
+            agent=agent,
+            session=delegate_session(call),
+            instance=new_instance(self._world.random_bytes),
+            tools=tools,
+        )
 
     async def bear(self, ledger: Ledger, turn_id: TurnId, call_id: CallId) -> None:
-        """See to it that the delegate's session exists, with its task. After a crash the same one is found, and not made twice."""
+        """
+        See to it that the delegate's session exists, with its task. After a crash the same one is
+        found, and not made twice.
+        """
         turn, call = ledger.state.turns.get(turn_id), ledger.state.open_call(turn_id, call_id)
-        if turn is None or call is None or call.delegate is None or not is_wanted(ledger.state, call.delegate):
+        if (
+            turn is None
+            or call is None
+            or call.delegate is None
+            or not is_wanted(ledger.state, call.delegate)
+        ):
             return
         child = call.delegate
         living = await self._world.store.current(child.session)
         if living is None:
-            await self._bear(ledger.state, turn, child, task=msgspec.json.decode(call.arguments or "{}", type=_Task).task)
+            await self._bear(
+                ledger.state,
+                turn,
+                child,
+                task=msgspec.json.decode(call.arguments or "{}", type=_Task).task,
+            )
         elif living != child.instance:
             await self._lost(ledger, child)
         self._world.notifier.notify(child.session)
 
     async def _bear(self, state: SessionState, turn: Turn, child: Delegate, *, task: str) -> None:
-        """Commit point: the session and its input come to be together. A crash before leaves nothing, after it a session that owes its turn."""
+        """
+        Commit point: the session and its input come to be together. A crash before leaves nothing,
+        after it a session that owes its turn.
+        """
         agent = self._world.agent(child.agent)
         parent = self._parent_of(state, turn, child)
         born = SessionBorn(
@@ -104,7 +145,9 @@ class Delegation:
             raise committed.refusal
         drafts = [Draft(*encode(event)) for event in (born, *committed.events)]
         try:
-            journal = await self._world.store.create(child.session, child.instance, drafts, origin="delegate", by=born.by)
+            journal = await self._world.store.create(
+                child.session, child.instance, drafts, origin="delegate", by=born.by
+            )
         except Refused as exc:
             if exc.code != "exists":
                 raise
@@ -130,9 +173,11 @@ class Delegation:
 
     async def unwanted(self, state: SessionState) -> str | None:
         """
-        In whose name a delegate must stop; None while it may go on, and for every session that is no delegate's.
+        In whose name a delegate must stop; None while it may go on, and for every session that is
+        no delegate's.
 
-        Read from its parent's journal, and from that one's parent's: a cancel anywhere above holds here at once, told or not.
+        Read from its parent's journal, and from that one's parent's: a cancel anywhere above holds
+        here at once, told or not.
         """
         parent = state.parent
         if parent is None:
@@ -143,11 +188,18 @@ class Delegation:
             if above.journal.sealed is not None:
                 return "holdfast: the session it worked for is sealed"
             await above.look()
-            turn, call = above.state.turns.get(parent.turn), above.state.open_call(parent.turn, parent.call)
+            turn, call = (
+                above.state.turns.get(parent.turn),
+                above.state.open_call(parent.turn, parent.call),
+            )
             if turn is not None and turn.cancelled_by is not None:
                 return turn.cancelled_by
             child = call.delegate if call is not None else None
-            if turn is None or child is None or (child.session, child.instance) != (state.session, state.instance):
+            if (
+                turn is None
+                or child is None
+                or (child.session, child.instance) != (state.session, state.instance)
+            ):
                 return "holdfast: no call waits for it"
             if not is_wanted(above.state, child):
                 return "holdfast: the request it worked for was replaced"
@@ -176,7 +228,10 @@ class Delegation:
                 await self.stop(ledger, child.call)
 
     async def stop(self, ledger: Ledger, call: CallId) -> None:
-        """Cancel a delegate and whatever it started. One with nothing running ends, and is reported, at once; else whoever drives it does that."""
+        """
+        Cancel a delegate and whatever it started. One with nothing running ends, and is reported,
+        at once; else whoever drives it does that.
+        """
         child = ledger.state.delegates.get(call)
         if child is None:
             return
@@ -195,7 +250,10 @@ class Delegation:
             note(self._world, below)
 
     async def stop_orphans(self, children: Iterable[Delegate]) -> None:
-        """Delegates of a life that is over: nobody waits for them, and they are told so while somebody is here to do it."""
+        """
+        Delegates of a life that is over: nobody waits for them, and they are told so while somebody
+        is here to do it.
+        """
         for child in children:
             if await self._world.store.current(child.session) == child.instance:
                 async with self._shelf.use(child.session) as below:
@@ -204,7 +262,10 @@ class Delegation:
                         await self.report(below)
 
     async def settle_lost(self, ledger: Ledger) -> None:
-        """Delegates that can never report: deleted, sealed, or gone on in another life. Whoever waits for them is told that nobody knows."""
+        """
+        Delegates that can never report: deleted, sealed, or gone on in another life. Whoever waits
+        for them is told that nobody knows.
+        """
         for child in tuple(ledger.state.delegates.values()):
             if await self._is_lost(child):
                 await self._lost(ledger, child)
@@ -225,7 +286,13 @@ class Delegation:
         else:
             outcome, text = "error", f"{child.agent} had not begun."
         report = ReportDelegate(
-            call=child.call, session=child.session, instance=child.instance, ended="lost", outcome=outcome, text=text, code="delegate_lost"
+            call=child.call,
+            session=child.session,
+            instance=child.instance,
+            ended="lost",
+            outcome=outcome,
+            text=text,
+            code="delegate_lost",
         )
         await ledger.commit(report, check=Check.FENCE)
         self._world.notifier.notify(ledger.session)
@@ -236,7 +303,8 @@ class Delegation:
         """
         Tell the parent how it ended, once, and remember that it knows.
 
-        A crash between the two tells it again, and the parent drops that. A parent that is sealed or lives another life takes nothing: nothing waits there.
+        A crash between the two tells it again, and the parent drops that. A parent that is sealed
+        or lives another life takes nothing: nothing waits there.
         """
         state, parent = ledger.state, ledger.state.parent
         if parent is None or not owes_report(state):
@@ -249,7 +317,9 @@ class Delegation:
                         became = await self._report_to(above, ledger)
         await ledger.commit(MarkReported(became="reported" if became == "reported" else "dropped"))
 
-    async def _report_to(self, above: Ledger, ledger: Ledger) -> Literal["reported", "dropped"] | None:
+    async def _report_to(
+        self, above: Ledger, ledger: Ledger
+    ) -> Literal["reported", "dropped"] | None:
         report = await turn_report(ledger, FIRST_TURN)
         command = await self._result(above, ledger.state, report)
         outcome = await above.commit(command, check=Check.FENCE)
@@ -257,7 +327,9 @@ class Delegation:
         self._world.notifier.notify(above.session)
         return outcome.of(command)
 
-    async def _result(self, above: Ledger, state: SessionState, report: TurnReport) -> ReportDelegate:
+    async def _result(
+        self, above: Ledger, state: SessionState, report: TurnReport
+    ) -> ReportDelegate:
         parent = state.parent
         if parent is None:
             raise InvariantBroken(f"{state.session} is no delegate's session")
@@ -266,7 +338,10 @@ class Delegation:
         data, output = text.encode(), None
         if len(data) > limits.TOOL_OUTPUT_VIEW_BYTES:
             output = await above.journal.keep_output(data)
-            text = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore") + f"\n[shortened; all of it is in {state.session}]"
+            text = (
+                data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore")
+                + f"\n[shortened; all of it is in {state.session}]"
+            )
         return ReportDelegate(
             call=parent.call,
             session=state.session,
@@ -276,7 +351,8 @@ class Delegation:
             text=text,
             code=report.error.code if report.error is not None else None,
             output=output,
-            prompts=sum(1 for _ in state.settled.items()) + sum(each.prompts for _, each in state.delegates_ended.items()),
+            prompts=sum(1 for _ in state.settled.items())
+            + sum(each.prompts for _, each in state.delegates_ended.items()),
             doubts=doubts,
             usage=state.usage,
         )
@@ -295,14 +371,21 @@ class Delegation:
                     continue
                 await below.look()
                 for each in below.state.turns.values():
-                    found += [approval_report(below.session, below.instance, each, asked) for asked in each.open_approvals]
+                    found += [
+                        approval_report(below.session, below.instance, each, asked)
+                        for asked in each.open_approvals
+                    ]
                     found += await self.prompts_below(each)
         return tuple(found)
 
     async def asked_below(self, state: SessionState) -> dict[TurnId, tuple[ApprovalId, ...]]:
-        """For each turn of a session that waits for delegates: the prompts that it waits for there."""
+        """
+        For each turn of a session that waits for delegates: the prompts that it waits for there.
+        """
         parked = [turn for turn in state.turns.values() if turn.delegated]
-        return {turn.turn: tuple(each.id for each in await self.prompts_below(turn)) for turn in parked}
+        return {
+            turn.turn: tuple(each.id for each in await self.prompts_below(turn)) for turn in parked
+        }
 
     async def standing(self, ledger: Ledger, turn: TurnId | None) -> TurnReport:
         """A turn as it stands; what its delegates ask people is what it waits for."""
@@ -311,24 +394,46 @@ class Delegation:
         if open_turn is None or not open_turn.delegated:
             return report
         asked = (*report.approvals, *await self.prompts_below(open_turn))
-        return msgspec.structs.replace(report, approvals=asked, outcome="waiting" if asked and open_turn.parked else report.outcome)
+        return msgspec.structs.replace(
+            report,
+            approvals=asked,
+            outcome="waiting" if asked and open_turn.parked else report.outcome,
+        )
 
 
 def handed_down(turn: Turn, child: Delegate) -> TurnContext:
-    """The authority of a delegate of this turn: the turn's own, as journalled, and nothing that anybody asked for on top."""
+    """
+    The authority of a delegate of this turn: the turn's own, as journalled, and nothing that
+    anybody asked for on top.
+    """
     if isinstance(turn.context, LostContext):
         raise Refused(f"nothing can be handed down: {turn.context.reason}", code="no_authority")
-    return narrowed(turn.context, session=child.session, instance=child.instance, turn=FIRST_TURN, kind="delegate")
+    return narrowed(
+        turn.context,
+        session=child.session,
+        instance=child.instance,
+        turn=FIRST_TURN,
+        kind="delegate",
+    )
 
 
 def _is_what_was_handed_down(state: SessionState, turn: Turn, child: Delegate) -> bool:
-    """Whether the delegate's authority, as its own journal has it, is what its parent's journal says it can be. A lost one allows nothing by itself."""
+    """
+    Whether the delegate's authority, as its own journal has it, is what its parent's journal says
+    it can be. A lost one allows nothing by itself.
+    """
     mine = state.turns.get(FIRST_TURN)
     contexts = [mine.context] if mine is not None else [each.context for each in state.queued]
     if isinstance(turn.context, LostContext):
         return False
-    same_tools = state.parent is not None and state.parent.tools == child.tools and state.parent.path[-1] == child.agent
-    return same_tools and all(isinstance(each, LostContext) or each == handed_down(turn, child) for each in contexts)
+    same_tools = (
+        state.parent is not None
+        and state.parent.tools == child.tools
+        and state.parent.path[-1] == child.agent
+    )
+    return same_tools and all(
+        isinstance(each, LostContext) or each == handed_down(turn, child) for each in contexts
+    )
 
 
 def _told(report: TurnReport, agent: str, doubts: int) -> tuple[CallOutcome, str]:
@@ -341,6 +446,13 @@ def _told(report: TurnReport, agent: str, doubts: int) -> tuple[CallOutcome, str
 
 
 def refuse_delegates_name(session: SessionId) -> None:
-    """Nobody but a call brings such a session into the world: one that is there already would take the place of a delegate."""
+    """
+    Nobody but a call brings such a session into the world: one that is there already would take the
+    place of a delegate.
+    """
     if session.startswith(f"{DELEGATE_CHANNEL}/"):
-        raise Refused(f"{session} is the name of a delegate's session, which takes no messages", code="delegate", hint=DELEGATE_HINT)
+        raise Refused(
+            f"{session} is the name of a delegate's session, which takes no messages",
+            code="delegate",
+            hint=DELEGATE_HINT,
+        )

@@ -1,7 +1,9 @@
 """
-A look at one call: what exactly would run, or why it can't. No effect; done when a call is made, and again right before it starts.
+A look at one call: what exactly would run, or why it can't. No effect; done when a call is made,
+and again right before it starts.
 
-Where it would run comes from the turn's journalled context. A workspace that is no longer the folder it was when the message was accepted is no workspace.
+Where it would run comes from the turn's journalled context. A workspace that is no longer the
+folder it was when the message was accepted is no workspace.
 """
 
 import asyncio
@@ -13,7 +15,15 @@ from typing import NamedTuple, cast
 import msgspec
 
 from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
-from holdfast.ports.tools import CannotBind, InvalidArguments, JobFacts, ProcessFacts, RunsInBackground, Scene, Tool
+from holdfast.ports.tools import (
+    CannotBind,
+    InvalidArguments,
+    JobFacts,
+    ProcessFacts,
+    RunsInBackground,
+    Scene,
+    Tool,
+)
 from holdfast.runtime.context import AgentSpec, World
 from holdfast.secrecy import secrecy_of
 from holdfast.session.authority.context import TurnContext
@@ -61,31 +71,57 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
 
 def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
     """Jobs that are there for this turn; all others are not, whatever id is asked for."""
-    for name in (*state.jobs, *(over for over, _ in state.ended_jobs.items() if over not in state.jobs)):
+    for name in (
+        *state.jobs,
+        *(over for over, _ in state.ended_jobs.items() if over not in state.jobs),
+    ):
         match find_job(state, JobId(name), context.audience, context.boundary):
             case Job() as job:
                 process = ProcessFacts(**job.process) if job.host == "process" else None
-                yield JobFacts(job=job.job, tool=job.tool, submitted_at=job.submitted_at, cancelled_by=job.cancelled_by, process=process)
+                yield JobFacts(
+                    job=job.job,
+                    tool=job.tool,
+                    submitted_at=job.submitted_at,
+                    cancelled_by=job.cancelled_by,
+                    process=process,
+                )
             case EndedJob() as over:
-                yield JobFacts(job=over.job, tool=over.tool, submitted_at=over.submitted_at, ended_at=over.ended_at, outcome=over.outcome)
+                yield JobFacts(
+                    job=over.job,
+                    tool=over.tool,
+                    submitted_at=over.submitted_at,
+                    ended_at=over.ended_at,
+                    outcome=over.outcome,
+                )
             case None:
                 continue
 
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
-    """An agent's tools by the names that the model calls them by; settings may name them otherwise (`module:attribute`)."""
-    return {tool.definition.name: tool for name in _box_names(world, agent) if (tool := world.tools.get(name)) is not None}
+    """
+    An agent's tools by the names that the model calls them by; settings may name them otherwise
+    (`module:attribute`).
+    """
+    return {
+        tool.definition.name: tool
+        for name in _box_names(world, agent)
+        if (tool := world.tools.get(name)) is not None
+    }
 
 
 def _box_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
     if not agent.delegates:
         return agent.tools
-    return (*agent.tools, *[delegate_tool_name(name) for name in agent.delegates if name in world.agents])
+    return (
+        *agent.tools,
+        *[delegate_tool_name(name) for name in agent.delegates if name in world.agents],
+    )
 
 
 def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
     """
-    What the turn may call: its agent's tools; a delegate's, only what every agent above it has too, now and when it was started.
+    What the turn may call: its agent's tools; a delegate's, only what every agent above it has too,
+    now and when it was started.
 
     Handing on further is a delegate's own matter: whatever it hands on to is held to the same.
     """
@@ -94,8 +130,15 @@ def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
     parent = turn.delegate_of
     if parent is None:
         return tools
-    above = [agent_tools(world, world.agents[name]) if name in world.agents else {} for name in parent.path[:-1]]
-    return {name: tool for name, tool in tools.items() if is_delegate(tool) or (name in parent.tools and all(_has(each, tool) for each in above))}
+    above = [
+        agent_tools(world, world.agents[name]) if name in world.agents else {}
+        for name in parent.path[:-1]
+    ]
+    return {
+        name: tool
+        for name, tool in tools.items()
+        if is_delegate(tool) or (name in parent.tools and all(_has(each, tool) for each in above))
+    }
 
 
 def is_delegate(tool: Tool) -> bool:
@@ -105,15 +148,22 @@ def is_delegate(tool: Tool) -> bool:
 def _has(tools: dict[str, Tool], tool: Tool) -> bool:
     """The very same: another tool of that name is another tool."""
     known = tools.get(tool.definition.name)
-    return known is not None and (known is tool or known.definition.digest() == tool.definition.digest())
+    return known is not None and (
+        known is tool or known.definition.digest() == tool.definition.digest()
+    )
 
 
 def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
-    """The tool of that name, if the turn may call it: what `turn_tools` has under it, without asking the box for all the others."""
+    """
+    The tool of that name, if the turn may call it: what `turn_tools` has under it, without asking
+    the box for all the others.
+    """
     if turn.delegate_of is not None:
         return turn_tools(world, turn).get(name)
     agent = world.agents.get(turn.agent)
-    for each in reversed(_box_names(world, agent) if agent is not None else ()):  # of two that are called alike, the last counts
+    for each in reversed(
+        _box_names(world, agent) if agent is not None else ()
+    ):  # of two that are called alike, the last counts
         if each == name or ":" in each:
             tool = world.tools.get(each)
             if tool is not None and tool.definition.name == name:
@@ -126,37 +176,65 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
     if tool is None:
         return Looked(call=call.call, problem=_missing(world, turn, call.tool))
     if is_delegate(tool) and turn.loop == "foreign":
-        return Looked(call=call.call, problem=("cannot_bind", "a loop of your own calls its agents itself; delegates are for Holdfast's"))
-    # What was already validated is validated again as it stands: the same text in, the same text out.
+        return Looked(
+            call=call.call,
+            problem=(
+                "cannot_bind",
+                "a loop of your own calls its agents itself; delegates are for Holdfast's",
+            ),
+        )
+    # What was already validated is validated again as it stands: the same text in, the same text
+    # out.
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel"):
-        return _without_secrets(_look(tool, written, scene), scene)  # nothing of the world to look at: the arguments are all there is
+        return _without_secrets(
+            _look(tool, written, scene), scene
+        )  # nothing of the world to look at: the arguments are all there is
     looked = await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
     return _of_a_lost_workspace(_without_secrets(looked, scene), scene, turn)
 
 
 def _without_secrets(looked: Looked, scene: Scene) -> Looked:
-    """A look is journalled and shown: a call whose prompt or arguments would hold a known secret is refused, and the reason holds none (S1)."""
+    """
+    A look is journalled and shown: a call whose prompt or arguments would hold a known secret is
+    refused, and the reason holds none (S1).
+    """
     secrecy = secrecy_of(scene.secrets)
     if not secrecy.holds(msgspec.json.encode((looked.arguments, looked.binding, looked.problem))):
         return looked
     if looked.problem is not None:
         code, why = looked.problem[0], secrecy.hidden(looked.problem[1])
     else:
-        what = "its arguments hold" if looked.arguments is not None and secrecy.holds(looked.arguments) else "its prompt would hold"
+        what = (
+            "its arguments hold"
+            if looked.arguments is not None and secrecy.holds(looked.arguments)
+            else "its prompt would hold"
+        )
         code, why = "secret", f"{what} a secret"
     arguments = secrecy.hidden(looked.arguments) if looked.arguments is not None else None
     return msgspec.structs.replace(looked, arguments=arguments, binding=None, problem=(code, why))
 
 
 def _of_a_lost_workspace(looked: Looked, scene: Scene, turn: Turn) -> Looked:
-    """What can't be bound because the workspace is another folder by now is told so: the tool knows only that there is none."""
+    """
+    What can't be bound because the workspace is another folder by now is told so: the tool knows
+    only that there is none.
+    """
     given = turn.context.workspace if isinstance(turn.context, TurnContext) else None
-    if given is None or scene.workspace is not None or looked.problem is None or looked.problem[0] != "cannot_bind":
+    if (
+        given is None
+        or scene.workspace is not None
+        or looked.problem is None
+        or looked.problem[0] != "cannot_bind"
+    ):
         return looked
     return msgspec.structs.replace(
-        looked, problem=("cannot_bind", f"the workspace {given.path} is not the folder any more that it was when this was asked for")
+        looked,
+        problem=(
+            "cannot_bind",
+            f"the workspace {given.path} is not the folder any more that it was when this was asked for",
+        ),
     )
 
 
@@ -164,11 +242,16 @@ def _missing(world: World, turn: Turn, name: str) -> tuple[str, str]:
     agent = world.agents.get(turn.agent)
     if turn.delegate_of is not None and agent is not None and name in agent_tools(world, agent):
         above = " > ".join(turn.delegate_of.path[:-1])
-        return "no_authority", f"{name!r} is not for you here: a delegate has no tool that {above} lacks"
+        return (
+            "no_authority",
+            f"{name!r} is not for you here: a delegate has no tool that {above} lacks",
+        )
     return "unknown_tool", f"there is no tool {name!r} here"
 
 
-@lru_cache(maxsize=256)  # what a class has does not change; asking a protocol takes longer than the whole look
+@lru_cache(
+    maxsize=256
+)  # what a class has does not change; asking a protocol takes longer than the whole look
 def _has_background(kind: type[Tool]) -> bool:
     return issubclass(kind, RunsInBackground)
 
@@ -181,6 +264,19 @@ def _look(tool: Tool, written: str, scene: Scene) -> Looked:
     try:
         binding = tool.bind(arguments, scene)
     except CannotBind as exc:
-        return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), problem=(exc.code, str(exc)))
-    background = _has_background(type(tool)) and cast("RunsInBackground", tool).is_background(arguments)
-    return Looked(call=scene.call, definition=tool.definition, arguments=arguments.decode(), binding=binding, background=background)
+        return Looked(
+            call=scene.call,
+            definition=tool.definition,
+            arguments=arguments.decode(),
+            problem=(exc.code, str(exc)),
+        )
+    background = _has_background(type(tool)) and cast("RunsInBackground", tool).is_background(
+        arguments
+    )
+    return Looked(
+        call=scene.call,
+        definition=tool.definition,
+        arguments=arguments.decode(),
+        binding=binding,
+        background=background,
+    )

@@ -1,8 +1,10 @@
 """
-Making room in what the model sees: plan, summarise with no lock held, come back, and record it if it still fits.
+Making room in what the model sees: plan, summarise with no lock held, come back, and record it if
+it still fits.
 
-The journal keeps everything; only the view gets smaller, by one record, so a crash at any line leaves the old view or the new one. A summary that fails, comes too
-late, or gains nothing changes nothing. "Nothing to do" and "nothing gained" are successes.
+The journal keeps everything; only the view gets smaller, by one record, so a crash at any line
+leaves the old view or the new one. A summary that fails, comes too late, or gains nothing changes
+nothing. "Nothing to do" and "nothing gained" are successes.
 """
 
 import asyncio
@@ -40,7 +42,9 @@ from holdfast.session.view.messages import Usage, UserMessage
 from holdfast.session.view.sizes import CHARS_PER_TOKEN
 
 SUMMARY_SECONDS_MAX = 300.0  # for all of it; a turn waits for no summary longer than this
-STEPS_MAX = 4  # the shared view, then the turn's own, then the turns that one would rather have kept
+STEPS_MAX = (
+    4  # the shared view, then the turn's own, then the turns that one would rather have kept
+)
 GROWTH = 1.2  # what could not be made smaller is tried again when it has grown by this much
 
 INSTRUCTIONS = """You summarise a conversation between people and an assistant that acts for them, so that the assistant can go on without the text itself.
@@ -66,20 +70,27 @@ class _Failed(Exception):
 
 
 class Compactor:
-    """One per drive, or per command. `commit` is the ledger's `drive` or `commit`: whoever may append may record a summary."""
+    """
+    One per drive, or per command. `commit` is the ledger's `drive` or `commit`: whoever may append
+    may record a summary.
+    """
 
-    def __init__(self, world: World, ledger: Ledger, feed: Feed, commit: Callable[..., Awaitable[Committed]]) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, feed: Feed, commit: Callable[..., Awaitable[Committed]]
+    ) -> None:
         self._world = world
         self._ledger = ledger
         self._feed = feed
         self._commit = commit
         self._secrecy = secrecy_of(world.secrets)
-        # The size at which a turn's view could not be made smaller: not tried again until it has grown.
+        # The size at which a turn's view could not be made smaller: not tried again until it has
+        # grown.
         self._stuck: dict[TurnId, int] = {}
 
     async def before_call(self, turn_id: TurnId, *, extra_chars: int) -> bool:
         """
-        Make room for the next call of this turn, if it is too large, or its last call was; whether it was.
+        Make room for the next call of this turn, if it is too large, or its last call was; whether
+        it was.
 
         Never raises for want of a summary: the call tells.
         """
@@ -89,7 +100,10 @@ class Compactor:
                 return step > 0
             model = self._world.model(turn.model)
             rules = self._world.compaction()
-            tokens, threshold = view_tokens(turn, extra_chars), rules.threshold(model.context_tokens)
+            tokens, threshold = (
+                view_tokens(turn, extra_chars),
+                rules.threshold(model.context_tokens),
+            )
             overflowed = turn.last_failure == "overflow" and step == 0
             if tokens <= threshold and not overflowed:
                 return step > 0
@@ -97,7 +111,13 @@ class Compactor:
                 return step > 0
             goal = min(threshold, tokens) // 2
             plan = _plan(self._ledger.state, turn, tokens, goal, rules)
-            trigger = "overflow" if overflowed else "threshold" if turn.tokens or turn.base.tokens else "size"
+            trigger = (
+                "overflow"
+                if overflowed
+                else "threshold"
+                if turn.tokens or turn.base.tokens
+                else "size"
+            )
             report = await self._carry_out(plan, model, goal, goal, trigger, turn_id)
             if report.result != "compacted":
                 self._stuck[turn_id] = tokens
@@ -113,14 +133,33 @@ class Compactor:
             return self._report("nothing to do", "nothing was said here yet")
         plan = plan_shared(state, goal=0, keep_turns=rules.keep_turns)
         goal = max(shared_tokens(state.view) // 2, SUMMARY_TOKENS_MIN)
-        return await self._carry_out(plan, model, goal, rules.threshold(model.context_tokens) // 2, "manual", None)
+        return await self._carry_out(
+            plan, model, goal, rules.threshold(model.context_tokens) // 2, "manual", None
+        )
 
-    async def _carry_out(self, plan: Plan | None, model: Model, goal: int, room: int, trigger: str, turn: TurnId | None) -> CompactionReport:
-        """`goal` is how large the view should become, `room` how much of it the model is given at once; both in tokens."""
+    async def _carry_out(
+        self,
+        plan: Plan | None,
+        model: Model,
+        goal: int,
+        room: int,
+        trigger: str,
+        turn: TurnId | None,
+    ) -> CompactionReport:
+        """
+        `goal` is how large the view should become, `room` how much of it the model is given at
+        once; both in tokens.
+        """
         if plan is None:
-            return self._report("nothing to do", "only the last turns are there, and those are kept as they are")
-        self._say(turn, f"summarising {plan.count} {'turns' if plan.part != 'own' else 'messages of this turn'} to make room")
-        # No lock from here: others append meanwhile, and what they append is not what is summarised.
+            return self._report(
+                "nothing to do", "only the last turns are there, and those are kept as they are"
+            )
+        self._say(
+            turn,
+            f"summarising {plan.count} {'turns' if plan.part != 'own' else 'messages of this turn'} to make room",
+        )
+        # No lock from here: others append meanwhile, and what they append is not what is
+        # summarised.
         self._ledger.attempt.release_nowait()
         try:
             summary, usage = await self._summarise(plan, model, goal, room)
@@ -140,7 +179,9 @@ class Compactor:
         self._say(turn, f"{result}: {plan.size_before} -> {after} tokens")
         done = result == "compacted"
         return msgspec.structs.replace(
-            self._report(result, None if done else "the summary is not smaller than what it would replace"),
+            self._report(
+                result, None if done else "the summary is not smaller than what it would replace"
+            ),
             turns=plan.count if done and plan.part == "shared" else 0,
             tokens_before=plan.size_before,
             tokens_after=after if done else plan.size_before,
@@ -155,8 +196,14 @@ class Compactor:
             async with asyncio.timeout(SUMMARY_SECONDS_MAX):
                 for part in _parts(plan, max(room, SUMMARY_TOKENS_MIN) * CHARS_PER_TOKEN):
                     text = f"The summary so far:\n{summary or '(none)'}\n\nWhat happened since:\n{part}\n\nWrite the new summary of all of it."
-                    request = ModelRequest(instructions=INSTRUCTIONS, messages=(UserMessage(text, None),), max_output_tokens=tokens_max)
-                    answer = await ask_model(model, request, on_text=_unheard, times=self._world.model_times)
+                    request = ModelRequest(
+                        instructions=INSTRUCTIONS,
+                        messages=(UserMessage(text, None),),
+                        max_output_tokens=tokens_max,
+                    )
+                    answer = await ask_model(
+                        model, request, on_text=_unheard, times=self._world.model_times
+                    )
                     summary, usage = answer.text.strip(), usage + answer.usage
         except ModelFailed as exc:
             raise _Failed(f"{model.name}: {exc.kind}: {self._secrecy.hidden(exc.message)}") from exc
@@ -170,18 +217,29 @@ class Compactor:
         self._feed.say(Delta(self._ledger.session, turn or TurnId(""), "compaction", text))
 
     def _report(self, result: str, reason: str | None) -> CompactionReport:
-        return CompactionReport(session=self._ledger.session, result=result, reason=reason, compactions=self._ledger.state.compactions)
+        return CompactionReport(
+            session=self._ledger.session,
+            result=result,
+            reason=reason,
+            compactions=self._ledger.state.compactions,
+        )
 
 
-def _plan(state: SessionState, turn: Turn, tokens: int, goal: int, rules: CompactionRules) -> Plan | None:
+def _plan(
+    state: SessionState, turn: Turn, tokens: int, goal: int, rules: CompactionRules
+) -> Plan | None:
     """What one would rather keep goes last."""
     for keep in dict.fromkeys((rules.keep_turns, 1, 0)):
-        if (plan := plan_for_turn(state, turn, tokens=tokens, goal=goal, keep_turns=keep)) is not None:
+        if (
+            plan := plan_for_turn(state, turn, tokens=tokens, goal=goal, keep_turns=keep)
+        ) is not None:
             return plan
     return None
 
 
-def _record(plan: Plan, summary: str, after: int, trigger: str, usage: Usage, turn: TurnId | None) -> RecordCompaction | RecordTurnCompaction:
+def _record(
+    plan: Plan, summary: str, after: int, trigger: str, usage: Usage, turn: TurnId | None
+) -> RecordCompaction | RecordTurnCompaction:
     if plan.part == "shared" or turn is None:
         return RecordCompaction(
             summary=summary,
@@ -209,7 +267,11 @@ def _parts(plan: Plan, chars_max: int) -> list[str]:
     """As few pieces as fit the window, each summarised onto the one before."""
     parts: list[str] = []
     for piece in transcript(plan.messages):
-        text = piece if len(piece) <= chars_max else f"{piece[: chars_max // 2]}\n[...]\n{piece[-chars_max // 2 :]}"
+        text = (
+            piece
+            if len(piece) <= chars_max
+            else f"{piece[: chars_max // 2]}\n[...]\n{piece[-chars_max // 2 :]}"
+        )
         if parts and len(parts[-1]) + len(text) < chars_max:
             parts[-1] += "\n" + text
         else:

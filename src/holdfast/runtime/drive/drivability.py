@@ -1,7 +1,9 @@
 """
-Whether this process can drive a session on: it must be able to resolve the turn's model, agent and workspace, and every tool of the open batch.
+Whether this process can drive a session on: it must be able to resolve the turn's model, agent and
+workspace, and every tool of the open batch.
 
-What it lacks is said in words. What it lacks only for another turn, or for one that waits for a person, hinders nothing.
+What it lacks is said in words. What it lacks only for another turn, or for one that waits for a
+person, hinders nothing.
 """
 
 import logging
@@ -19,15 +21,25 @@ _log = logging.getLogger("holdfast.service")
 def why_cannot_drive(world: World, state: SessionState) -> str | None:
     """What this process lacks to drive the session on, in words; None when it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
-    turns = [running] if running is not None else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
+    turns = (
+        [running]
+        if running is not None
+        else [turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
+    )
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        if lacking := lacks(world, turn.agent, turn.model) or _lacking_tools(world, turn) or _unfit_folder(world, turn.agent, turn.context):
+        if (
+            lacking := lacks(world, turn.agent, turn.model)
+            or _lacking_tools(world, turn)
+            or _unfit_folder(world, turn.agent, turn.context)
+        ):
             return lacking
     if running is None and state.queued:
         first = state.queued[0]
-        return lacks(world, first.agent, first.model) or _unfit_folder(world, first.agent, first.context)
+        return lacks(world, first.agent, first.model) or _unfit_folder(
+            world, first.agent, first.context
+        )
     return None
 
 
@@ -45,7 +57,11 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
     undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
     for call in turn.calls:
         if call.status is CallStatus.DELEGATED:
-            if call.delegate is not None and not call.delegate.born and (lacking := _lacking_delegate(world, call.delegate.agent)):
+            if (
+                call.delegate is not None
+                and not call.delegate.born
+                and (lacking := _lacking_delegate(world, call.delegate.agent))
+            ):
                 return lacking
         elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
             return f"the tool {call.tool!r} is not here"
@@ -53,7 +69,10 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
 
 
 def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> str | None:
-    """A folder that is not there may be where somebody else drives. One that was replaced is here: what was approved for the old one is voided."""
+    """
+    A folder that is not there may be where somebody else drives. One that was replaced is here:
+    what was approved for the old one is voided.
+    """
     workspace = context.workspace if isinstance(context, TurnContext) else None
     if workspace is None:
         return None
@@ -64,9 +83,11 @@ def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) 
 
 def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
     """
-    The user's program lies where the agent's tools write: who changes it is loaded next to the keys the next time.
+    The user's program lies where the agent's tools write: who changes it is loaded next to the keys
+    the next time.
 
-    That is refused where answers of scripts do not count as consent, because such code could give them. Elsewhere it is said.
+    That is refused where answers of scripts do not count as consent, because such code could give
+    them. Elsewhere it is said.
     """
     tools = [name for name in world.agent(agent).tools if name in WRITING_TOOLS]
     folders = world.code_folders(workspace) if tools else ()
@@ -85,7 +106,9 @@ def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
 
 
 def _lacking_delegate(world: World, agent: str) -> str | None:
-    """What is missing to bring a delegate into the world that was started and may not be there yet."""
+    """
+    What is missing to bring a delegate into the world that was started and may not be there yet.
+    """
     try:
         return lacks(world, agent, world.agent(agent).model)
     except Unusable as exc:

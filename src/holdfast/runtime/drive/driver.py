@@ -1,8 +1,11 @@
 """
-One drive of one session: claim, settle what a crash left, then do what `react` says is owed until nothing is, or the caller's turn has ended or paused.
+One drive of one session: claim, settle what a crash left, then do what `react` says is owed until
+nothing is, or the caller's turn has ended or paused.
 
-The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out; if it dies at any line, the next
-driver computes the same work from the journal. Model calls and tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they stop.
+The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out;
+if it dies at any line, the next driver computes the same work from the journal. Model calls and
+tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they
+stop.
 """
 
 import asyncio
@@ -22,9 +25,23 @@ from holdfast.runtime.delegates.delegation import Delegation
 from holdfast.runtime.drive.binding import Found, is_delegate, look, tool_for
 from holdfast.runtime.drive.compactor import Compactor
 from holdfast.runtime.drive.drivability import why_cannot_drive
-from holdfast.runtime.drive.model_call import ask_model, is_final, overhead_chars, request_for, retry_delay, shown_tools
+from holdfast.runtime.drive.model_call import (
+    ask_model,
+    is_final,
+    overhead_chars,
+    request_for,
+    retry_delay,
+    shown_tools,
+)
 from holdfast.runtime.drive.outbox import Outbox
-from holdfast.runtime.drive.tool_call import Ready, get_ready, run_tool, see_through, starts_alone, starts_at_once
+from holdfast.runtime.drive.tool_call import (
+    Ready,
+    get_ready,
+    run_tool,
+    see_through,
+    starts_alone,
+    starts_at_once,
+)
 from holdfast.runtime.ledger.attempt import Produced
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger, payload
@@ -86,7 +103,9 @@ class _Beside(NamedTuple):
 class Driver:
     """One per drive; made by the service for a ledger that it holds open."""
 
-    def __init__(self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed, delegation: Delegation) -> None:
+    def __init__(
+        self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed, delegation: Delegation
+    ) -> None:
         self._world = world
         self._ledger = ledger
         self._home = home
@@ -103,7 +122,13 @@ class Driver:
         self._asked: frozenset[ApprovalId] = frozenset()
         self._last_failure: ModelFailed | None = None
         self._secrecy = secrecy_of(world.secrets)
-        self._outbox = Outbox(world.channels, ledger, world.clock, self._secrecy, retry_seconds=world.model_times.retry_seconds)
+        self._outbox = Outbox(
+            world.channels,
+            ledger,
+            world.clock,
+            self._secrecy,
+            retry_seconds=world.model_times.retry_seconds,
+        )
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
         # The epoch of the claim that this driver holds; None while it holds none.
         self._claimed: int | None = None
@@ -115,7 +140,10 @@ class Driver:
         return self._claimed is not None
 
     async def claim(self) -> bool:
-        """Become the driver. False when another process drives, or another task of this one: the claim is the process's, and two would share it."""
+        """
+        Become the driver. False when another process drives, or another task of this one: the claim
+        is the process's, and two would share it.
+        """
         if (lacking := why_cannot_drive(self._world, self._ledger.state)) is not None:
             raise CannotDrive(
                 f"this process can't drive {self._ledger.session}: {lacking}",
@@ -138,10 +166,18 @@ class Driver:
         return self.owns_claim
 
     def _facts(self) -> DriverFacts:
-        return DriverFacts(self._epoch, self._world.policy(), recalls=remembers(self._world), recalled=self._recalled)
+        return DriverFacts(
+            self._epoch,
+            self._world.policy(),
+            recalls=remembers(self._world),
+            recalled=self._recalled,
+        )
 
     async def settle(self) -> None:
-        """What was in flight under an older epoch is ended and recorded, by the lettered cases. Nothing to do costs nothing."""
+        """
+        What was in flight under an older epoch is ended and recorded, by the lettered cases.
+        Nothing to do costs nothing.
+        """
         epoch = self._epoch
         orphaned = turns_to_recover(self._ledger.state, epoch)
         if not orphaned:
@@ -180,7 +216,9 @@ class Driver:
             self._ledger.unwatch(watch)
 
     def _look_again_in_a_while(self, watch: asyncio.Event) -> None:
-        self._timer = asyncio.get_running_loop().call_later(LOOK_AGAIN_SECONDS, self._look_again, watch)
+        self._timer = asyncio.get_running_loop().call_later(
+            LOOK_AGAIN_SECONDS, self._look_again, watch
+        )
 
     def _look_again(self, watch: asyncio.Event) -> None:
         """As if somebody had given notice."""
@@ -206,7 +244,10 @@ class Driver:
                 await self._wait(watch)
 
     def _tell_of_prompts(self) -> None:
-        """The end of a drive is told anyway. What is asked, or no longer is, while something else runs on is told now: whoever must answer waits for no sibling."""
+        """
+        The end of a drive is told anyway. What is asked, or no longer is, while something else runs
+        on is told now: whoever must answer waits for no sibling.
+        """
         if (asked := prompts_open(self._ledger.state)) != self._asked:
             self._asked = asked
             self._world.notifier.notify(self._ledger.session)
@@ -222,7 +263,11 @@ class Driver:
                 continue  # what is said of a turn outlives it
             turn = state.turns.get(beside.turn)
             gone = turn is None or turn.cancelled_by is not None
-            if gone and not task.cancelling() and (beside.kind == "tool" or turn is None or turn.model_call is None):
+            if (
+                gone
+                and not task.cancelling()
+                and (beside.kind == "tool" or turn is None or turn.model_call is None)
+            ):
                 task.cancel()
 
     def _start(self, beside: _Beside, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -233,8 +278,11 @@ class Driver:
                 self._tasks.pop(beside, None)
                 self._ledger.poke()
 
-        # Its name has four words: the simulation of a home reads from it whose turn a request is made for.
-        self._tasks[beside] = self._group.create_task(guarded(), name=f"{self._ledger.session} {' '.join(beside)}")
+        # Its name has four words: the simulation of a home reads from it whose turn a request is
+        # made for.
+        self._tasks[beside] = self._group.create_task(
+            guarded(), name=f"{self._ledger.session} {' '.join(beside)}"
+        )
 
     def _next(self, state: SessionState) -> Coroutine[Any, Any, Any] | None:
         """Start what can run side by side; return the next step that must be awaited, if any."""
@@ -243,7 +291,9 @@ class Driver:
                 return step
         return None
 
-    def _perform(self, state: SessionState, effect: SessionEffect) -> Coroutine[Any, Any, Any] | None:
+    def _perform(
+        self, state: SessionState, effect: SessionEffect
+    ) -> Coroutine[Any, Any, Any] | None:
         commit, world = self._ledger.drive, self._world
         match effect:
             case BeginTurn():
@@ -259,7 +309,9 @@ class Driver:
                     self._start_tool(turn, call)
             case AwaitTool(turn=turn, call=call, epoch=epoch):
                 if epoch < self._epoch:
-                    self._start_tool(turn, call)  # pure or idempotent: recovery has called all others in doubt
+                    self._start_tool(
+                        turn, call
+                    )  # pure or idempotent: recovery has called all others in doubt
             case Park(turn=turn):
                 born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
                 return commit(ParkTurn(turn=turn, born=born))
@@ -277,14 +329,21 @@ class Driver:
         taken = next_inputs(state)
         turn, context = taken[0].turn, taken[0].context
         texts = [each.text for each in taken]
-        recalled = await recall_for(self._world, state, turn, context, taken[0].kind, texts) if taken[0].loop == "ours" else ()
+        recalled = (
+            await recall_for(self._world, state, turn, context, taken[0].kind, texts)
+            if taken[0].loop == "ours"
+            else ()
+        )
         self._recalled |= {turn}
-        # A crash before this leaves a message that waits, and the next driver recalls for it; after it, what was recalled is what the turn goes on with.
+        # A crash before this leaves a message that waits, and the next driver recalls for it; after
+        # it, what was recalled is what the turn goes on with.
         await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled)
 
     # --- other sessions
 
-    def _reach_out(self, effect: BearDelegate | StopDelegate | ReportToParent) -> Coroutine[Any, Any, None] | None:
+    def _reach_out(
+        self, effect: BearDelegate | StopDelegate | ReportToParent
+    ) -> Coroutine[Any, Any, None] | None:
         if effect in self._tried:
             return None
         self._tried.add(effect)
@@ -335,7 +394,9 @@ class Driver:
         streamed = self._secrecy.streamed(heard)
         ledger.attempt.release_nowait()
         try:
-            answer = await ask_model(world.model(turn.model), request, on_text=streamed.hear, times=world.model_times)
+            answer = await ask_model(
+                world.model(turn.model), request, on_text=streamed.hear, times=world.model_times
+            )
             streamed.end()
         except ModelFailed as failure:
             self._last_failure = failure
@@ -345,23 +406,32 @@ class Driver:
             await self._take_answer(turn, number, answer)
 
     async def _start_model_call(self, turn_id: TurnId) -> Sequence[ToolDefinition]:
-        """Unless one of ours is out already: after the wait that a failure asks for, and with room made for it. Returns what the model is told that it may call."""
+        """
+        Unless one of ours is out already: after the wait that a failure asks for, and with room
+        made for it. Returns what the model is told that it may call.
+        """
         ledger, world = self._ledger, self._world
         turn = ledger.state.turns.get(turn_id)
         if turn is None:
             return ()
-        if (delay := retry_delay(turn, self._last_failure, world.model_times)) > 0 and turn.model_call is None:
+        if (
+            delay := retry_delay(turn, self._last_failure, world.model_times)
+        ) > 0 and turn.model_call is None:
             await world.clock.sleep(delay)
         shown = shown_tools(world, turn, world.policy())
         if turn.model_call is None or turn.model_call.epoch == self._epoch:
-            if await self._compactor.before_call(turn_id, extra_chars=overhead_chars(world, turn, shown)):
+            if await self._compactor.before_call(
+                turn_id, extra_chars=overhead_chars(world, turn, shown)
+            ):
                 shown = shown_tools(world, turn, world.policy())  # it took its time
             turn = ledger.state.turns.get(turn_id)
         if turn is not None and turn.model_call is None:
             recalled = await recall_for_open(world, ledger.state, turn)
             policy = world.policy()
             shown = shown_tools(world, turn, policy)
-            await ledger.drive(*recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy))
+            await ledger.drive(
+                *recalled, StartModelCall(turn=turn_id, epoch=self._epoch, policy=policy)
+            )
         return shown
 
     async def _take_failure(self, turn: Turn, number: int, failure: ModelFailed) -> None:
@@ -376,21 +446,31 @@ class Driver:
         await self._ledger.drive(command, check=Check.FENCE)
 
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
-        """Taken only under a verified fence; with it, in the same commit, what may run and what must ask."""
+        """
+        Taken only under a verified fence; with it, in the same commit, what may run and what must
+        ask.
+        """
         ledger = self._ledger
         answer, secret = hidden_answer(self._secrecy, answer)
         produced = ledger.attempt.produced("reply", payload(answer))
         if not answer.calls:
-            taken = TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=self._world.policy())
+            taken = TakeAnswer(
+                turn=turn.turn, number=number, answer=answer, policy=self._world.policy()
+            )
             await ledger.drive(taken, check=Check.FENCE, keeping=[produced])
             return
         made = calls_of_reply(ledger.state, turn, number, answer.calls)
-        calls = [Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made]
+        calls = [
+            Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id)
+            for each in made
+        ]
         found = await self._look_at(turn, calls, secret)
         ready = await self._ready_at_once(turn, calls, found, starts_at_once)
 
         def commands(policy: Policy) -> Sequence[Any]:
-            return TakeAnswer(turn=turn.turn, number=number, answer=answer, policy=policy), found.decision(turn.turn, policy)
+            return TakeAnswer(
+                turn=turn.turn, number=number, answer=answer, policy=policy
+            ), found.decision(turn.turn, policy)
 
         await self._drive_and_start(turn.turn, commands, ready, keeping=[produced])
 
@@ -398,7 +478,8 @@ class Driver:
         """
         Everybody has answered; what was approved starts in the same commit, where it can.
 
-        A single call does, whatever it takes to get it ready: there is nothing beside it that would wait. Several that take their time get ready side by side.
+        A single call does, whatever it takes to get it ready: there is nothing beside it that would
+        wait. Several that take their time get ready side by side.
         """
         approved = [call for call in turn.calls if call.status is CallStatus.APPROVED]
         may = starts_alone if len(approved) == 1 else starts_at_once
@@ -407,9 +488,12 @@ class Driver:
         resume = ResumeTurn(turn=turn.turn, epoch=self._epoch)
         await self._drive_and_start(turn.turn, lambda _: (resume,), ready, keeping=())
 
-    async def _ready_at_once(self, turn: Turn, calls: list[Call], found: Found, may: Callable[[Tool | None], bool]) -> list[Ready]:
+    async def _ready_at_once(
+        self, turn: Turn, calls: list[Call], found: Found, may: Callable[[Tool | None], bool]
+    ) -> list[Ready]:
         """
-        Calls that may start in the very commit that lets them. Whether they do is decided there; those that must ask first do not.
+        Calls that may start in the very commit that lets them. Whether they do is decided there;
+        those that must ask first do not.
 
         Not for a delegate's: before each start its parent's journal is looked at.
         """
@@ -417,13 +501,28 @@ class Driver:
             return []
         world, ledger = self._world, self._ledger
         pairs = zip(calls, found.looked, strict=True)
-        quick = [(call, looked) for call, looked in pairs if not looked.background and may(tool_for(world, turn, call.tool))]
-        return [await get_ready(world, ledger, turn, call, looked, found.grants, self._epoch) for call, looked in quick]
+        quick = [
+            (call, looked)
+            for call, looked in pairs
+            if not looked.background and may(tool_for(world, turn, call.tool))
+        ]
+        return [
+            await get_ready(world, ledger, turn, call, looked, found.grants, self._epoch)
+            for call, looked in quick
+        ]
 
     async def _drive_and_start(
-        self, turn: TurnId, commands: Callable[[Policy], Sequence[Any]], ready: list[Ready], *, keeping: Sequence[Produced]
+        self,
+        turn: TurnId,
+        commands: Callable[[Policy], Sequence[Any]],
+        ready: list[Ready],
+        *,
+        keeping: Sequence[Produced],
     ) -> None:
-        """One commit, decided by the policy of right before it; what it started is let go, and what it did not is given up."""
+        """
+        One commit, decided by the policy of right before it; what it started is let go, and what it
+        did not is given up.
+        """
         ledger, waiting = self._ledger, list(ready)
         try:
             policy = self._world.policy()
@@ -439,19 +538,30 @@ class Driver:
                 await each.abandon()
 
     def _see_through(self, turn: TurnId, call: CallId, run: int, prepared: Prepared) -> None:
-        work = partial(see_through, self._world, self._ledger, self._feed, turn, call, run, prepared)
+        work = partial(
+            see_through, self._world, self._ledger, self._feed, turn, call, run, prepared
+        )
         self._start(_Beside("tool", turn, call), work)
 
-    async def _look_at(self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()) -> Found:
-        """What a look at each call finds; those at the indexes `secret` held a secret and are not looked at."""
+    async def _look_at(
+        self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()
+    ) -> Found:
+        """
+        What a look at each call finds; those at the indexes `secret` held a secret and are not
+        looked at.
+        """
         state = self._ledger.state
         looked: list[Looked] = []
         for index, call in enumerate(calls):
             refused = Looked(call=call.call, problem=("secret", "its arguments hold a secret"))
-            looked.append(refused if index in secret else await look(self._world, state, turn, call))
+            looked.append(
+                refused if index in secret else await look(self._world, state, turn, call)
+            )
         return Found(tuple(looked), await self._home.grants_of(turn.context.requester, state))
 
-    async def _decide_calls(self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]) -> None:
+    async def _decide_calls(
+        self, state: SessionState, turn_id: TurnId, calls: tuple[CallId, ...]
+    ) -> None:
         turn = state.turns[turn_id]
         undecided = [call for call in turn.calls if call.call in calls]
         found = await self._look_at(turn, undecided)
@@ -477,13 +587,19 @@ class Driver:
     # --- giving up
 
     def let_go(self) -> None:
-        """The attempt is over, and its claim with it: whoever waits for this driver looks for itself, and hears why."""
+        """
+        The attempt is over, and its claim with it: whoever waits for this driver looks for itself,
+        and hears why.
+        """
         if self.owns_claim:
             self._claimed, self._ledger.driving = None, False
             self._ledger.poke()
 
     async def give_up(self) -> None:
-        """Release the claim. Look again afterwards: a record may have come in between our last look and the release."""
+        """
+        Release the claim. Look again afterwards: a record may have come in between our last look
+        and the release.
+        """
         if not self.owns_claim:
             return
         self._claimed = self._ledger.driver_facts = None

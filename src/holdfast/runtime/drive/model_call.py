@@ -1,7 +1,9 @@
 """
-One model call: the request made from the turn's view, bounded silence, and the failure it may end in.
+One model call: the request made from the turn's view, bounded silence, and the failure it may end
+in.
 
-No lock is held meanwhile. Partial text goes to whoever follows and nowhere else; only a whole answer is returned.
+No lock is held meanwhile. Partial text goes to whoever follows and nowhere else; only a whole
+answer is returned.
 """
 
 import asyncio
@@ -25,11 +27,15 @@ from holdfast.session.view.surrogates import mended, whole
 _log = logging.getLogger("holdfast.models")
 
 RETRY_SECONDS_MAX = 30.0
-_CALL_BYTES = 512  # of each call: its id, and the record of its own that says why it did not run, should there be too many
+# of each call: its id, and the record of its own that says why it did not run, should there be too
+# many
+_CALL_BYTES = 512
 _ANSWER_MARGIN_BYTES = 8 * 1024  # a record's header, and what is said of the turn beside the answer
 
 
-def request_for(world: World, state: SessionState, turn: Turn, shown: Sequence[ToolDefinition]) -> ModelRequest:
+def request_for(
+    world: World, state: SessionState, turn: Turn, shown: Sequence[ToolDefinition]
+) -> ModelRequest:
     return ModelRequest(
         instructions=world.agent(turn.agent).instructions,
         messages=view_of(turn),
@@ -40,20 +46,30 @@ def request_for(world: World, state: SessionState, turn: Turn, shown: Sequence[T
 
 def overhead_chars(world: World, turn: Turn, shown: Sequence[ToolDefinition]) -> int:
     """What a request holds besides the view."""
-    return len(world.agent(turn.agent).instructions) + sum([len(each.name) + len(each.description) + len(each.parameters) for each in shown])
+    return len(world.agent(turn.agent).instructions) + sum(
+        [len(each.name) + len(each.description) + len(each.parameters) for each in shown]
+    )
 
 
 def shown_tools(world: World, turn: Turn, policy: Policy) -> Sequence[ToolDefinition]:
     """What the model is told that it may call."""
     definitions = [tool.definition for tool in turn_tools(world, turn).values()]
-    return [each for each in definitions if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)]
+    return [
+        each
+        for each in definitions
+        if not isinstance(turn.context, TurnContext) or offered(turn.context, each, policy)
+    ]
 
 
 def _schema(definition: ToolDefinition) -> ToolSchema:
-    return ToolSchema(definition.name, definition.description, msgspec.Raw(definition.parameters.encode()))
+    return ToolSchema(
+        definition.name, definition.description, msgspec.Raw(definition.parameters.encode())
+    )
 
 
-async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, times: ModelTimes) -> ModelAnswer:
+async def ask_model(
+    model: Model, request: ModelRequest, *, on_text: OnText, times: ModelTimes
+) -> ModelAnswer:
     """One attempt. Silence before the first token, or between two, is a timeout."""
     loop = asyncio.get_running_loop()
     try:
@@ -65,12 +81,16 @@ async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, tim
 
             answer = await model.call(request, on_text=heard)
     except TimeoutError:
-        raise ModelFailed("timeout", f"{model.name} said nothing for too long", may_pass=True) from None
+        raise ModelFailed(
+            "timeout", f"{model.name} said nothing for too long", may_pass=True
+        ) from None
     kept = mended(answer)
     if kept is not answer:
-        # The record shows where, by U+FFFD or by the call that was refused; that it was not the model's own choice of words, only the log can say.
+        # The record shows where, by U+FFFD or by the call that was refused; that it was not the
+        # model's own choice of words, only the log can say.
         _log.warning(
-            "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no other half, and no call runs with one", model.name
+            "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no other half, and no call runs with one",
+            model.name,
         )
     if (flaw := _why_not_kept(kept)) is not None:
         raise ModelFailed("malformed", f"{model.name}: {flaw}", may_pass=False, line=kept.line)
@@ -79,8 +99,9 @@ async def ask_model(model: Model, request: ModelRequest, *, on_text: OnText, tim
 
 def _why_not_kept(answer: ModelAnswer) -> str | None:
     """
-    What keeps an answer out of the journal. It is found here, and is the model's failure: found by the append, it would end the
-    drive and not the call, and the next drive would ask, and pay, for the same again.
+    What keeps an answer out of the journal. It is found here, and is the model's failure: found by
+    the append, it would end the drive and not the call, and the next drive would ask, and pay, for
+    the same again.
     """
     size = len(msgspec.json.encode(answer))
     if size + len(answer.calls) * _CALL_BYTES + _ANSWER_MARGIN_BYTES <= limits.RECORD_BYTES_MAX:
@@ -89,7 +110,10 @@ def _why_not_kept(answer: ModelAnswer) -> str | None:
 
 
 def is_final(failure: ModelFailed, turn: Turn) -> bool:
-    """Whether another try of the same call could not help, or the tries are used up. A first overflow is mended by a summary."""
+    """
+    Whether another try of the same call could not help, or the tries are used up. A first overflow
+    is mended by a summary.
+    """
     if failure.kind == "overflow":
         return turn.overflows > 0
     return not failure.may_pass or turn.model_failures + 1 >= limits.MODEL_RETRIES_MAX

@@ -1,5 +1,6 @@
 """
-What is owed to channels: queued with the record it tells of, sent once, confirmed, or given up in words.
+What is owed to channels: queued with the record it tells of, sent once, confirmed, or given up in
+words.
 
     queued     in the same commit as the turn's end or the prompt: no reply without its delivery, no delivery without its reply
     sent       durable before it leaves: a crash before this line sends it later, after it leaves it in doubt
@@ -43,8 +44,13 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
 
 
-def owed_by(now: Channels, before: SessionState, events: Sequence[SessionEvent]) -> tuple[QueueDelivery, ...]:
-    """What these events owe to whom, over the channels of now; decided in the same commit, against the same state."""
+def owed_by(
+    now: Channels, before: SessionState, events: Sequence[SessionEvent]
+) -> tuple[QueueDelivery, ...]:
+    """
+    What these events owe to whom, over the channels of now; decided in the same commit, against the
+    same state.
+    """
     if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
         return ()
     found: list[QueueDelivery] = []
@@ -52,31 +58,64 @@ def owed_by(now: Channels, before: SessionState, events: Sequence[SessionEvent])
     for event in events:
         match event:
             case ApprovalRequested():
-                told = Told(id=event.approval, session=before.session, tool=event.tool, kind=event.kind)
-                found.extend(_to_all(channels, came_over(event.turn), event.turn, event.approval, "prompt", msgspec.json.encode(told).decode()))
+                told = Told(
+                    id=event.approval, session=before.session, tool=event.tool, kind=event.kind
+                )
+                found.extend(
+                    _to_all(
+                        channels,
+                        came_over(event.turn),
+                        event.turn,
+                        event.approval,
+                        "prompt",
+                        msgspec.json.encode(told).decode(),
+                    )
+                )
             case TurnEnded() if before.parent is not None:
                 pass  # a delegate answers to the call that started it, and to nobody else
             case TurnEnded(outcome="completed", reply=str() as reply):
-                found.extend(_to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply))
+                found.extend(
+                    _to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply)
+                )
             case TurnEnded(outcome=outcome):
                 text = f"This request {outcome}: {event.message or event.code or 'no reason given'}"
-                found.extend(_to_all(channels, came_over(event.turn), event.turn, "end", "notice", text))
+                found.extend(
+                    _to_all(channels, came_over(event.turn), event.turn, "end", "notice", text)
+                )
             case _:
                 pass
     return tuple(found)
 
 
 def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnId) -> str:
-    """What a turn came over: as its context says, which may be as new as the commit that ends it."""
+    """
+    What a turn came over: as its context says, which may be as new as the commit that ends it.
+    """
     open_turn = state.turns.get(turn)
-    context = open_turn.context if open_turn is not None else next((each.context for each in state.queued if each.turn == turn), None)
+    context = (
+        open_turn.context
+        if open_turn is not None
+        else next((each.context for each in state.queued if each.turn == turn), None)
+    )
     if context is None:
-        accepted = (event for event in events if isinstance(event, InputAccepted) and turn_id_of(event.input) == turn)
-        context = next((restore(each.context, session=state.session, instance=state.instance) for each in accepted), None)
+        accepted = (
+            event
+            for event in events
+            if isinstance(event, InputAccepted) and turn_id_of(event.input) == turn
+        )
+        context = next(
+            (
+                restore(each.context, session=state.session, instance=state.instance)
+                for each in accepted
+            ),
+            None,
+        )
     return context.channel if isinstance(context, TurnContext) else ""
 
 
-def _to_all(channels: Mapping[str, Channel], came_over: str, turn: TurnId, part: str, kind: str, text: str) -> list[QueueDelivery]:
+def _to_all(
+    channels: Mapping[str, Channel], came_over: str, turn: TurnId, part: str, kind: str, text: str
+) -> list[QueueDelivery]:
     return [
         QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)
         for name, channel in channels.items()
@@ -85,9 +124,20 @@ def _to_all(channels: Mapping[str, Channel], came_over: str, turn: TurnId, part:
 
 
 class Outbox:
-    """Of one drive. Only a session's driver sends: two senders could each think that the other did not."""
+    """
+    Of one drive. Only a session's driver sends: two senders could each think that the other did
+    not.
+    """
 
-    def __init__(self, channels: Channels, ledger: Ledger, clock: Clock, secrecy: Secrecy, *, retry_seconds: float) -> None:
+    def __init__(
+        self,
+        channels: Channels,
+        ledger: Ledger,
+        clock: Clock,
+        secrecy: Secrecy,
+        *,
+        retry_seconds: float,
+    ) -> None:
         self._channels = channels
         self._ledger = ledger
         self._clock = clock
@@ -97,7 +147,11 @@ class Outbox:
     async def settle(self) -> None:
         """What an earlier driver sent without living to hear of it."""
         for delivery in unsettled(self._ledger.state):
-            await self._mark(delivery.delivery, "in_doubt", "whoever sent it was gone before it was confirmed; it may or may not have arrived")
+            await self._mark(
+                delivery.delivery,
+                "in_doubt",
+                "whoever sent it was gone before it was confirmed; it may or may not have arrived",
+            )
 
     async def deliver(self, delivery: str) -> None:
         owed = self._ledger.state.deliveries.get(delivery)
@@ -105,12 +159,21 @@ class Outbox:
             return
         channel = self._channels().get(owed.channel)
         if channel is None:
-            await self._mark(delivery, "no_channel", f"there is no channel {owed.channel!r} here any more")
+            await self._mark(
+                delivery, "no_channel", f"there is no channel {owed.channel!r} here any more"
+            )
             return
-        # A crash before this is durable sends it again later: nothing has left. After it, nobody knows.
+        # A crash before this is durable sends it again later: nothing has left. After it, nobody
+        # knows.
         if not await self._mark(delivery, "sent", ""):
             return  # another driver has sent it since we last looked
-        parcel = Parcel(delivery=delivery, session=self._ledger.session, turn=owed.turn, kind=owed.kind, text=owed.text)
+        parcel = Parcel(
+            delivery=delivery,
+            session=self._ledger.session,
+            turn=owed.turn,
+            kind=owed.kind,
+            text=owed.text,
+        )
         became, detail = await self._send(channel, parcel)
         await self._mark(delivery, became, detail)
 
@@ -130,5 +193,7 @@ class Outbox:
 
     async def _mark(self, delivery: str, became: str, detail: str) -> bool:
         """Whether it is so since now, and by us."""
-        outcome = await self._ledger.drive(MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail)))
+        outcome = await self._ledger.drive(
+            MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail))
+        )
         return bool(outcome.events)

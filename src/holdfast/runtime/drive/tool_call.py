@@ -1,9 +1,10 @@
 """
 One tool call, from the last look to its recorded outcome.
 
-Prepared first (still without effect), then started durably, and only then let go. If we die before the start is durable, nothing ran; if we die after it,
-the outcome is in doubt unless the tool declared that it may be repeated. A started call that we stop ourselves is in doubt too: part of it may have happened.
-A call that goes to the background is handed over in `jobs/call.py`.
+Prepared first (still without effect), then started durably, and only then let go. If we die before
+the start is durable, nothing ran; if we die after it, the outcome is in doubt unless the tool
+declared that it may be repeated. A started call that we stop ourselves is in doubt too: part of it
+may have happened. A call that goes to the background is handed over in `jobs/call.py`.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ from holdfast.session.state import Call, Turn
 
 
 class Ready(NamedTuple):
-    """A call that can be started, in whatever commit; and what is let go once that commit is durable."""
+    """
+    A call that can be started, in whatever commit; and what is let go once that commit is durable.
+    """
 
     turn: TurnId
     looked: Looked
@@ -40,14 +43,29 @@ class Ready(NamedTuple):
     def start(self, policy: Policy) -> StartTool:
         facts = self.prepared.process if self.prepared is not None else None
         process = msgspec.structs.asdict(facts) if facts is not None else None
-        return StartTool(turn=self.turn, looked=self.looked, policy=policy, grants=self.grants, epoch=self.epoch, process=process)
+        return StartTool(
+            turn=self.turn,
+            looked=self.looked,
+            policy=policy,
+            grants=self.grants,
+            epoch=self.epoch,
+            process=process,
+        )
 
     async def abandon(self) -> None:
         if self.prepared is not None:
             await finish(self.prepared.abandon())
 
 
-async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, turn_id: TurnId, call_id: CallId, epoch: int) -> None:
+async def run_tool(
+    world: World,
+    ledger: Ledger,
+    home: HomeLedger,
+    feed: Feed,
+    turn_id: TurnId,
+    call_id: CallId,
+    epoch: int,
+) -> None:
     state = ledger.state
     turn, call = state.turns.get(turn_id), state.open_call(turn_id, call_id)
     if turn is None or call is None:
@@ -56,7 +74,15 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
     if looked.background:
         await run_as_job(world, ledger, home, turn, call, looked, epoch)
         return
-    ready = await get_ready(world, ledger, turn, call, looked, await home.grants_of(turn.context.requester, ledger.state), epoch)
+    ready = await get_ready(
+        world,
+        ledger,
+        turn,
+        call,
+        looked,
+        await home.grants_of(turn.context.requester, ledger.state),
+        epoch,
+    )
     run: int | None = None
     try:
         start = ready.start(world.policy())
@@ -68,27 +94,53 @@ async def run_tool(world: World, ledger: Ledger, home: HomeLedger, feed: Feed, t
         await see_through(world, ledger, feed, turn_id, call_id, run, ready.prepared)
 
 
-async def get_ready(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, grants: tuple[GrantProposed, ...], epoch: int) -> Ready:
-    """Up to the commit point: from the commit of its start on the call counts as started, whatever happens."""
+async def get_ready(
+    world: World,
+    ledger: Ledger,
+    turn: Turn,
+    call: Call,
+    looked: Looked,
+    grants: tuple[GrantProposed, ...],
+    epoch: int,
+) -> Ready:
+    """
+    Up to the commit point: from the commit of its start on the call counts as started, whatever
+    happens.
+    """
     try:
         prepared = await _prepared(world, ledger, turn, call, looked)
     except CannotBind as exc:
-        # Changed since the look, or the launcher could not get ready. Nothing ran; the start is decided with this in hand, and is a denial.
+        # Changed since the look, or the launcher could not get ready. Nothing ran; the start is
+        # decided with this in hand, and is a denial.
         prepared, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
     return Ready(turn.turn, looked, grants, epoch, prepared)
 
 
 def starts_at_once(tool: Tool | None) -> bool:
-    """A function of this process: looking at it and getting it ready take no time, so it can be started in the commit that decides on it."""
+    """
+    A function of this process: looking at it and getting it ready take no time, so it can be
+    started in the commit that decides on it.
+    """
     return tool is not None and tool.definition.kind == "plain"
 
 
 def starts_alone(tool: Tool | None) -> bool:
-    """Anything but a delegate, which is started in a commit of its own kind: a call that nothing else waits beside, looked at and got ready first."""
+    """
+    Anything but a delegate, which is started in a commit of its own kind: a call that nothing else
+    waits beside, looked at and got ready first.
+    """
     return tool is not None and not is_delegate(tool)
 
 
-async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId, call_id: CallId, run: int, prepared: Prepared) -> None:
+async def see_through(
+    world: World,
+    ledger: Ledger,
+    feed: Feed,
+    turn_id: TurnId,
+    call_id: CallId,
+    run: int,
+    prepared: Prepared,
+) -> None:
     """Of a call whose start is durable."""
     returned = await _go(world, ledger, feed, turn_id, call_id, prepared)
     await finish(_record(ledger, turn_id, call_id, run, returned))
@@ -96,36 +148,66 @@ async def see_through(world: World, ledger: Ledger, feed: Feed, turn_id: TurnId,
         raise asyncio.CancelledError
 
 
-async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked) -> Prepared | None:
+async def _prepared(
+    world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked
+) -> Prepared | None:
     tool = tool_for(world, turn, call.tool)
     if tool is None or looked.arguments is None or looked.binding is None:
         return None
-    if tool.definition.kind == "reminder":  # an append to this very session, and so the runtime's own work
-        return ReminderWork(world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments)
+    if (
+        tool.definition.kind == "reminder"
+    ):  # an append to this very session, and so the runtime's own work
+        return ReminderWork(
+            world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments
+        )
     if tool.definition.kind == CANCELS_JOBS:
         return prepared_cancel(world, ledger, turn, looked.arguments)
     scene = scene_of(world, ledger.state, turn, call.call)
-    return await tool.prepare(looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call)
+    return await tool.prepare(
+        looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call
+    )
 
 
-async def _go(world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared) -> ToolReturned | None:
+async def _go(
+    world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared
+) -> ToolReturned | None:
     """Run to the end. None: it was stopped by us, so what it did is unknown."""
     ledger.attempt.release_nowait()
     try:
-        return await prepared.go(timeout_seconds=world.tool_timeout_seconds, on_output=feed.output_of(ledger.session, turn, call))
+        return await prepared.go(
+            timeout_seconds=world.tool_timeout_seconds,
+            on_output=feed.output_of(ledger.session, turn, call),
+        )
     except asyncio.CancelledError:
         return None
 
 
-async def _record(ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None) -> None:
-    """The outcome. If this was the last call of its batch, the next model call starts in the same commit."""
+async def _record(
+    ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None
+) -> None:
+    """
+    The outcome. If this was the last call of its batch, the next model call starts in the same
+    commit.
+    """
     if returned is None or returned.outcome == "cancelled":
         text = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
-        command = FinishCall(turn=turn, call=call, run=run, outcome="in_doubt", text=text, code="stopped")
+        command = FinishCall(
+            turn=turn, call=call, run=run, outcome="in_doubt", text=text, code="stopped"
+        )
     else:
-        output = await ledger.journal.keep_output(returned.full) if returned.full is not None else None
+        output = (
+            await ledger.journal.keep_output(returned.full) if returned.full is not None else None
+        )
         code = "timed_out" if returned.outcome == "timed_out" else None
-        command = FinishCall(turn=turn, call=call, run=run, outcome=returned.outcome, text=returned.text, code=code, output=output)
+        command = FinishCall(
+            turn=turn,
+            call=call,
+            run=run,
+            outcome=returned.outcome,
+            text=returned.text,
+            code=code,
+            output=output,
+        )
     produced = ledger.attempt.produced("tool_outcome", payload(command))
     # A takeover found here leaves the outcome in quarantine, and the error says where.
     await ledger.drive(command, check=Check.FENCE, keeping=[produced])

@@ -1,8 +1,10 @@
 """
-Seeing a turn through, whoever drives it: driven here if nobody does, else followed, with the delegates below it and whoever waits for it above.
+Seeing a turn through, whoever drives it: driven here if nobody does, else followed, with the
+delegates below it and whoever waits for it above.
 
-The verbs append first and come here second: nothing here takes anything in, and nothing decides. Nothing is remembered between two calls either, so that a process
-that dies at any line leaves what the journal says is owed. Whoever comes here leaves by `leave` or `hand_on`, on every way out.
+The verbs append first and come here second: nothing here takes anything in, and nothing decides.
+Nothing is remembered between two calls either, so that a process that dies at any line leaves what
+the journal says is owed. Whoever comes here leaves by `leave` or `hand_on`, on every way out.
 """
 
 import asyncio
@@ -30,7 +32,15 @@ from holdfast.session.turn_ids import find_turn
 class TurnRunner:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, feed: Feed, delegation: Delegation, noting: IndexWriter) -> None:
+    def __init__(
+        self,
+        world: World,
+        shelf: OpenSessions,
+        home: HomeLedger,
+        feed: Feed,
+        delegation: Delegation,
+        noting: IndexWriter,
+    ) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
@@ -44,20 +54,32 @@ class TurnRunner:
 
     # --- one session
 
-    async def drive_turn(self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False) -> None:
-        """To its end, or to a pause that only a person ends: what its delegates can do without one is done. One of a foreign loop goes on with its loop."""
+    async def drive_turn(
+        self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False
+    ) -> None:
+        """
+        To its end, or to a pause that only a person ends: what its delegates can do without one is
+        done. One of a foreign loop goes on with its loop.
+        """
         if is_foreign(ledger.state, turn):
             return
         await self.drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
-        if driver.owns_claim:  # over in the commit that took it in: nobody drove, and its end is still to be told
+        if (
+            driver.owns_claim
+        ):  # over in the commit that took it in: nobody drove, and its end is still to be told
             await driver.deliver_owed()
-            await driver.give_up()  # it waits for a delegate, perhaps: a claim that is kept meanwhile keeps everybody else out, and ourselves
+            # it waits for a delegate, perhaps: a claim that is kept meanwhile keeps everybody else
+            # out, and ourselves
+            await driver.give_up()
         while await self.moved_below(ledger, turn):
             await self.drive_until(ledger, driver, _over_or_parked(turn))
 
-    async def drive_until(self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False) -> None:
+    async def drive_until(
+        self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False
+    ) -> None:
         """
-        Until it holds, drive if nobody does; else follow whoever does, trying the claim on each notice and every second.
+        Until it holds, drive if nobody does; else follow whoever does, trying the claim on each
+        notice and every second.
 
         Raises CannotDrive when nobody drives and this process can't.
         """
@@ -71,7 +93,9 @@ class TurnRunner:
                     if ledger.state.seq != before:
                         continue  # else another drive at once would come no further either
                 await wait_for(watch)
-                if not ledger.driving or ledger.attempt.stopped is not None:  # of a spent ledger nobody drives any more: the reason is raised
+                if (
+                    not ledger.driving or ledger.attempt.stopped is not None
+                ):  # of a spent ledger nobody drives any more: the reason is raised
                     await ledger.refresh()
         finally:
             ledger.unwatch(watch)
@@ -84,8 +108,11 @@ class TurnRunner:
             await driver.give_up()
         for child in tuple(ledger.state.delegates.values()):
             if not is_wanted(ledger.state, child):
-                await self._drive_below(child)  # it was cancelled, and ends once what it had started has
-        # Whoever gives up looks once more: what came in between the last look and the release is told to all.
+                await self._drive_below(
+                    child
+                )  # it was cancelled, and ends once what it had started has
+        # Whoever gives up looks once more: what came in between the last look and the release is
+        # told to all.
         await ledger.look()
         if react(ledger.state):
             self._world.notifier.notify(ledger.session)
@@ -93,7 +120,10 @@ class TurnRunner:
     # --- below and above
 
     async def moved_below(self, ledger: Ledger, turn: TurnId) -> bool:
-        """Drive the delegates of a parked turn, side by side, as far as they come. True: one of them ended, and the turn may go on."""
+        """
+        Drive the delegates of a parked turn, side by side, as far as they come. True: one of them
+        ended, and the turn may go on.
+        """
         await self._delegation.settle_lost(ledger)
         before = find_turn(ledger.state, turn)
         if before is None or not before.delegated:
@@ -114,7 +144,10 @@ class TurnRunner:
         return False
 
     async def _drive_below(self, child: Delegate) -> HoldfastError | None:
-        """One delegate to its end or its pause. What hinders it is said by whoever waits for it, after its siblings had their chance."""
+        """
+        One delegate to its end or its pause. What hinders it is said by whoever waits for it, after
+        its siblings had their chance.
+        """
         try:
             async with self._shelf.use(child.session) as ledger:
                 driver = self.driver(ledger)
@@ -128,7 +161,10 @@ class TurnRunner:
         return None
 
     async def drive_up(self, ledger: Ledger) -> TurnReport | None:
-        """After a delegate moved: drive on whoever waits for it, up to the request that a person made, and tell of that. None: it is nobody's delegate."""
+        """
+        After a delegate moved: drive on whoever waits for it, up to the request that a person made,
+        and tell of that. None: it is nobody's delegate.
+        """
         parent = ledger.state.parent
         if parent is None or await self._world.store.current(parent.session) != parent.instance:
             return None
@@ -136,21 +172,34 @@ class TurnRunner:
             driver = self.driver(above)
             try:
                 if above.journal.sealed is None and ledger.state.reported:
-                    with suppress(CannotDrive):  # the delegate's own end stands; who has what the parent needs goes on
+                    with suppress(
+                        CannotDrive
+                    ):  # the delegate's own end stands; who has what the parent needs goes on
                         await self.drive_turn(above, driver, parent.turn)
-                return await self.drive_up(above) or await self._delegation.standing(above, parent.turn)
+                return await self.drive_up(above) or await self._delegation.standing(
+                    above, parent.turn
+                )
             finally:
                 await self.leave(above, driver)
 
     # --- leaving
 
     async def leave(self, ledger: Ledger, driver: Driver) -> None:
-        """On every way out: the claim is given up, the anchor is durable, the index knows, followers are told."""
-        if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        """
+        On every way out: the claim is given up, the anchor is durable, the index knows, followers
+        are told.
+        """
+        if (
+            ledger.only_read is not None
+            or ledger.journal.sealed is not None
+            or ledger.attempt.stopped is not None
+        ):
             driver.let_go()
             return
         await driver.give_up()
-        syncing = ledger.journal.sync_anchor()  # where a thread does it, it is on its way: the index is written meanwhile
+        syncing = (
+            ledger.journal.sync_anchor()
+        )  # where a thread does it, it is on its way: the index is written meanwhile
         try:
             self._noting.now(ledger)
             self._world.notifier.notify(ledger.session)
@@ -159,7 +208,10 @@ class TurnRunner:
         await ledger.keep_snapshot_if_due()
 
     def hand_on(self, ledger: Ledger) -> None:
-        """After an append that somebody else drives on: it is durable already, and the anchor may lag. The index knows in a moment."""
+        """
+        After an append that somebody else drives on: it is durable already, and the anchor may lag.
+        The index knows in a moment.
+        """
         if ledger.journal.sealed is None and ledger.attempt.stopped is None:
             self._noting.soon(ledger)
 

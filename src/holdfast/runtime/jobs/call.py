@@ -1,8 +1,10 @@
 """
-A call that goes to the background: made ready, submitted durably with the turn's narrowed context, and only then let go. And the tool that stops one.
+A call that goes to the background: made ready, submitted durably with the turn's narrowed context,
+and only then let go. And the tool that stops one.
 
-If we die before the commit, the launcher sees its pipe close and nothing ran; if we die after it, the job goes on or is found gone, and is never started again.
-What is let go is what the journal says after the commit, read back: a job whose record can't be restored never starts.
+If we die before the commit, the launcher sees its pipe close and nothing ran; if we die after it,
+the job goes on or is found gone, and is never started again. What is let go is what the journal
+says after the commit, read back: a job whose record can't be restored never starts.
 """
 
 import msgspec
@@ -11,7 +13,15 @@ from holdfast import limits
 from holdfast.errors import Refused
 from holdfast.ids import JobId, job_id
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import CannotBind, LaunchesJobs, OnOutput, Prepared, PreparedJob, ProcessFacts, ToolReturned
+from holdfast.ports.tools import (
+    CannotBind,
+    LaunchesJobs,
+    OnOutput,
+    Prepared,
+    PreparedJob,
+    ProcessFacts,
+    ToolReturned,
+)
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.context import World
 from holdfast.runtime.drive.binding import scene_of, tool_for
@@ -28,7 +38,15 @@ CANCELS_JOBS = "job_cancel"
 """The kind of the tool that only the runtime can run: it writes into the session."""
 
 
-async def run_as_job(world: World, ledger: Ledger, home: HomeLedger, turn: Turn, call: Call, looked: Looked, epoch: int) -> None:
+async def run_as_job(
+    world: World,
+    ledger: Ledger,
+    home: HomeLedger,
+    turn: Turn,
+    call: Call,
+    looked: Looked,
+    epoch: int,
+) -> None:
     job = job_id(ledger.instance, call.call)
     prepared: PreparedJob | Prepared | None = None
     try:
@@ -45,7 +63,9 @@ async def run_as_job(world: World, ledger: Ledger, home: HomeLedger, turn: Turn,
         await finish(_let_go(world, ledger, submitted, prepared))
 
 
-async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, job: JobId) -> tuple[PreparedJob | Prepared, JobPlan]:
+async def _prepared(
+    world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, job: JobId
+) -> tuple[PreparedJob | Prepared, JobPlan]:
     tool = tool_for(world, turn, call.tool)
     if tool is None or looked.arguments is None or looked.binding is None or world.jobs is None:
         raise CannotBind("jobs can't be run here")
@@ -59,22 +79,40 @@ async def _prepared(world: World, ledger: Ledger, turn: Turn, call: Call, looked
         return task, _plan("task", world.jobs.own_process(), policy.job_seconds)
     key = world.jobs.key_of(ledger.instance, job)
     if key is None:
-        raise CannotBind("a job's report could not be verified: the home's key is not there", code="no_key")
-    launched = await tool.prepare_job(arguments, looked.binding, scene, job=job, key=key, seconds=policy.job_seconds)
+        raise CannotBind(
+            "a job's report could not be verified: the home's key is not there", code="no_key"
+        )
+    launched = await tool.prepare_job(
+        arguments, looked.binding, scene, job=job, key=key, seconds=policy.job_seconds
+    )
     return launched, _plan("process", launched.process, launched.seconds_max)
 
 
 def _plan(host: JobHost, process: ProcessFacts, seconds: float) -> JobPlan:
-    return JobPlan(host=host, process=msgspec.structs.asdict(process), seconds_max=seconds, bytes_max=limits.JOB_OUTPUT_BYTES_MAX)
+    return JobPlan(
+        host=host,
+        process=msgspec.structs.asdict(process),
+        seconds_max=seconds,
+        bytes_max=limits.JOB_OUTPUT_BYTES_MAX,
+    )
 
 
 async def _submit(
-    world: World, ledger: Ledger, home: HomeLedger, turn: Turn, looked: Looked, plan: JobPlan | None, epoch: int, job: JobId
+    world: World,
+    ledger: Ledger,
+    home: HomeLedger,
+    turn: Turn,
+    looked: Looked,
+    plan: JobPlan | None,
+    epoch: int,
+    job: JobId,
 ) -> Job | None:
     """
-    Commit point: start, job, the call's result and the next model call, in one. None: it may not start after all.
+    Commit point: start, job, the call's result and the next model call, in one. None: it may not
+    start after all.
 
-    A crash before it: nothing ran, and the call is asked about or started anew. A crash after it, before the job is let go: it is found gone, and is in doubt.
+    A crash before it: nothing ran, and the call is asked about or started anew. A crash after it,
+    before the job is let go: it is found gone, and is in doubt.
     """
     command = StartTool(
         turn=turn.turn,
@@ -89,7 +127,9 @@ async def _submit(
     if outcome.of(command) is None:
         return None
     submitted = ledger.state.jobs.get(job)
-    return submitted if submitted is not None and isinstance(submitted.context, TurnContext) else None
+    return (
+        submitted if submitted is not None and isinstance(submitted.context, TurnContext) else None
+    )
 
 
 async def _let_go(world: World, ledger: Ledger, job: Job, prepared: PreparedJob | Prepared) -> None:
@@ -101,7 +141,9 @@ async def _let_go(world: World, ledger: Ledger, job: Job, prepared: PreparedJob 
     try:
         await prepared.let_go()  # type: ignore[union-attr]  # what `host` says
     except CannotBind as exc:
-        await ledger.commit(EndJob(job=job.job, outcome="error", text=f"nothing was run: {exc}", code=exc.code))
+        await ledger.commit(
+            EndJob(job=job.job, outcome="error", text=f"nothing was run: {exc}", code=exc.code)
+        )
     else:
         if tell is not None:
             tell(ledger.session, job.job, None)
@@ -115,7 +157,9 @@ class _CancelArguments(msgspec.Struct):
 
 
 def prepared_cancel(world: World, ledger: Ledger, turn: Turn, arguments: str) -> Prepared:
-    return _PreparedCancel(world, ledger, turn, msgspec.json.decode(arguments, type=_CancelArguments).job)
+    return _PreparedCancel(
+        world, ledger, turn, msgspec.json.decode(arguments, type=_CancelArguments).job
+    )
 
 
 class _PreparedCancel:
@@ -130,9 +174,13 @@ class _PreparedCancel:
         if not isinstance(context, TurnContext):
             return ToolReturned(outcome="error", text=f"there is no job {self._job}")
         by = context.requester or "nobody"
-        command = CancelJob(job=self._job, by=by, audience=context.audience, boundary=context.boundary)
+        command = CancelJob(
+            job=self._job, by=by, audience=context.audience, boundary=context.boundary
+        )
         try:
-            return ToolReturned(outcome="ok", text=await cancel_and_tell(self._world, self._ledger, command))
+            return ToolReturned(
+                outcome="ok", text=await cancel_and_tell(self._world, self._ledger, command)
+            )
         except Refused as refused:
             return ToolReturned(outcome="error", text=refused.message)
 
@@ -141,7 +189,10 @@ class _PreparedCancel:
 
 
 async def cancel_and_tell(world: World, ledger: Ledger, command: CancelJob) -> str:
-    """The wish is durable before anything is asked to end. Whether the job is there for whoever asks is decided with it; `Refused` says it is not."""
+    """
+    The wish is durable before anything is asked to end. Whether the job is there for whoever asks
+    is decided with it; `Refused` says it is not.
+    """
     outcome = (await ledger.commit(command)).of(command)
     if outcome == "over":
         return f"Job {command.job} is over already."

@@ -1,9 +1,11 @@
 """
 Following what a job says: from the beginning, as it says it; last, how it ended.
 
-While it runs its words come from where it writes them, and once it is over the rest comes from the journal: nothing is told twice, and nothing is left out. Where
-the two can't be told apart for sure, all of the end is told, since twice is better than not at all.
-A running job's output is not verified: any program that may write into the home can change it. The end is, and where both differ the follower is told.
+While it runs its words come from where it writes them, and once it is over the rest comes from the
+journal: nothing is told twice, and nothing is left out. Where the two can't be told apart for sure,
+all of the end is told, since twice is better than not at all. A running job's output is not
+verified: any program that may write into the home can change it. The end is, and where both differ
+the follower is told.
 """
 
 import asyncio
@@ -50,7 +52,10 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
 
 
 class _Told:
-    """What a follower was told so far: how much of it there is, and its fingerprint. Of a character that is not whole yet, nothing."""
+    """
+    What a follower was told so far: how much of it there is, and its fingerprint. Of a character
+    that is not whole yet, nothing.
+    """
 
     def __init__(self, secrecy: Secrecy) -> None:
         self.bytes_read = 0
@@ -71,7 +76,10 @@ class _Told:
         return pieces
 
     def rest_of(self, text: str) -> str:
-        """What of a job's last word is news. One that was stopped begins with a sentence of ours, which it did not say itself."""
+        """
+        What of a job's last word is news. One that was stopped begins with a sentence of ours,
+        which it did not say itself.
+        """
         if self._begins(text):
             return text[self._chars :]
         ours, _, said = text.partition("\n")
@@ -83,7 +91,11 @@ class _Told:
 
 async def _said(service: Service, job: Job, after: int) -> bytes:
     place = service.world.jobs
-    return await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES) if place is not None else b""
+    return (
+        await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES)
+        if place is not None
+        else b""
+    )
 
 
 def _still_runs(service: Service, job: Job) -> bool:

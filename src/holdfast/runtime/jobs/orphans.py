@@ -1,7 +1,9 @@
 """
-The jobs of a life that is over: nobody will look after them any more, so what still runs is ended before it is called in doubt.
+The jobs of a life that is over: nobody will look after them any more, so what still runs is ended
+before it is called in doubt.
 
-Found by the journal, as far as it can be believed, and by their own folders: a job that was submitted in a record which is lost runs on for nobody else to stop.
+Found by the journal, as far as it can be believed, and by their own folders: a job that was
+submitted in a record which is lost runs on for nobody else to stop.
 """
 
 from collections.abc import Iterable
@@ -26,20 +28,33 @@ async def end_jobs(world: World, instance: InstanceId | None, known: Iterable[Jo
 
 
 async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple[Job, ...]) -> None:
-    """Commit point: a job's last word is durable in quarantine before its folder goes. A crash before that finds the folder again, after it the word."""
+    """
+    Commit point: a job's last word is durable in quarantine before its folder goes. A crash before
+    that finds the folder again, after it the word.
+    """
     if (place := world.jobs) is None:
         return
     names = {job.job for job in known}
     for left in await _all_of(place, journal.instance, known):
-        seen = await place.look(left.job, left.process, instance=journal.instance, secrets=world.secrets)
+        seen = await place.look(
+            left.job, left.process, instance=journal.instance, secrets=world.secrets
+        )
         # Of one that is known, and left no word, the new life says itself that it is in doubt.
         if left.job not in names or seen.returned is not None:
-            await journal.quarantine("tool_outcome", known_secrets().hidden_json(payload(_last_word(left.job, seen))))
+            await journal.quarantine(
+                "tool_outcome", known_secrets().hidden_json(payload(_last_word(left.job, seen)))
+            )
         await _end(place, left)
 
 
-async def _all_of(place: JobPlace, instance: InstanceId | None, known: Iterable[Job]) -> list[JobLeft]:
-    told = [JobLeft(job=job.job, call=job.call, process=ProcessFacts(**job.process)) for job in known if job.host == "process"]
+async def _all_of(
+    place: JobPlace, instance: InstanceId | None, known: Iterable[Job]
+) -> list[JobLeft]:
+    told = [
+        JobLeft(job=job.job, call=job.call, process=ProcessFacts(**job.process))
+        for job in known
+        if job.host == "process"
+    ]
     names = {each.job for each in told}
     found = await place.of_life(instance) if instance is not None else ()
     return [*told, *(each for each in found if each.job not in names)]
@@ -53,7 +68,15 @@ async def _end(place: JobPlace, left: JobLeft) -> None:
 def _last_word(job: JobId, seen: JobSeen) -> EndJob:
     returned = seen.returned
     if returned is not None and returned.outcome != "cancelled" and not seen.was_asked:
-        return EndJob(job=job, outcome=returned.outcome, text=f"job {job} had ended. {returned.text}")
-    how = "was stopped while it ran" if seen.state == "running" else "is gone, and its record is lost"
+        return EndJob(
+            job=job, outcome=returned.outcome, text=f"job {job} had ended. {returned.text}"
+        )
+    how = (
+        "was stopped while it ran" if seen.state == "running" else "is gone, and its record is lost"
+    )
     said = f"\n{returned.text}" if returned is not None and returned.text else ""
-    return EndJob(job=job, outcome="in_doubt", text=f"In doubt: job {job} {how}. It may or may not have happened; check before trying again.{said}")
+    return EndJob(
+        job=job,
+        outcome="in_doubt",
+        text=f"In doubt: job {job} {how}. It may or may not have happened; check before trying again.{said}",
+    )

@@ -12,7 +12,10 @@ from holdfast.session.state import EndedJob, Job
 
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`state` is running or ended; `refused` says that its authority was lost, and that it was reported to nobody."""
+    """
+    `state` is running or ended; `refused` says that its authority was lost, and that it was
+    reported to nobody.
+    """
 
     id: JobId
     session: SessionId

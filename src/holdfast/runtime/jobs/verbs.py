@@ -1,8 +1,11 @@
 """
-Looking at jobs, and stopping them: what the commands and the library call. Following what one says is in `jobs/follow.py`.
+Looking at jobs, and stopping them: what the commands and the library call. Following what one says
+is in `jobs/follow.py`.
 
-A job is there for the circle that it was submitted in (the same session, audience and boundary), and for the home's owner; to everybody else there is no such job, in
-the same words as for one that never was. Whoever looks also finds out what has ended meanwhile, and says so in the journal; nothing is driven here.
+A job is there for the circle that it was submitted in (the same session, audience and boundary),
+and for the home's owner; to everybody else there is no such job, in the same words as for one that
+never was. Whoever looks also finds out what has ended meanwhile, and says so in the journal;
+nothing is driven here.
 """
 
 import asyncio
@@ -44,7 +47,12 @@ class Circle(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def local(cls, person: str, *, may_all: bool = False) -> "Circle":
         """Somebody at this machine, as their messages would be."""
-        return cls(person=person, audience=Audience.PERSONAL, boundary=f"personal:{person}", may_all=may_all)
+        return cls(
+            person=person,
+            audience=Audience.PERSONAL,
+            boundary=f"personal:{person}",
+            may_all=may_all,
+        )
 
     def sees(self, job: Job | EndedJob) -> bool:
         return self.may_all or is_seen(job, self.audience, self.boundary)
@@ -55,15 +63,27 @@ def unknown(job: str) -> Refused:
 
 
 async def list_jobs(
-    service: Service, circle: Circle, *, session: str | None = None, everything: bool = False, patience: LockWaitBudget | None = None
+    service: Service,
+    circle: Circle,
+    *,
+    session: str | None = None,
+    everything: bool = False,
+    patience: LockWaitBudget | None = None,
 ) -> tuple[JobReport, ...]:
-    """Those that run; with `everything`, also those that ended lately. Of a session that is busy none is told, and the patience says which it is."""
+    """
+    Those that run; with `everything`, also those that ended lately. Of a session that is busy none
+    is told, and the patience says which it is.
+    """
     patience = patience or service.patience()
     if session is not None:
         names = [session_id(session)]
     else:
         await service.owing(patience)  # finds out what has ended, and brings the index up to date
-        names = [row.session for row in service.world.index.rows()] if everything else list(listing.with_jobs(service.world))
+        names = (
+            [row.session for row in service.world.index.rows()]
+            if everything
+            else list(listing.with_jobs(service.world))
+        )
     found: list[JobReport] = []
     for name in names:
         if session is None and await patience.busy(name) is not None:
@@ -80,9 +100,19 @@ async def list_jobs(
 
 async def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobReport]:
     found = [running_job_report(ledger, job) for job in running_jobs(ledger) if circle.sees(job)]
-    over = [each for _, each in ledger.state.ended_jobs.items() if circle.sees(each)] if everything else []
+    over = (
+        [each for _, each in ledger.state.ended_jobs.items() if circle.sees(each)]
+        if everything
+        else []
+    )
     ran = await _what_ran(ledger, over)
-    return [*found, *(msgspec.structs.replace(ended_job_report(ledger, each), arguments=ran.get(each.job)) for each in over)]
+    return [
+        *found,
+        *(
+            msgspec.structs.replace(ended_job_report(ledger, each), arguments=ran.get(each.job))
+            for each in over
+        ),
+    ]
 
 
 class _AllFound(Exception):
@@ -90,7 +120,10 @@ class _AllFound(Exception):
 
 
 async def _what_ran(ledger: Ledger, over: Sequence[EndedJob]) -> dict[JobId, Any]:
-    """The arguments of jobs that are over, which only the journal keeps: one pass, from the first of them to the last."""
+    """
+    The arguments of jobs that are over, which only the journal keeps: one pass, from the first of
+    them to the last.
+    """
     wanted = {each.submitted_seq for each in over}
     found: dict[JobId, Any] = {}
 
@@ -125,7 +158,9 @@ async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
 
 
 @asynccontextmanager
-async def session_of_job(service: Service, job: JobId, circle: Circle) -> AsyncGenerator[Ledger, None]:
+async def session_of_job(
+    service: Service, job: JobId, circle: Circle
+) -> AsyncGenerator[Ledger, None]:
     """The session that has the job, if the job is there for them."""
     async with _looked_at(service, await _name_of_session(service, job)) as ledger:
         found = known_job(ledger.state, job)
@@ -135,7 +170,10 @@ async def session_of_job(service: Service, job: JobId, circle: Circle) -> AsyncG
 
 
 async def _name_of_session(service: Service, job: JobId) -> SessionId:
-    """As the index has it, or else from the journals; one that can't be looked at now is passed over, and hinders nobody else's."""
+    """
+    As the index has it, or else from the journals; one that can't be looked at now is passed over,
+    and hinders nobody else's.
+    """
     known = service.world.index.session_of(ApprovalId(job))
     if known is not None and await service.world.store.current(known) is not None:
         return known
@@ -153,11 +191,16 @@ async def report_of(ledger: Ledger, job: JobId) -> JobReport:
         raise unknown(job)
     if isinstance(found, Job):
         return running_job_report(ledger, found)
-    submitted, ended = await _event(ledger, found.submitted_seq), await _event(ledger, found.ended_seq)
+    submitted, ended = (
+        await _event(ledger, found.submitted_seq),
+        await _event(ledger, found.ended_seq),
+    )
     report = ended_job_report(ledger, found)
     return msgspec.structs.replace(
         report,
-        arguments=arguments_of(submitted.arguments) if isinstance(submitted, JobSubmitted) else None,
+        arguments=arguments_of(submitted.arguments)
+        if isinstance(submitted, JobSubmitted)
+        else None,
         text=ended.text if isinstance(ended, JobEnded) else None,
         output=ended.output if isinstance(ended, JobEnded) else None,
     )
@@ -165,13 +208,26 @@ async def report_of(ledger: Ledger, job: JobId) -> JobReport:
 
 async def _event(ledger: Ledger, seq: int) -> object:
     record = await record_at(ledger.journal, seq)
-    return decode(record.type, record.version, record.body, seq=record.seq) if record is not None else None
+    return (
+        decode(record.type, record.version, record.body, seq=record.seq)
+        if record is not None
+        else None
+    )
 
 
 async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
-    """The wish is durable, then the job is asked to end; returns when it has, or when that takes longer than it should."""
+    """
+    The wish is durable, then the job is asked to end; returns when it has, or when that takes
+    longer than it should.
+    """
     name = JobId(job)
-    command = CancelJob(job=name, by=circle.person, audience=circle.audience, boundary=circle.boundary, may_all=circle.may_all)
+    command = CancelJob(
+        job=name,
+        by=circle.person,
+        audience=circle.audience,
+        boundary=circle.boundary,
+        may_all=circle.may_all,
+    )
     async with session_of_job(service, name, circle) as ledger:
         await cancel_and_tell(service.world, ledger, command)
         service.jobs.watch(ledger.session)

@@ -1,8 +1,10 @@
 """
 Keeping watch over jobs: one task for all of them, however many sessions they belong to.
 
-A job's truth is its journal. What is seen of its process (or of the task that hosts it) becomes an end there once, with the report that goes with it; whoever finds
-out first says it, and `decide` makes it exactly once. A job that is watched by nobody goes on by itself: `serve`, `resume` and `jobs` find it later.
+A job's truth is its journal. What is seen of its process (or of the task that hosts it) becomes an
+end there once, with the report that goes with it; whoever finds out first says it, and `decide`
+makes it exactly once. A job that is watched by nobody goes on by itself: `serve`, `resume` and
+`jobs` find it later.
 """
 
 import asyncio
@@ -29,10 +31,15 @@ from holdfast.session.authority.context import TurnContext
 from holdfast.session.commands import EndJob
 from holdfast.session.state import Job
 
-LOOK_AGAIN_SECONDS = 5.0  # descriptors tell of a death at once; this is for where there are none, and for what else may be missed
-ENDING_SECONDS = 6.0  # a supervisor that was asked to end a job takes two; one that takes longer is ended itself
+# descriptors tell of a death at once; this is for where there are none, and for what else may be
+# missed
+LOOK_AGAIN_SECONDS = 5.0
+ENDING_SECONDS = (
+    6.0  # a supervisor that was asked to end a job takes two; one that takes longer is ended itself
+)
 
-# Jobs that are tasks of this process, whichever service of it hosts them: what is not here, and names this process, is lost.
+# Jobs that are tasks of this process, whichever service of it hosts them: what is not here, and
+# names this process, is lost.
 _HOSTED: set[JobId] = set()
 _log = logging.getLogger("holdfast.jobs")
 
@@ -56,7 +63,13 @@ def running_jobs(ledger: Ledger) -> tuple[Job, ...]:
 class JobKeeper:
     """One per service. `run` is its one task; jobs that are tasks of this program run beside it."""
 
-    def __init__(self, world: World, shelf: OpenSessions, feed: Feed, drive: Callable[[SessionId], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        world: World,
+        shelf: OpenSessions,
+        feed: Feed,
+        drive: Callable[[SessionId], Awaitable[None]],
+    ) -> None:
         self._world = world
         self._shelf = shelf
         self._feed = feed
@@ -70,7 +83,8 @@ class JobKeeper:
         self._due: set[SessionId] = set()
         self._wake = asyncio.Event()
         self._is_leaving = False
-        # Whether what a job's end leaves owed is driven here at once: a program that stays, and that nobody else drives for.
+        # Whether what a job's end leaves owed is driven here at once: a program that stays, and
+        # that nobody else drives for.
         self.drives = False
         world.on_job = self.let_go
 
@@ -80,8 +94,11 @@ class JobKeeper:
         """A job of this process runs from now on; with a Prepared, here."""
         if task is not None and self._group is not None:
             _HOSTED.add(job)
-            hosted = self._hosted[job] = self._group.create_task(self._host(session, job, task), name=f"{session} {job}")
-            # One that is cut off before its first step never comes to its own end, and would be thought to run for as long as this process lives.
+            hosted = self._hosted[job] = self._group.create_task(
+                self._host(session, job, task), name=f"{session} {job}"
+            )
+            # One that is cut off before its first step never comes to its own end, and would be
+            # thought to run for as long as this process lives.
             hosted.add_done_callback(lambda _: self._let_be(job))
         self.watch(session)
 
@@ -128,7 +145,9 @@ class JobKeeper:
             if exc.code == "unknown":  # somebody has deleted it, and its jobs with it
                 self._watched.discard(session)
             else:
-                _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+                _log.warning(
+                    "%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message
+                )
             return
         for job in running:
             self._listen_for_death(session, job)
@@ -138,7 +157,10 @@ class JobKeeper:
             self._group.create_task(self._driven(session), name=f"drive {session} after a job")
 
     async def _driven(self, session: SessionId) -> None:
-        """A task of ours that drives it already stops at what it came for: what the job left owed is then still to be driven, and by nobody else."""
+        """
+        A task of ours that drives it already stops at what it came for: what the job left owed is
+        then still to be driven, and by nobody else.
+        """
         try:
             async with self._shelf.use(session) as ledger:
                 watch = ledger.watch()
@@ -151,7 +173,9 @@ class JobKeeper:
                 finally:
                     ledger.unwatch(watch)
         except HoldfastError as exc:
-            _log.warning("%s was not driven on after a job (%s): %s", session, exc.code, exc.message)
+            _log.warning(
+                "%s was not driven on after a job (%s): %s", session, exc.code, exc.message
+            )
 
     def _listen_for_death(self, session: SessionId, job: Job) -> None:
         if job.host != "process" or job.job in self._deaths or self._world.jobs is None:
@@ -175,7 +199,10 @@ class JobKeeper:
     # --- looking at a session's jobs
 
     async def settle(self, ledger: Ledger) -> int:
-        """Say of every job that is over how it ended; stop those that were cancelled. Returns how many were found to be over."""
+        """
+        Say of every job that is over how it ended; stop those that were cancelled. Returns how many
+        were found to be over.
+        """
         ended = 0
         for job in running_jobs(ledger):
             found = await self._found(job, ledger.instance)
@@ -219,7 +246,9 @@ class JobKeeper:
         return Found(ended_as(job, seen.returned), seen.returned.full)
 
     async def _stop(self, job: Job, process: ProcessFacts) -> None:
-        """Asked once; a supervisor that does not end is ended itself, and the next look finds it gone."""
+        """
+        Asked once; a supervisor that does not end is ended itself, and the next look finds it gone.
+        """
         place, now = self._world.jobs, asyncio.get_running_loop().time()
         if place is None:
             return
@@ -236,10 +265,15 @@ class JobKeeper:
         self._wake.set()
 
     async def _end(self, ledger: Ledger, job: Job, found: Found) -> int:
-        """Commit point: before it the job's word stays where it is, for whoever looks next; after it the journal has it, and its folder may go."""
+        """
+        Commit point: before it the job's word stays where it is, for whoever looks next; after it
+        the journal has it, and its folder may go.
+        """
         command = found.command
         if found.full is not None:
-            command = msgspec.structs.replace(command, output=await ledger.journal.keep_output(found.full))
+            command = msgspec.structs.replace(
+                command, output=await ledger.journal.keep_output(found.full)
+            )
         produced = ledger.attempt.produced("tool_outcome", payload(command))
         outcome = await ledger.commit(command, check=Check.FENCE, keeping=[produced])
         self._asked.pop(job.job, None)
@@ -257,18 +291,30 @@ class JobKeeper:
         try:
             async with self._shelf.use(session) as ledger:
                 record = ledger.state.jobs.get(job)
-                if record is None or record.ended is not None or not isinstance(record.context, TurnContext):
+                if (
+                    record is None
+                    or record.ended is not None
+                    or not isinstance(record.context, TurnContext)
+                ):
                     await prepared.abandon()
                     return
                 heard = self._feed.output_of(session, record.turn, record.call)
                 try:
-                    returned = await prepared.go(timeout_seconds=record.seconds_max, on_output=heard)
+                    returned = await prepared.go(
+                        timeout_seconds=record.seconds_max, on_output=heard
+                    )
                 except asyncio.CancelledError:
                     is_cancelled = True
                 if not self._is_leaving:
                     await finish(self._record_task(ledger, record, returned))
         except HoldfastError as exc:
-            _log.warning("%s: the end of %s could not be recorded (%s): %s", session, job, exc.code, exc.message)
+            _log.warning(
+                "%s: the end of %s could not be recorded (%s): %s",
+                session,
+                job,
+                exc.code,
+                exc.message,
+            )
         finally:
             self._let_be(job)
         if is_cancelled and self._is_leaving:
@@ -280,15 +326,26 @@ class JobKeeper:
         self._hosted.pop(job, None)
 
     async def _record_task(self, ledger: Ledger, job: Job, returned: ToolReturned | None) -> None:
-        ended = await self._end(ledger, job, Found(stopped(job, None)) if returned is None else Found(ended_as(job, returned), returned.full))
+        ended = await self._end(
+            ledger,
+            job,
+            Found(stopped(job, None))
+            if returned is None
+            else Found(ended_as(job, returned), returned.full),
+        )
         note(self._world, ledger)
         if ended and self.drives and self._group is not None:
-            self._group.create_task(self._driven(ledger.session), name=f"drive {ledger.session} after a job")
+            self._group.create_task(
+                self._driven(ledger.session), name=f"drive {ledger.session} after a job"
+            )
 
     # --- leaving
 
     def leave(self, *, at_once: bool) -> None:
-        """Processes go on by themselves. Tasks are waited for; at once, they are cut off, and found to be in doubt."""
+        """
+        Processes go on by themselves. Tasks are waited for; at once, they are cut off, and found to
+        be in doubt.
+        """
         self.drives = False
         if at_once:
             self._is_leaving = True
@@ -304,8 +361,17 @@ def ended_as(job: Job, returned: ToolReturned) -> EndJob:
 
 
 def in_doubt(job: Job, why: str) -> EndJob:
-    again = "check before trying again" if job.contract == "once" else f"{job.tool} says that calling it again is safe"
-    return EndJob(job=job.job, outcome="in_doubt", text=f"In doubt: {why}. It may or may not have happened; {again}.", code="in_doubt")
+    again = (
+        "check before trying again"
+        if job.contract == "once"
+        else f"{job.tool} says that calling it again is safe"
+    )
+    return EndJob(
+        job=job.job,
+        outcome="in_doubt",
+        text=f"In doubt: {why}. It may or may not have happened; {again}.",
+        code="in_doubt",
+    )
 
 
 def stopped(job: Job, returned: ToolReturned | None) -> EndJob:

@@ -3,12 +3,14 @@ An attempt: one drive of a turn from claim to release, and its fence.
 
     held --release--> released --reacquire--> held      abort or dispose, from anywhere --> over
 
-The journal port holds no lock when a call returns, so none is held here over a model, a tool, a prompt or a summary. What an attempt
-keeps is its position (what it has folded), the claim it drives by, and what it produced and has not journalled yet. Coming back
-re-hashes and verifies (`Check.FENCE`); owned records are folded in, anything else is a takeover. A takeover is sticky, and what was
-produced goes to quarantine: never written on top of history we do not believe, never lost.
+The journal port holds no lock when a call returns, so none is held here over a model, a tool, a
+prompt or a summary. What an attempt keeps is its position (what it has folded), the claim it drives
+by, and what it produced and has not journalled yet. Coming back re-hashes and verifies
+(`Check.FENCE`); owned records are folded in, anything else is a takeover. A takeover is sticky, and
+what was produced goes to quarantine: never written on top of history we do not believe, never lost.
 
-Any task and any thread of the process may write through an attempt. Folding and deciding exclude each other, so a decide sees one state.
+Any task and any thread of the process may write through an attempt. Folding and deciding exclude
+each other, so a decide sees one state.
 """
 
 import asyncio
@@ -20,11 +22,22 @@ from enum import Enum
 from typing import Self
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
-from holdfast.ports.journal_store import Appended, Check, Claim, Decide, Draft, Head, Journal, Record, Section
+from holdfast.ports.journal_store import (
+    Appended,
+    Check,
+    Claim,
+    Decide,
+    Draft,
+    Head,
+    Journal,
+    Record,
+    Section,
+)
 from holdfast.runtime.cancellation import finish
 from holdfast.secrecy import known
 
-BUSY_TRIES = 3  # each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
+# each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
+BUSY_TRIES = 3
 
 
 class Phase(Enum):
@@ -66,15 +79,24 @@ def nothing(_: Section) -> Sequence[Draft]:
 class Attempt:
     """Owns its journal handle and its claim: both end with it, once, whatever happened."""
 
-    def __init__(self, journal: Journal, fold: Callable[[Record], None], *, position: Head, claim: Claim | None) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        fold: Callable[[Record], None],
+        *,
+        position: Head,
+        claim: Claim | None,
+    ) -> None:
         self._journal = journal
         self._fold = fold
         self._claim = claim
         # The last record folded. Moves only with durable records, under `_state`.
         self._position = position
-        # Excludes folding from deciding. Taken inside the store's lock, never around it, and never over an await.
+        # Excludes folding from deciding. Taken inside the store's lock, never around it, and never
+        # over an await.
         self._state = threading.RLock()
-        # For the fields below; held for a few assignments, so the event loop never waits for somebody's decide.
+        # For the fields below; held for a few assignments, so the event loop never waits for
+        # somebody's decide.
         self._guard = threading.Lock()
         self._phase = Phase.HELD
         # Where the attempt was let go; None while it is held.
@@ -90,12 +112,23 @@ class Attempt:
         self._ending = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._idle_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        # The thread that is inside a decide of ours, and the drafts it collects: a write from there joins that one.
+        # The thread that is inside a decide of ours, and the drafts it collects: a write from there
+        # joins that one.
         self._decider: tuple[int, Section, list[Draft]] | None = None
 
     @classmethod
-    async def acquire(cls, journal: Journal, fold: Callable[[Record], None], *, claim: Claim | None = None, after: int = 0) -> "Attempt":
-        """Come up to the head and hold; records up to `after` are folded already. Fails as every write would when the session is sealed."""
+    async def acquire(
+        cls,
+        journal: Journal,
+        fold: Callable[[Record], None],
+        *,
+        claim: Claim | None = None,
+        after: int = 0,
+    ) -> "Attempt":
+        """
+        Come up to the head and hold; records up to `after` are folded already. Fails as every write
+        would when the session is sealed.
+        """
         attempt = cls(journal, fold, position=Head(0, b""), claim=claim)
         try:
             attempt._position = await journal.load(fold, after=after)
@@ -129,12 +162,20 @@ class Attempt:
         return self._stopped
 
     def is_at_head(self) -> bool:
-        """Everything that anyone has acknowledged is folded. Saves an append that would only look; checks no bytes."""
-        return self._stopped is None and self._position == self._journal.head and self._journal.is_at_head()
+        """
+        Everything that anyone has acknowledged is folded. Saves an append that would only look;
+        checks no bytes.
+        """
+        return (
+            self._stopped is None
+            and self._position == self._journal.head
+            and self._journal.is_at_head()
+        )
 
     def produced(self, kind: str, payload: bytes) -> Produced:
         """
-        Remember what came back from outside (a JSON object, UTF-8), until a write that names it in `keeping` has journalled it.
+        Remember what came back from outside (a JSON object, UTF-8), until a write that names it in
+        `keeping` has journalled it.
 
         If that never happens, because of a takeover or an abort, it goes to quarantine.
         """
@@ -145,11 +186,19 @@ class Attempt:
 
     # Writing
 
-    async def write(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT, as_: WriteAs = WriteAs.DRIVER) -> Appended:
+    async def write(
+        self,
+        decide: Decide,
+        *,
+        keeping: Sequence[Produced] = (),
+        check: Check = Check.SHORT,
+        as_: WriteAs = WriteAs.DRIVER,
+    ) -> Appended:
         """
         One owned write, held or released. Everything new is folded before it returns.
 
-        `decide` is called with the lock held: its suffix is what is not folded yet. In a decide use `write_now`, which joins.
+        `decide` is called with the lock held: its suffix is what is not folded yet. In a decide use
+        `write_now`, which joins.
         """
         self._check_open()
         if self._stopped is not None:
@@ -159,7 +208,9 @@ class Attempt:
         try:
             try:
                 epoch = self.epoch if as_ is WriteAs.DRIVER else None
-                done = await self._journal.append(self._deciding(decide), since=self._position, epoch=epoch, check=check)
+                done = await self._journal.append(
+                    self._deciding(decide), since=self._position, epoch=epoch, check=check
+                )
                 self._move(done, keeping)
             finally:
                 self._end_write()
@@ -172,9 +223,12 @@ class Attempt:
                 await self.abort()
         return done
 
-    def write_now(self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT) -> Appended | None:
+    def write_now(
+        self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT
+    ) -> Appended | None:
         """
-        The same, for synchronous callers. Inside a decide of this attempt it joins that write and returns None.
+        The same, for synchronous callers. Inside a decide of this attempt it joins that write and
+        returns None.
 
         What it joined is kept or not with the outer write, whose caller hears of it.
         """
@@ -189,18 +243,23 @@ class Attempt:
         self._begin_write()
         try:
             try:
-                done = self._journal.append_now(self._deciding(decide), since=self._position, epoch=self.epoch, check=check)
+                done = self._journal.append_now(
+                    self._deciding(decide), since=self._position, epoch=self.epoch, check=check
+                )
                 self._move(done, keeping)
             finally:
                 self._end_write()
         except (Untrusted, Fenced, InDoubt) as exc:
-            # What was produced goes to quarantine with the next asynchronous step: each of them looks.
+            # What was produced goes to quarantine with the next asynchronous step: each of them
+            # looks.
             raise self._stop(exc) from exc
         return done
 
     def _check_open(self) -> None:
         if self._phase is Phase.OVER or self._end_wanted:
-            raise InvariantBroken(f"a write through an attempt on {self._journal.session} that is over")
+            raise InvariantBroken(
+                f"a write through an attempt on {self._journal.session} that is over"
+            )
 
     def _begin_write(self) -> None:
         """Every one is followed by its `_end_write`, whatever comes of it."""
@@ -214,11 +273,16 @@ class Attempt:
                 self._settle()
 
     def _settle(self) -> None:
-        """With `_guard` held and no write under way: do what was asked for meanwhile, wake who waits for quiet."""
+        """
+        With `_guard` held and no write under way: do what was asked for meanwhile, wake who waits
+        for quiet.
+        """
         if self._release_wanted:
             self._let_go()
         for loop, idle in self._idle_waiters:
-            with suppress(RuntimeError):  # its loop was closed under it: nobody waits there, and what was written is written
+            with suppress(
+                RuntimeError
+            ):  # its loop was closed under it: nobody waits there, and what was written is written
                 loop.call_soon_threadsafe(idle.set)
         self._idle_waiters.clear()
 
@@ -238,7 +302,10 @@ class Attempt:
         return decide_on_one_state
 
     def _move(self, done: Appended, keeping: Sequence[Produced]) -> None:
-        """Fold what is durable. Writes may return in any order: each brings everything since its start, so nothing is missed."""
+        """
+        Fold what is durable. Writes may return in any order: each brings everything since its
+        start, so nothing is missed.
+        """
         with self._state:
             last: Record | None = None
             try:
@@ -276,11 +343,19 @@ class Attempt:
         if self._phase is Phase.HELD:
             self._phase, self._fence = Phase.RELEASED, self._position
 
-    async def reacquire(self, decide: Decide = nothing, *, keeping: Sequence[Produced] = (), as_: WriteAs = WriteAs.DRIVER) -> Appended:
+    async def reacquire(
+        self,
+        decide: Decide = nothing,
+        *,
+        keeping: Sequence[Produced] = (),
+        as_: WriteAs = WriteAs.DRIVER,
+    ) -> Appended:
         """
-        Come back: verify all of the active segment and everything new, fold it, and write what `decide` says in the same section.
+        Come back: verify all of the active segment and everything new, fold it, and write what
+        `decide` says in the same section.
 
-        A lock that can't be had is tried again, then `Busy`: the attempt stays released, nothing is lost, call it again.
+        A lock that can't be had is tried again, then `Busy`: the attempt stays released, nothing is
+        lost, call it again.
         """
         for tries_left in reversed(range(BUSY_TRIES)):
             try:
@@ -304,7 +379,10 @@ class Attempt:
         return self._claim is not None
 
     async def give_up(self) -> None:
-        """Stop driving and go on as anyone. Whoever gives up looks once more afterwards: a record may have come in between."""
+        """
+        Stop driving and go on as anyone. Whoever gives up looks once more afterwards: a record may
+        have come in between.
+        """
         claim, self._claim = self._claim, None
         if claim is not None:
             await claim.release()
@@ -312,14 +390,20 @@ class Attempt:
     # Stopping
 
     def _stop(self, exc: Untrusted | Fenced | InDoubt) -> Untrusted | Fenced | InDoubt:
-        """The first reason stays the reason. A copy: a store may give one error to everybody whom a commit failed."""
+        """
+        The first reason stays the reason. A copy: a store may give one error to everybody whom a
+        commit failed.
+        """
         with self._guard:
             if self._stopped is None:
                 self._stopped = copy(exc)
             return self._stopped
 
     async def _tell(self, exc: Untrusted | Fenced | InDoubt) -> None:
-        """After a takeover: keep what was produced, and say where in the error that is about to be raised."""
+        """
+        After a takeover: keep what was produced, and say where in the error that is about to be
+        raised.
+        """
         if not isinstance(exc, Untrusted):
             return
         try:
@@ -329,7 +413,10 @@ class Attempt:
         exc.quarantined = tuple(self._quarantined)
 
     async def _save_produced(self) -> None:
-        """To quarantine, each once. What can't be kept there stays remembered: the next step tries again."""
+        """
+        To quarantine, each once. What can't be kept there stays remembered: the next step tries
+        again.
+        """
         async with self._saving:
             while self._produced:
                 item = self._produced[0]
@@ -341,11 +428,16 @@ class Attempt:
     # Ending
 
     def abort_nowait(self) -> None:
-        """No more writes after the one under way, if any; its end, or `dispose`, gives up the claim."""
+        """
+        No more writes after the one under way, if any; its end, or `dispose`, gives up the claim.
+        """
         self._end_wanted = True
 
     async def abort(self) -> None:
-        """Give up the claim, after writes and releases under way; the handle stays readable. Idempotent."""
+        """
+        Give up the claim, after writes and releases under way; the handle stays readable.
+        Idempotent.
+        """
         self.abort_nowait()
         await finish(self._abort())
 

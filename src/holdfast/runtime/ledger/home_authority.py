@@ -1,5 +1,6 @@
 """
-A home's authority taken back at once: after a restore, and when a person says that the clock is right although the journal is ahead of it.
+A home's authority taken back at once: after a restore, and when a person says that the clock is
+right although the journal is ahead of it.
 
 Both are one commit to the home's journal, so a crash leaves all of it or none.
 """
@@ -11,8 +12,21 @@ import msgspec
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.reports.types import iso
 from holdfast.session.authority.expiry import Moment
-from holdfast.session.home.authority import CLOCK, RESTORED, Authority, dropping, ended_authority, restored_authority
-from holdfast.session.home.events import AnyHomeEvent, ClockAccepted, GrantProposed, HomeState, TokenAdded
+from holdfast.session.home.authority import (
+    CLOCK,
+    RESTORED,
+    Authority,
+    dropping,
+    ended_authority,
+    restored_authority,
+)
+from holdfast.session.home.events import (
+    AnyHomeEvent,
+    ClockAccepted,
+    GrantProposed,
+    HomeState,
+    TokenAdded,
+)
 
 Keep = Callable[[TokenAdded | GrantProposed], Awaitable[bool]]
 """Asked for each: whether it goes on."""
@@ -40,9 +54,15 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, authority: Authority, keep: set[str]) -> "Dropped":
         return cls(
-            tokens=tuple(DroppedToken(name=each.name, person=each.person, scopes=each.scopes) for each in authority.tokens if each.name not in keep),
+            tokens=tuple(
+                DroppedToken(name=each.name, person=each.person, scopes=each.scopes)
+                for each in authority.tokens
+                if each.name not in keep
+            ),
             grants=tuple(
-                DroppedGrant(grant=each.grant, tool=each.tool, scope=each.scope, requester=each.requester)
+                DroppedGrant(
+                    grant=each.grant, tool=each.tool, scope=each.scope, requester=each.requester
+                )
                 for each in authority.grants
                 if each.grant not in keep
             ),
@@ -59,7 +79,8 @@ class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) -> Dropped:
     """
-    After a backup was put back: what was revoked since it was made is not known to it, so everything goes that is not kept by name.
+    After a backup was put back: what was revoked since it was made is not known to it, so
+    everything goes that is not kept by name.
 
     Nobody else has this home open yet: what is asked about is what is dropped.
     """
@@ -68,7 +89,9 @@ async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) 
     if keep is not None:
         kept |= {each.name for each in every.tokens if await keep(each)}
         kept |= {each.grant for each in every.grants if await keep(each)}
-    await home.choose_at_any_time(lambda state: dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept))
+    await home.choose_at_any_time(
+        lambda state: dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept)
+    )
     return Dropped.of(every, kept)
 
 
@@ -76,8 +99,9 @@ async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockRepo
     """
     A person says that the clock is right. None where nothing disputes it.
 
-    There are two cases: the clock is far ahead of the journal (the home was not used for long), and its time is noted; or the journal is ahead of the clock, and
-    its times are believed no more, so everything with an end goes.
+    There are two cases: the clock is far ahead of the journal (the home was not used for long), and
+    its time is noted; or the journal is ahead of the clock, and its times are believed no more, so
+    everything with an end goes.
     """
     done: list[ClockReport] = []
 
@@ -87,7 +111,11 @@ async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockRepo
         if not moment.is_ahead and not moment.is_disputed:
             return ()
         going = ended_authority(state) if moment.is_disputed else Authority()
-        done.append(ClockReport(clock=iso(clock_ms), journal=iso(state.time), dropped=Dropped.of(going, set())))
+        done.append(
+            ClockReport(
+                clock=iso(clock_ms), journal=iso(state.time), dropped=Dropped.of(going, set())
+            )
+        )
         drops = dropping(state, going, by=by, reason=CLOCK) if moment.is_disputed else ()
         return (ClockAccepted(clock=clock_ms, by=by), *drops)
 

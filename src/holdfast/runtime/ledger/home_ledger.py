@@ -1,8 +1,9 @@
 """
 The home's own journal as this process knows it: grants, registry, tokens.
 
-A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only active ones count, so a crash between any two steps leaves either
-no grant, or an answer whose grant `_settle` can still activate: it is decided by what the session's journal says, and by nothing else.
+A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only
+active ones count, so a crash between any two steps leaves either no grant, or an answer whose grant
+`_settle` can still activate: it is decided by what the session's journal says, and by nothing else.
 """
 
 import asyncio
@@ -35,7 +36,8 @@ from holdfast.session.snapshots.home import decode_home_state
 from holdfast.session.state import SessionState
 
 _log = logging.getLogger("holdfast.home")
-_LOOK_AT_CLOCK_EVERY_MS = 60_000  # a process that commits all the time compares its clock with the home's time once a minute
+# a process that commits all the time compares its clock with the home's time once a minute
+_LOOK_AT_CLOCK_EVERY_MS = 60_000
 
 
 class HomeLedger:
@@ -54,7 +56,8 @@ class HomeLedger:
         """One attempt, however many ask at once: two would fold every record twice."""
         async with self._opening:
             if self._attempt is not None and isinstance(self._attempt.stopped, InDoubt | Fenced):
-                # Spent. A server stays: it opens the home anew and sees what became of it, as it does with a session.
+                # Spent. A server stays: it opens the home anew and sees what became of it, as it
+                # does with a session.
                 spent, self._attempt = self._attempt, None
                 await spent.dispose()
             if self._attempt is None:
@@ -68,7 +71,10 @@ class HomeLedger:
             return self._attempt
 
     async def _start_from_snapshot(self, journal: Journal) -> int:
-        """The fold so far, if one is kept that stands for a record of this very journal; returns that record's number. Else from nothing."""
+        """
+        The fold so far, if one is kept that stands for a record of this very journal; returns that
+        record's number. Else from nothing.
+        """
         kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
         state = await asyncio.to_thread(decode_home_state, kept.data) if kept is not None else None
         if kept is None or state is None or await _head_of(journal, kept.head.seq) != kept.head:
@@ -90,7 +96,10 @@ class HomeLedger:
         return self.state
 
     async def _looked(self) -> HomeState:
-        """Nobody can append where nothing can be written: what verifies is all there is. Whoever wants to write hears so."""
+        """
+        Nobody can append where nothing can be written: what verifies is all there is. Whoever wants
+        to write hears so.
+        """
         async with self._opening:
             self.state = HomeState()
             journal = await self._store.home()
@@ -103,15 +112,25 @@ class HomeLedger:
     # --- time
 
     def moment(self, clock_ms: int, *, session_at: int = 0) -> Moment:
-        """The present as ends are judged: by the clock, and by the newest times that this home's journal and, where it is at hand, a session's hold."""
-        return Moment(clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms)))
+        """
+        The present as ends are judged: by the clock, and by the newest times that this home's
+        journal and, where it is at hand, a session's hold.
+        """
+        return Moment(
+            clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms))
+        )
 
     def decided_at(self, stamp: int, *, clock_ms: int) -> int:
         """The time to decide by, where the next record of a session would carry `stamp`."""
-        return stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
+        return (
+            stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
+        )
 
     async def check_clock(self) -> None:
-        """Before something is journalled: refuse a clock that is far ahead, and note the time where the home's journal is a day behind it."""
+        """
+        Before something is journalled: refuse a clock that is far ahead, and note the time where
+        the home's journal is a day behind it.
+        """
         if self._clock is None:
             return
         now, last = self._clock.now_ms(), self._compared_at
@@ -124,16 +143,23 @@ class HomeLedger:
         self._compared_at = now
 
     async def note_time(self, clock_ms: int) -> None:
-        """So that a clock which is set back later revives nothing. A home that can't be written now, or a clock far ahead, is not noted."""
+        """
+        So that a clock which is set back later revives nothing. A home that can't be written now,
+        or a clock far ahead, is not noted.
+        """
 
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
-            now = clock_ms if self._clock is None else self._clock.now_ms()  # under the lock: a clock may be set while it is waited for
+            now = (
+                clock_ms if self._clock is None else self._clock.now_ms()
+            )  # under the lock: a clock may be set while it is waited for
             return (TimeNoted(clock=now),) if now > state.time else ()
 
         try:
             await self.choose(choose)
         except HoldfastError as exc:
-            _log.warning("the time could not be noted in the home's journal (%s): %s", exc.code, exc.message)
+            _log.warning(
+                "the time could not be noted in the home's journal (%s): %s", exc.code, exc.message
+            )
 
     # --- writing
 
@@ -141,7 +167,10 @@ class HomeLedger:
         await self.choose(lambda _: events)
 
     async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
-        """`choose` sees the home as it is under the lock. A clock far ahead of the home's journal is refused."""
+        """
+        `choose` sees the home as it is under the lock. A clock far ahead of the home's journal is
+        refused.
+        """
 
         def with_a_clock(state: HomeState) -> Sequence[AnyHomeEvent]:
             if self._clock is not None:
@@ -150,8 +179,13 @@ class HomeLedger:
 
         await self.choose_at_any_time(with_a_clock)
 
-    async def choose_at_any_time(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
-        """The same, whatever the clock says: for a person who decides about the clock, or about a home from a backup."""
+    async def choose_at_any_time(
+        self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]
+    ) -> None:
+        """
+        The same, whatever the clock says: for a person who decides about the clock, or about a home
+        from a backup.
+        """
 
         def decide(section: Section) -> Sequence[Draft]:
             ahead = self.state
@@ -163,24 +197,44 @@ class HomeLedger:
 
         await (await self._opened()).write(decide)
 
-    async def grants_of(self, requester: str | None, session: SessionState) -> tuple[GrantProposed, ...]:
-        """Active ones, as of now; empty for a turn that nobody asked for. What a crash left half made in this session is settled first."""
+    async def grants_of(
+        self, requester: str | None, session: SessionState
+    ) -> tuple[GrantProposed, ...]:
+        """
+        Active ones, as of now; empty for a turn that nobody asked for. What a crash left half made
+        in this session is settled first.
+        """
         if requester is None:
             return ()
         state = await self.refresh()
         await self._settle(session)
-        # Deciding compares with the clock and the session's newest time. A clock that went back is caught here, by the home's.
+        # Deciding compares with the clock and the session's newest time. A clock that went back is
+        # caught here, by the home's.
         moment = self.moment(self._clock.now_ms() if self._clock is not None else state.time)
-        return tuple(grant for grant in state.grants.values() if grant.requester == requester and not is_over(grant.expires_at, moment))
+        return tuple(
+            grant
+            for grant in state.grants.values()
+            if grant.requester == requester and not is_over(grant.expires_at, moment)
+        )
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.grants.get(grant)
             if known is None:
-                raise Refused(f"there is no grant {grant}", code="unknown", hint="`holdfast grants list` shows them")
+                raise Refused(
+                    f"there is no grant {grant}",
+                    code="unknown",
+                    hint="`holdfast grants list` shows them",
+                )
             if not may_all and by not in (known.requester, known.granted_by):
-                names = " or ".join(dict.fromkeys(filter(None, (known.requester, known.granted_by))))
-                raise Refused(f"{by} may not revoke this grant", code="no_authority", hint=f"{names} or the home's owner may")
+                names = " or ".join(
+                    dict.fromkeys(filter(None, (known.requester, known.granted_by)))
+                )
+                raise Refused(
+                    f"{by} may not revoke this grant",
+                    code="no_authority",
+                    hint=f"{names} or the home's owner may",
+                )
             return (GrantRevoked(grant=grant, by=by),)
 
         await self.choose(choose)
@@ -191,7 +245,11 @@ class HomeLedger:
             if (grant.session, grant.instance) != (session.session, session.instance):
                 continue
             if (decided := _decided(grant, session)) is not None:
-                await self.append(GrantActivated(grant=grant.grant) if decided else GrantDropped(grant=grant.grant))
+                await self.append(
+                    GrantActivated(grant=grant.grant)
+                    if decided
+                    else GrantDropped(grant=grant.grant)
+                )
 
     async def close(self) -> None:
         if self._attempt is not None:
@@ -233,5 +291,12 @@ def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
 
 
 def _is_of(grant: GrantProposed, answer_id: str | None, by: str | None, option: str | None) -> bool:
-    """Whether this very answer proposed it: somebody else's, or one for another scope, activates nothing."""
-    return (answer_id, by, SCOPES.get(option or "")) == (grant.answer, grant.granted_by, grant.scope)
+    """
+    Whether this very answer proposed it: somebody else's, or one for another scope, activates
+    nothing.
+    """
+    return (answer_id, by, SCOPES.get(option or "")) == (
+        grant.answer,
+        grant.granted_by,
+        grant.scope,
+    )

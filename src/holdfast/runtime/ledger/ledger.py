@@ -1,8 +1,9 @@
 """
 One session as this process knows it: the folded state, and the one way to move it.
 
-State moves only with durable records: `commit` decides under the write lock on everything that is in the journal, and folds what the store says is kept.
-Any number of tasks may commit through one ledger. Whoever waits for something to happen waits on `changed`.
+State moves only with durable records: `commit` decides under the write lock on everything that is
+in the journal, and folds what the store says is kept. Any number of tasks may commit through one
+ledger. Whoever waits for something to happen waits on `changed`.
 """
 
 import asyncio
@@ -53,7 +54,12 @@ class _Coming(msgspec.Struct, frozen=True):
 
     def is_kept_in(self, record: Record, state: SessionState) -> bool:
         draft = self.draft
-        return state is self.before and record.at == self.at and (draft.type, draft.version, draft.body) == (record.type, record.version, record.body)
+        return (
+            state is self.before
+            and record.at == self.at
+            and (draft.type, draft.version, draft.body)
+            == (record.type, record.version, record.body)
+        )
 
 
 _REMEMBERED: frozenset[type[SessionEvent]] = frozenset({TurnEnded, ToolStarted, ApprovalRequested})
@@ -80,9 +86,11 @@ class Ledger:
         # Moves only in `_fold`, with durable records.
         self.state: SessionState = initial(journal.session, journal.instance)
         self._attempt: Attempt | None = None
-        # The ends of the last turns, so that who asked can be told without another look at the journal.
+        # The ends of the last turns, so that who asked can be told without another look at the
+        # journal.
         self.endings: OrderedDict[TurnId, Ending] = OrderedDict()
-        # The last calls that this process has seen start; for answers that must say whether theirs did.
+        # The last calls that this process has seen start; for answers that must say whether theirs
+        # did.
         self.started: OrderedDict[str, int] = OrderedDict()
         # The last prompts that were asked here, so that the index learns where they belong.
         self.asked: OrderedDict[ApprovalId, Record] = OrderedDict()
@@ -91,24 +99,32 @@ class Ledger:
         # The mac of the last record folded; and the record that the snapshot we know of stands for.
         self._last_mac: bytes | None = None
         self._kept_seq = 0
-        # Why this process only looks: a genuine record of a newer Holdfast, or a place where nothing can be written.
+        # Why this process only looks: a genuine record of a newer Holdfast, or a place where
+        # nothing can be written.
         self.only_read: NewerVersion | ReadOnly | None = None
         self.driving = False
         # Somebody elsewhere says that something was appended; cleared by the next look.
         self.noticed = False
-        # Whoever waits, in the order of arrival: a simulation that is seeded wakes them the same way every time.
+        # Whoever waits, in the order of arrival: a simulation that is seeded wakes them the same
+        # way every time.
         self._changed: dict[asyncio.Event, None] = {}
-        # By the number that a record of ours will have if nothing comes between; so that what was decided is not worked out twice.
+        # By the number that a record of ours will have if nothing comes between; so that what was
+        # decided is not worked out twice.
         self._coming: dict[int, _Coming] = {}
-        # What else belongs into a commit because of its events: what is owed to channels. Asked anew for each.
+        # What else belongs into a commit because of its events: what is owed to channels. Asked
+        # anew for each.
         self.also: Also | None = None
-        # Set by the driver while it holds the claim: its commits end with the bookkeeping that is owed.
+        # Set by the driver while it holds the claim: its commits end with the bookkeeping that is
+        # owed.
         self.driver_facts: Callable[[], DriverFacts] | None = None
         self.time: Timekeeper | None = None
 
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
-        """The handle is the ledger's from here on: it is closed with it, or at once when nothing comes of it."""
+        """
+        The handle is the ledger's from here on: it is closed with it, or at once when nothing comes
+        of it.
+        """
         ledger = cls(journal)
         async with _closed_if_it_fails(journal):
             await ledger._come_up()
@@ -116,7 +132,10 @@ class Ledger:
 
     @classmethod
     async def read_only(cls, journal: Journal, why: NewerVersion | ReadOnly) -> "Ledger":
-        """It is never written: it holds a genuine record of a newer Holdfast (D8), up to which it can be looked at, or it lies where nothing can be."""
+        """
+        It is never written: it holds a genuine record of a newer Holdfast (D8), up to which it can
+        be looked at, or it lies where nothing can be.
+        """
         ledger = cls(journal)
         ledger.only_read = why
         async with _closed_if_it_fails(journal):
@@ -135,23 +154,42 @@ class Ledger:
             raise
 
     async def _start_from_snapshot(self) -> None:
-        """The fold so far, if one is kept that stands for a record of this very journal. Anything else is ignored: the journal is folded from its first record."""
+        """
+        The fold so far, if one is kept that stands for a record of this very journal. Anything else
+        is ignored: the journal is folded from its first record.
+        """
         journal = self.journal
         kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
         state = decode_state(kept.data) if kept is not None else None
-        if kept is None or state is None or (state.session, state.instance, state.seq) != (journal.session, journal.instance, kept.head.seq):
+        if (
+            kept is None
+            or state is None
+            or (state.session, state.instance, state.seq)
+            != (journal.session, journal.instance, kept.head.seq)
+        ):
             return
         found = await record_at(journal, kept.head.seq)
         if found is None or (found.seq, found.mac) != kept.head:
             return
         self.state = state
         self._last_mac, self._kept_seq = kept.head.mac, kept.head.seq
-        self.started.update({call.call: call.run for turn in state.turns.values() for call in turn.calls if call.run})
+        self.started.update(
+            {
+                call.call: call.run
+                for turn in state.turns.values()
+                for call in turn.calls
+                if call.run
+            }
+        )
 
     async def keep_snapshot_if_due(self) -> None:
         """Once enough came since the last one that folding it again would be felt."""
         state, journal = self.state, self.journal
-        if state.seq - self._kept_seq < SNAPSHOT_EVERY or self._attempt is None or not isinstance(journal, KeepsSnapshots):
+        if (
+            state.seq - self._kept_seq < SNAPSHOT_EVERY
+            or self._attempt is None
+            or not isinstance(journal, KeepsSnapshots)
+        ):
             return
         if self._last_mac is None or journal.sealed is not None or self.attempt.stopped is not None:
             return
@@ -173,7 +211,9 @@ class Ledger:
             mark = self.journal.sealed
             why = f"{mark.code}: {mark.detail}" if mark else "it can't be written"
             raise Refused(
-                f"{self.session} is sealed ({why})", code="sealed", hint=f"`holdfast sessions unseal {self.session}` goes on from what verifies"
+                f"{self.session} is sealed ({why})",
+                code="sealed",
+                hint=f"`holdfast sessions unseal {self.session}` goes on from what verifies",
             )
         return self._attempt
 
@@ -183,7 +223,10 @@ class Ledger:
 
     @property
     def folded_seq(self) -> int:
-        """The last record that `state` knows: before the journal's last while an append is on its way back, and where its caller was cancelled meanwhile."""
+        """
+        The last record that `state` knows: before the journal's last while an append is on its way
+        back, and where its caller was cancelled meanwhile.
+        """
         return self.journal.head.seq if self._attempt is None else self._attempt.position.seq
 
     def _fold(self, record: Record) -> None:
@@ -195,7 +238,9 @@ class Ledger:
             try:
                 self.state = evolve(before, event, seq=record.seq, at=record.at)
             except IllegalTransition as exc:
-                raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+                raise BrokenChain(
+                    f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq
+                ) from exc
         self._last_mac = record.mac
         self.recent.append(record)
         if type(event) in _REMEMBERED:
@@ -215,17 +260,41 @@ class Ledger:
             case _:
                 pass
 
-    def commit(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
-        """Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the journal is durable."""
+    def commit(
+        self,
+        *commands: SessionCommand,
+        check: Check = Check.SHORT,
+        keeping: Sequence[Produced] = (),
+    ) -> Coroutine[Any, Any, Committed]:
+        """
+        Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the
+        journal is durable.
+        """
         return self._commit(commands, check, keeping, WriteAs.PARTICIPANT)
 
-    def drive(self, *commands: SessionCommand, check: Check = Check.SHORT, keeping: Sequence[Produced] = ()) -> Coroutine[Any, Any, Committed]:
-        """The same, in the driver's right: fenced off once somebody else drives. It ends with the bookkeeping that is owed."""
+    def drive(
+        self,
+        *commands: SessionCommand,
+        check: Check = Check.SHORT,
+        keeping: Sequence[Produced] = (),
+    ) -> Coroutine[Any, Any, Committed]:
+        """
+        The same, in the driver's right: fenced off once somebody else drives. It ends with the
+        bookkeeping that is owed.
+        """
         return self._commit(commands, check, keeping, WriteAs.DRIVER)
 
-    async def _commit(self, commands: Sequence[SessionCommand], check: Check, keeping: Sequence[Produced], as_: WriteAs) -> Committed:
+    async def _commit(
+        self,
+        commands: Sequence[SessionCommand],
+        check: Check,
+        keeping: Sequence[Produced],
+        as_: WriteAs,
+    ) -> Committed:
         committed = Committed(self.state, (), (), (), ())
-        driver = self.driver_facts() if as_ is WriteAs.DRIVER and self.driver_facts is not None else None
+        driver = (
+            self.driver_facts() if as_ is WriteAs.DRIVER and self.driver_facts is not None else None
+        )
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed
@@ -237,7 +306,9 @@ class Ledger:
 
         before = self.state.seq
         self.noticed = False
-        if commands and self.time is not None and not keeping:  # what has happened is written down, whatever the clock says
+        if (
+            commands and self.time is not None and not keeping
+        ):  # what has happened is written down, whatever the clock says
             await self.time.check_clock()
         if check is Check.FENCE:
             await self.attempt.reacquire(decide, keeping=keeping, as_=as_)
@@ -249,8 +320,13 @@ class Ledger:
             raise committed.refusal
         return committed
 
-    def _decided(self, commands: Sequence[SessionCommand], section: Section, driver: DriverFacts | None) -> Committed:
-        """On everything that is in the journal, folded here or not yet; and with it what is owed to channels because of it."""
+    def _decided(
+        self, commands: Sequence[SessionCommand], section: Section, driver: DriverFacts | None
+    ) -> Committed:
+        """
+        On everything that is in the journal, folded here or not yet; and with it what is owed to
+        channels because of it.
+        """
         state = self.state
         for record in section.suffix:
             state = self._peek(state, record)
@@ -283,7 +359,10 @@ class Ledger:
             await self.commit()
 
     async def look(self) -> None:
-        """The same where nothing needs to be verified: if nobody appended anything, it takes no lock and no other thread."""
+        """
+        The same where nothing needs to be verified: if nobody appended anything, it takes no lock
+        and no other thread.
+        """
         if isinstance(self.only_read, ReadOnly) or self.attempt.is_at_head():
             self.noticed = False
         else:
@@ -298,7 +377,8 @@ class Ledger:
         """
         A hint from the notifier.
 
-        While this process drives, only what was appended is news; while another one does, that it gave up is news too.
+        While this process drives, only what was appended is news; while another one does, that it
+        gave up is news too.
         """
         if self.driving and self.attempt.is_at_head():
             return
@@ -306,7 +386,10 @@ class Ledger:
         self.poke()
 
     def watch(self) -> asyncio.Event:
-        """An event that is set from now on whenever something may have changed; hand it back with `unwatch`."""
+        """
+        An event that is set from now on whenever something may have changed; hand it back with
+        `unwatch`.
+        """
         event = asyncio.Event()
         self._changed[event] = None
         return event

@@ -1,7 +1,8 @@
 """
 Sessions that this process has open: shared by its tasks, closed again when nobody uses them.
 
-A parked session costs no task and, once it has been idle for a while or others need the room, no memory: it is simply opened again by whoever comes next.
+A parked session costs no task and, once it has been idle for a while or others need the room, no
+memory: it is simply opened again by whoever comes next.
 """
 
 import asyncio
@@ -15,7 +16,8 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger.ledger import Also, Ledger, Timekeeper
 
-IDLE_KEPT = 64  # open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
+# open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
+IDLE_KEPT = 64
 
 
 class OpenSessions:
@@ -33,20 +35,25 @@ class OpenSessions:
         # Told of every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
-        # How many use each; also of those set aside, which are closed when the last of their users leaves, never under one.
+        # How many use each; also of those set aside, which are closed when the last of their users
+        # leaves, never under one.
         self._users: dict[Ledger, int] = {}
         # There for as long as somebody opens it, or waits for whoever does.
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def use(self, session: SessionId) -> AsyncGenerator[Ledger, None]:
-        """The session's ledger, opened if need be. `Refused` (unknown) when there is no such session."""
+        """
+        The session's ledger, opened if need be. `Refused` (unknown) when there is no such session.
+        """
         ledger = await self._take(session)
         try:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
             self._tell_if_sealed(ledger)
-            self._set_aside(session, ledger)  # the handle is spent: whoever comes next opens it anew
+            self._set_aside(
+                session, ledger
+            )  # the handle is spent: whoever comes next opens it anew
             raise
         finally:
             await self._put_back(session, ledger)
@@ -58,7 +65,9 @@ class OpenSessions:
             if known is not None and await self._is_spent(known):
                 self._set_aside(session, known)
                 await self._close_if_unused(session, known)
-            ledger = self._ledgers.get(session)  # once more: others may have needed its room meanwhile
+            ledger = self._ledgers.get(
+                session
+            )  # once more: others may have needed its room meanwhile
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
@@ -81,12 +90,22 @@ class OpenSessions:
 
     async def _is_spent(self, ledger: Ledger) -> bool:
         """Sealed, in doubt, or of a life that is over."""
-        if ledger.only_read is not None or ledger.journal.sealed is not None or ledger.attempt.stopped is not None:
+        if (
+            ledger.only_read is not None
+            or ledger.journal.sealed is not None
+            or ledger.attempt.stopped is not None
+        ):
             return True
-        return ledger not in self._users and await self._store.current(ledger.session) != ledger.instance
+        return (
+            ledger not in self._users
+            and await self._store.current(ledger.session) != ledger.instance
+        )
 
     def _set_aside(self, session: SessionId, ledger: Ledger) -> None:
-        """Nobody gets it any more. Others may be in the middle of something with it: they hear for themselves why it is spent."""
+        """
+        Nobody gets it any more. Others may be in the middle of something with it: they hear for
+        themselves why it is spent.
+        """
         if self._ledgers.get(session) is ledger:
             del self._ledgers[session]
 

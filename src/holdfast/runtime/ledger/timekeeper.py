@@ -1,7 +1,9 @@
 """
-One idea of the present for everything that a service decides: the clock's, held against the home's journal.
+One idea of the present for everything that a service decides: the clock's, held against the home's
+journal.
 
-Whoever commits to a session asks here first. See `session/authority/expiry.py` for the rule, and docs/decisions/0020 for its reasons.
+Whoever commits to a session asks here first. See `session/authority/expiry.py` for the rule, and
+docs/decisions/0020 for its reasons.
 """
 
 from contextlib import suppress
@@ -24,7 +26,9 @@ class HomeTime:
         await self._home.check_clock()
 
     async def look(self) -> None:
-        """For a list: as new as the home's journal, and where that can't be read by the clock alone."""
+        """
+        For a list: as new as the home's journal, and where that can't be read by the clock alone.
+        """
         with suppress(HoldfastError):
             await self._home.refresh()
 

@@ -1,5 +1,6 @@
 """
-Taking a session out: every record as it is stored, or the conversation as people read it. Nothing is changed, and a sealed session is exported too.
+Taking a session out: every record as it is stored, or the conversation as people read it. Nothing
+is changed, and a sealed session is exported too.
 
 What can't be believed is said beside it, never left out in silence.
 """
@@ -31,11 +32,20 @@ from holdfast.session.events import (
     TurnImported,
 )
 from holdfast.session.features.reminders.schedule import in_words
-from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    Message,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 
 
 async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
-    """Every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and the key alone."""
+    """
+    Every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and the
+    key alone.
+    """
     journal = await service.world.store.open(session_id(session))
     try:
         for line in journal.lines():
@@ -45,13 +55,18 @@ async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
 
 
 async def doubt_about(service: Service, session: str) -> str | None:
-    """Why what is exported can't be believed as it stands: it is sealed, or it can't be verified here. Exported it is all the same."""
+    """
+    Why what is exported can't be believed as it stands: it is sealed, or it can't be verified here.
+    Exported it is all the same.
+    """
     try:
         sealed = (await service.show(session)).sealed
     except HoldfastError as exc:
         return f"could not be verified ({exc.message})"
     return (
-        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where the records hold" if sealed is not None else None
+        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where the records hold"
+        if sealed is not None
+        else None
     )
 
 
@@ -66,17 +81,23 @@ async def export_markdown(service: Service, session: str) -> str:
         await journal.close()
     told.extend(_conversation(carried.records))
     if journal.sealed is not None:
-        told.append(f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified.")
+        told.append(
+            f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified."
+        )
     elif (doubt := await doubt_about(service, name)) is not None:
         told.append(f"\n> What is above {doubt}.")
     return "\n".join(told) + "\n"
 
 
 def _conversation(records: Iterable[Record]) -> Iterator[str]:
-    foreign: set[TurnId] = set()  # turns of a loop that is not ours: no model's answer has their reply
+    foreign: set[TurnId] = (
+        set()
+    )  # turns of a loop that is not ours: no model's answer has their reply
     for record in records:
         event = decode(record.type, record.version, record.body, seq=record.seq)
-        yield from _told(event, datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"))
+        yield from _told(
+            event, datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        )
         if isinstance(event, InputAccepted) and event.loop == "foreign":
             foreign.add(event.turn)
         if isinstance(event, TurnEnded) and event.reply and event.turn in foreign:
@@ -86,8 +107,12 @@ def _conversation(records: Iterable[Record]) -> Iterator[str]:
 def _told(event: SessionEvent, when: str) -> Iterator[str]:
     match event:
         case InputAccepted() as accepted:
-            speaks = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}.get(accepted.kind)
-            who = _requester(accepted) if speaks is None else f"{speaks}, for {_requester(accepted)}"
+            speaks = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}.get(
+                accepted.kind
+            )
+            who = (
+                _requester(accepted) if speaks is None else f"{speaks}, for {_requester(accepted)}"
+            )
             yield f"## {accepted.turn} · {when}\n\n**{who}**\n\n{_quoted(accepted.text)}\n"
         case ModelAnswered() | CallsProposed() as answered:
             yield from ([f"{answered.text}\n"] if answered.text else [])

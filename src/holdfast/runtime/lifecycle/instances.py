@@ -1,9 +1,10 @@
 """
 New lives of sessions: unseal, fork and restore. And the end of one: delete.
 
-A new life is a new instance with records of the old one carried over, re-sealed under a new subkey, so that rows of an earlier life never verify in a later one.
-Nothing owed is carried over: open calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run,
-the turn is ended. The old bytes stay where they are.
+A new life is a new instance with records of the old one carried over, re-sealed under a new subkey,
+so that rows of an earlier life never verify in a later one. Nothing owed is carried over: open
+calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run, the
+turn is ended. The old bytes stay where they are.
 """
 
 import contextlib
@@ -38,14 +39,20 @@ from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
-_ATTACHED_CHARS_MAX = limits.TOOL_OUTPUT_VIEW_BYTES  # of one reply or outcome: what the model would have seen of it
-_ATTACHED_BYTES_MAX = limits.RECORD_BYTES_MAX // 2  # of all of them: they are one record of the new life
+_ATTACHED_CHARS_MAX = (
+    limits.TOOL_OUTPUT_VIEW_BYTES
+)  # of one reply or outcome: what the model would have seen of it
+_ATTACHED_BYTES_MAX = (
+    limits.RECORD_BYTES_MAX // 2
+)  # of all of them: they are one record of the new life
 
 
 class Carried:
     """What of an earlier life makes sense: every event up to the first that does not."""
 
-    def __init__(self, session: SessionId, instance: InstanceId, *, until: int | None = None) -> None:
+    def __init__(
+        self, session: SessionId, instance: InstanceId, *, until: int | None = None
+    ) -> None:
         self._until = until
         self._state: SessionState = initial(session, instance)
         self.events: list[SessionEvent] = []
@@ -60,10 +67,13 @@ class Carried:
         try:
             self._state = evolve(self._state, event, seq=record.seq, at=record.at)
         except IllegalTransition as exc:
-            raise BrokenChain(f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq) from exc
+            raise BrokenChain(
+                f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq
+            ) from exc
         self.last_seq = record.seq
         self.records.append(record)
-        # What an earlier unseal attached is in the view, and summaries count it: it comes along, with who decided.
+        # What an earlier unseal attached is in the view, and summaries count it: it comes along,
+        # with who decided.
         if not isinstance(event, SessionBorn | TailRepaired):
             self.events.append(event)
             self.times.append(record.at)
@@ -82,23 +92,40 @@ class Carried:
 
 
 async def unseal(service: Service, session: str, *, by: str, reason: str) -> SessionReport:
-    """Go on from the last record that verifies, in a new life. Refused when the session is not sealed."""
+    """
+    Go on from the last record that verifies, in a new life. Refused when the session is not sealed.
+    """
     name = session_id(session)
     refuse_secrets(service.world, reason, by, what="reason")
     journal = await service.world.store.open(name)
     try:
         if journal.sealed is None:
-            raise Refused(f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal")
+            raise Refused(
+                f"{name} is not sealed", code="not_sealed", hint="there is nothing to unseal"
+            )
         carried = await carried_from(journal)
         await end_jobs_and_keep_results(service.world, journal, carried.running_jobs)
-        known = {each for event in carried.events if isinstance(event, LifeCarried) for each in event.attached}
+        known = {
+            each
+            for event in carried.events
+            if isinstance(event, LifeCarried)
+            for each in event.attached
+        }
         told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
         attached = _bounded([each for each in told if each not in known])
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
     report = await _begin(
-        service, name, carried, origin="unseal", by=by, reason=why, from_session=name, from_instance=journal.instance, attached=attached
+        service,
+        name,
+        carried,
+        origin="unseal",
+        by=by,
+        reason=why,
+        from_session=name,
+        from_instance=journal.instance,
+        attached=attached,
     )
     await service.delegation.stop_orphans(carried.delegates)
     return report
@@ -117,7 +144,8 @@ async def delete(service: Service, session: SessionId, *, by: str) -> None:
     """
     The end of a session, for good; its jobs end first, also those of one that can't be read.
 
-    A crash in between leaves a session whose jobs are found gone, and in doubt. While somebody keeps its write lock, nothing of it ends.
+    A crash in between leaves a session whose jobs are found gone, and in doubt. While somebody
+    keeps its write lock, nothing of it ends.
     """
     if (busy := await service.world.store.held_by(session)) is not None:
         raise busy
@@ -138,19 +166,44 @@ async def fork(service: Service, session: str, into: str, *, at_seq: int, by: st
     journal = await service.world.store.open(source)
     try:
         if journal.sealed is not None:
-            raise Refused(f"{source} is sealed; it can't be forked", code="sealed", hint=f"`holdfast sessions unseal {source}` first")
+            raise Refused(
+                f"{source} is sealed; it can't be forked",
+                code="sealed",
+                hint=f"`holdfast sessions unseal {source}` first",
+            )
         carried = await carried_from(journal, until=at_seq)
     finally:
         await journal.close()
     if not carried.at_turn_boundary or not 0 < at_seq <= journal.head.seq:
-        what = "is inside a turn" if 0 < at_seq <= journal.head.seq else f"is not there; its records go from 1 to {journal.head.seq}"
-        raise Refused(f"record {at_seq} of {source} {what}", code="not_a_boundary", hint="name the seq of a turn_ended record")
+        what = (
+            "is inside a turn"
+            if 0 < at_seq <= journal.head.seq
+            else f"is not there; its records go from 1 to {journal.head.seq}"
+        )
+        raise Refused(
+            f"record {at_seq} of {source} {what}",
+            code="not_a_boundary",
+            hint="name the seq of a turn_ended record",
+        )
     why = f"forked from {source} at {carried.last_seq} by {by}"
-    return await _begin(service, target, carried, origin="fork", by=by, reason=why, from_session=source, from_instance=journal.instance, attached=())
+    return await _begin(
+        service,
+        target,
+        carried,
+        origin="fork",
+        by=by,
+        reason=why,
+        from_session=source,
+        from_instance=journal.instance,
+        attached=(),
+    )
 
 
 async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]:
-    """After a backup was put back: every session goes on in a new life, so that nothing owed runs again. Sealed ones stay sealed."""
+    """
+    After a backup was put back: every session goes on in a new life, so that nothing owed runs
+    again. Sealed ones stay sealed.
+    """
     reports = []
     for name in await service.world.store.sessions():
         journal = await service.world.store.open(name)
@@ -201,7 +254,9 @@ async def _attached(journal: Journal) -> tuple[str, ...]:
     for where in await journal.quarantined():
         try:
             kind, data = await journal.read_quarantined(where)
-            kept = msgspec.json.decode(data, type=_Kept) if kind in ("reply", "tool_outcome") else None
+            kept = (
+                msgspec.json.decode(data, type=_Kept) if kind in ("reply", "tool_outcome") else None
+            )
         except BrokenChain:
             told.append(f"something that is not ours, or was changed ({where})")
         except (Refused, ValueError, RecursionError) as exc:
@@ -221,13 +276,25 @@ def _bounded(told: list[str]) -> tuple[str, ...]:
             break
         fits += 1
     more = len(told) - fits
-    return (*told[:fits], *([f"{more} more; `holdfast sessions show` says where they are kept"] if more else []))
+    return (
+        *told[:fits],
+        *([f"{more} more; `holdfast sessions show` says where they are kept"] if more else []),
+    )
 
 
 def _kept_in_words(kept: _Kept, where: str) -> str:
-    """Not more of it than a model sees of any result: what is attached is one record, however much was kept."""
-    text = kept.text if len(kept.text) <= _ATTACHED_CHARS_MAX else f"{kept.text[:_ATTACHED_CHARS_MAX]}... (the rest is in {where})"
-    return f"a reply: {text}" if kept.outcome is None else f"a tool's outcome ({kept.outcome}): {text}"
+    """
+    Not more of it than a model sees of any result: what is attached is one record, however much was
+    kept.
+    """
+    text = (
+        kept.text
+        if len(kept.text) <= _ATTACHED_CHARS_MAX
+        else f"{kept.text[:_ATTACHED_CHARS_MAX]}... (the rest is in {where})"
+    )
+    return (
+        f"a reply: {text}" if kept.outcome is None else f"a tool's outcome ({kept.outcome}): {text}"
+    )
 
 
 async def _begin(
@@ -260,10 +327,17 @@ async def _begin(
     state = initial(session, instance)
     for number, event in enumerate(events, 1):
         state = evolve(state, event, seq=number, at=0)
-    closing = deciding.commit(state, [CloseLife(by=by, reason=reason, attached=tuple(map(secrecy.hidden, attached)))], now=0)
-    # Times never fall along a journal, so the birth is told as no later than what it carries; when this life was made, the home's journal says.
+    closing = deciding.commit(
+        state,
+        [CloseLife(by=by, reason=reason, attached=tuple(map(secrecy.hidden, attached)))],
+        now=0,
+    )
+    # Times never fall along a journal, so the birth is told as no later than what it carries; when
+    # this life was made, the home's journal says.
     times: list[int | None] = [carried.times[0] if carried.times else None, *carried.times]
-    drafts = [Draft(*encode(event), at) for event, at in zip(events, times, strict=True)] + [Draft(*encode(event)) for event in closing.events]
+    drafts = [Draft(*encode(event), at) for event, at in zip(events, times, strict=True)] + [
+        Draft(*encode(event)) for event in closing.events
+    ]
     journal = await service.world.store.create(session, instance, drafts, origin=origin, by=by)
     ledger = await Ledger.open(journal)
     try:

@@ -1,8 +1,10 @@
 """
-Letting go of sessions that `[retention]` calls old. The index says who may be; the journal decides, and again at the moment of going.
+Letting go of sessions that `[retention]` calls old. The index says who may be; the journal decides,
+and again at the moment of going.
 
-A session goes only when nothing is open, queued, waiting or owed in it, when it is not sealed, and when nobody has written to it since it was looked at.
-Each deletion is a record of the home's journal.
+A session goes only when nothing is open, queued, waiting or owed in it, when it is not sealed, and
+when nobody has written to it since it was looked at. Each deletion is a record of the home's
+journal.
 """
 
 import asyncio
@@ -25,7 +27,9 @@ class Old(NamedTuple):
     seq: int
 
 
-async def old_sessions(service: Service, *, before_ms: int, most: int | None = None) -> Sequence[Old]:
+async def old_sessions(
+    service: Service, *, before_ms: int, most: int | None = None
+) -> Sequence[Old]:
     """Those in which nothing happened since `before_ms`; at most so many."""
     await service.owing()  # what the index had missed, it knows now
     found: list[Old] = []
@@ -47,19 +51,33 @@ async def _if_old(service: Service, session: SessionId, before_ms: int) -> Old |
             if ledger.only_read is not None or ledger.journal.sealed is not None:
                 return None
             await ledger.refresh()
-            return Old(session, ledger.folded_seq) if _is_idle(ledger.state) and ledger.state.at < before_ms else None
+            return (
+                Old(session, ledger.folded_seq)
+                if _is_idle(ledger.state) and ledger.state.at < before_ms
+                else None
+            )
     except HoldfastError:
         return None
 
 
 def _is_idle(state: SessionState) -> bool:
     return not (
-        state.turns or state.queued or state.jobs or state.deliveries or state.reminders or state.delegates or react(state) or unsettled(state)
+        state.turns
+        or state.queued
+        or state.jobs
+        or state.deliveries
+        or state.reminders
+        or state.delegates
+        or react(state)
+        or unsettled(state)
     )
 
 
 async def let_go(service: Service, sessions: Sequence[Old], *, by: str) -> list[SessionId]:
-    """Returns those that are gone. One that somebody writes to, or that is gone already, is left alone."""
+    """
+    Returns those that are gone. One that somebody writes to, or that is gone already, is left
+    alone.
+    """
     gone: list[SessionId] = []
     for old in sessions:
         try:

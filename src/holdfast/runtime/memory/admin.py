@@ -1,8 +1,10 @@
 """
-Looking at memory from outside of a turn: list, show, forget, export. For people at the home; what a turn recalls is `memory/recall.py`.
+Looking at memory from outside of a turn: list, show, forget, export. For people at the home; what a
+turn recalls is `memory/recall.py`.
 
-The home's owner sees every row, those that do not verify included, by their id and nothing else. Anybody else sees what is theirs: items that they are the person of.
-Whose they are is compared byte for byte; what is somebody else's is as if it were not there.
+The home's owner sees every row, those that do not verify included, by their id and nothing else.
+Anybody else sees what is theirs: items that they are the person of. Whose they are is compared byte
+for byte; what is somebody else's is as if it were not there.
 """
 
 import asyncio
@@ -21,7 +23,10 @@ _PAGE = 500
 
 
 class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One remembered thing; of a row that does not verify only the id is told, since nothing else in it can be believed."""
+    """
+    One remembered thing; of a row that does not verify only the id is told, since nothing else in
+    it can be believed.
+    """
 
     id: str
     verifies: bool
@@ -45,7 +50,12 @@ class MemoryList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def memory_list(
-    service: Service, *, person: str | None, session: SessionId | None = None, limit: int = 100, after: str | None = None
+    service: Service,
+    *,
+    person: str | None,
+    session: SessionId | None = None,
+    limit: int = 100,
+    after: str | None = None,
 ) -> MemoryList:
     """Oldest first. `person` None sees everything: the home's owner at the home itself."""
     found: list[MemoryReport] = []
@@ -57,13 +67,19 @@ async def memory_list(
 
 
 async def memory_items(
-    service: Service, *, person: str | None, session: SessionId | None = None, after: str | None = None
+    service: Service,
+    *,
+    person: str | None,
+    session: SessionId | None = None,
+    after: str | None = None,
 ) -> AsyncIterator[MemoryReport]:
     memory, secrecy = _memory(service), secrecy_of(service.world.secrets)
     while True:
         rows = await asyncio.to_thread(_page, memory, after)
         for row in rows:
-            if _sees(row, person) and (session is None or (row.item is not None and row.item.session == session)):
+            if _sees(row, person) and (
+                session is None or (row.item is not None and row.item.session == session)
+            ):
                 yield _report(row, secrecy)
         if len(rows) < _PAGE:
             return
@@ -71,7 +87,10 @@ async def memory_items(
 
 
 async def memory_item(service: Service, name: str, *, person: str | None) -> MemoryReport:
-    return _report(await asyncio.to_thread(_row, _memory(service), name, person), secrecy_of(service.world.secrets))
+    return _report(
+        await asyncio.to_thread(_row, _memory(service), name, person),
+        secrecy_of(service.world.secrets),
+    )
 
 
 async def forget_memory(service: Service, name: str, *, person: str | None) -> None:
@@ -96,7 +115,10 @@ def _page(memory: Memory, after: str | None) -> list[MemoryRow]:
 
 
 def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
-    """The row of that id, if the person may see it. Whether one lies there that does not verify is told to the owner alone."""
+    """
+    The row of that id, if the person may see it. Whether one lies there that does not verify is
+    told to the owner alone.
+    """
     try:
         item = memory.get(name)
         row = MemoryRow(name, item)
@@ -114,11 +136,19 @@ def _sees(row: MemoryRow, person: str | None) -> bool:
 
 
 def _not_now(exc: CannotRecall) -> Busy:
-    return Busy(f"memory can't be looked at: {exc}", code="io", hint="`holdfast doctor` looks for the reason")
+    return Busy(
+        f"memory can't be looked at: {exc}",
+        code="io",
+        hint="`holdfast doctor` looks for the reason",
+    )
 
 
 def _unknown(name: str) -> Refused:
-    return Refused(f"there is no memory {name}", code="unknown", hint="`holdfast memory list` shows what there is")
+    return Refused(
+        f"there is no memory {name}",
+        code="unknown",
+        hint="`holdfast memory list` shows what there is",
+    )
 
 
 def _report(row: MemoryRow, secrecy: Secrecy) -> MemoryReport:

@@ -1,8 +1,9 @@
 """
 Recall for a turn: once, before its first model call, under the context that its journal holds.
 
-Outside of any lock, in a thread, bounded in time; whatever hinders it is noted with the turn, which goes on without. What is found becomes part of the same commit
-as the first model call, so it costs no sync of its own, and a crash leaves both or neither.
+Outside of any lock, in a thread, bounded in time; whatever hinders it is noted with the turn, which
+goes on without. What is found becomes part of the same commit as the first model call, so it costs
+no sync of its own, and a crash leaves both or neither.
 """
 
 import asyncio
@@ -20,7 +21,14 @@ from holdfast.session.authority.context import LostContext, TurnContext
 from holdfast.session.commands import RecordRecall
 from holdfast.session.events import InputKind
 from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
-from holdfast.session.features.memory.items import MemoryItem, circle_of, may_see, query_words, recall_is_owed, within_bounds
+from holdfast.session.features.memory.items import (
+    MemoryItem,
+    circle_of,
+    may_see,
+    query_words,
+    recall_is_owed,
+    within_bounds,
+)
 from holdfast.session.state import SessionState, Turn
 from holdfast.session.view.messages import NoteMessage, UserMessage
 
@@ -29,12 +37,20 @@ _PATIENCE = 2.0  # times the store's own bound: a disk that does not answer at a
 
 
 def remembers(world: World) -> bool:
-    """Whether a turn has to ask memory at all; where nothing was ever remembered, a message is taken in and begun in one commit."""
+    """
+    Whether a turn has to ask memory at all; where nothing was ever remembered, a message is taken
+    in and begun in one commit.
+    """
     return world.memory is not None and world.recall_seconds > 0 and not world.memory.is_empty()
 
 
-async def recall_for_open(world: World, state: SessionState, turn: Turn) -> tuple[RecordRecall, ...]:
-    """For a turn whose beginning is durable already: after a crash, or because others' records came between."""
+async def recall_for_open(
+    world: World, state: SessionState, turn: Turn
+) -> tuple[RecordRecall, ...]:
+    """
+    For a turn whose beginning is durable already: after a crash, or because others' records came
+    between.
+    """
     if not recall_is_owed(turn):
         return ()
     texts = [message.text for message in turn.own if isinstance(message, UserMessage | NoteMessage)]
@@ -42,7 +58,12 @@ async def recall_for_open(world: World, state: SessionState, turn: Turn) -> tupl
 
 
 async def recall_for(
-    world: World, state: SessionState, turn: TurnId, context: TurnContext | LostContext, kind: InputKind, texts: Sequence[str]
+    world: World,
+    state: SessionState,
+    turn: TurnId,
+    context: TurnContext | LostContext,
+    kind: InputKind,
+    texts: Sequence[str],
 ) -> tuple[RecordRecall, ...]:
     """What to commit with the first model call; nothing when there is nothing to say."""
     memory, circle = world.memory, circle_of(context, state.readers)
@@ -51,7 +72,9 @@ async def recall_for(
         return ()
 
     def find() -> Found:
-        return memory.find(words, circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=world.recall_seconds)
+        return memory.find(
+            words, circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=world.recall_seconds
+        )
 
     degraded: str | None = None
     items: tuple[MemoryItem, ...] = ()
@@ -64,14 +87,23 @@ async def recall_for(
         degraded = "it took too long"
     else:
         items = within_bounds(item for item in found.items if may_see(item, circle))
-        degraded = f"{found.unverified} of what was found does not verify" if found.unverified else None
+        degraded = (
+            f"{found.unverified} of what was found does not verify" if found.unverified else None
+        )
     if not items and degraded is None:
         return ()
     secrecy = secrecy_of(world.secrets)
     shown = tuple(msgspec.structs.replace(item, text=secrecy.hidden(item.text)) for item in items)
-    return (RecordRecall(turn=turn, items=shown, degraded=secrecy.hidden(degraded) if degraded else None),)
+    return (
+        RecordRecall(
+            turn=turn, items=shown, degraded=secrecy.hidden(degraded) if degraded else None
+        ),
+    )
 
 
 def _asking(kind: InputKind, text: str) -> str:
-    """What of a message memory is asked by. Of a job's report, which call it was; never its output, which is nobody's word."""
+    """
+    What of a message memory is asked by. Of a job's report, which call it was; never its output,
+    which is nobody's word.
+    """
     return text.partition(OUTPUT_FOLLOWS)[0] if kind == "job" else text

@@ -38,14 +38,20 @@ async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
     if (ending := await _ending(ledger, turn)) is not None:
         return _ended(ledger, turn, ending)
     unknown = ErrorReport(
-        "unknown", f"{ledger.session} does not remember how {turn} ended", f"`holdfast sessions export {ledger.session}` has everything"
+        "unknown",
+        f"{ledger.session} does not remember how {turn} ended",
+        f"`holdfast sessions export {ledger.session}` has everything",
     )
-    return TurnReport(session=ledger.session, turn=turn, outcome="failed", error=unknown, seq=state.seq)
+    return TurnReport(
+        session=ledger.session, turn=turn, outcome="failed", error=unknown, seq=state.seq
+    )
 
 
 def _open(ledger: Ledger, turn: Turn) -> TurnReport:
     waiting = turn.phase is Phase.PARKED and bool(turn.waiting)
-    asked = [approval_report(ledger.session, ledger.instance, turn, each) for each in turn.open_approvals]
+    asked = [
+        approval_report(ledger.session, ledger.instance, turn, each) for each in turn.open_approvals
+    ]
     return TurnReport(
         session=ledger.session,
         turn=turn.turn,
@@ -88,7 +94,10 @@ def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
 
 
 def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
-    """What the person is to be told of the turn's calls whose outcome is unknown (T2), if it was not long ago: the words that the model got, and what was to run."""
+    """
+    What the person is to be told of the turn's calls whose outcome is unknown (T2), if it was not
+    long ago: the words that the model got, and what was to run.
+    """
     began: dict[CallId, ToolStarted] = {}
     told = []
     for record in ledger.recent:
@@ -105,13 +114,23 @@ def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
     return tuple(told)
 
 
-_BOUNDS = frozenset({"turn_model_calls_max", "turn_tool_calls_max", "turn_tokens_max", "turn_cost_max"})
+_BOUNDS = frozenset(
+    {"turn_model_calls_max", "turn_tool_calls_max", "turn_tokens_max", "turn_cost_max"}
+)
 
 
 def _error(event: TurnEnded) -> ErrorReport:
     code = event.code or event.outcome
-    further = f"send another message to go on, or raise {code} in [limits] of holdfast.toml" if code in _BOUNDS else None
-    return ErrorReport(code, event.message or event.outcome, event.hint or further or "send the message again if it is still wanted")
+    further = (
+        f"send another message to go on, or raise {code} in [limits] of holdfast.toml"
+        if code in _BOUNDS
+        else None
+    )
+    return ErrorReport(
+        code,
+        event.message or event.outcome,
+        event.hint or further or "send the message again if it is still wanted",
+    )
 
 
 def phase_of(state: SessionState) -> str:
@@ -125,7 +144,11 @@ def phase_of(state: SessionState) -> str:
 
 async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
     state, mark = ledger.state, ledger.journal.sealed
-    asked = [] if mark is not None else [each.asked for turn in state.turns.values() for each in turn.open_approvals]
+    asked = (
+        []
+        if mark is not None
+        else [each.asked for turn in state.turns.values() for each in turn.open_approvals]
+    )
     expired = sum(now >= each.expires_at for each in asked)
     return SessionReport(
         session=ledger.session,
@@ -145,7 +168,10 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
         waiting=len(asked) - expired,
         expired=expired,
         deliveries=tuple(_deliveries(state)),
-        memory=tuple(RecallReport(turn=each.turn, items=each.items, degraded=each.degraded) for each in state.recalls),
+        memory=tuple(
+            RecallReport(turn=each.turn, items=each.items, degraded=each.degraded)
+            for each in state.recalls
+        ),
         reminders=() if mark is not None else reports_of(ledger.session, state),
         parent=_parent(state),
         delegates=tuple(_delegates(state)),
@@ -155,12 +181,22 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
 
 def _parent(state: SessionState) -> ParentReport | None:
     parent = state.parent
-    return ParentReport(session=parent.session, turn=parent.turn, call=parent.call, path=parent.path) if parent is not None else None
+    return (
+        ParentReport(session=parent.session, turn=parent.turn, call=parent.call, path=parent.path)
+        if parent is not None
+        else None
+    )
 
 
 def _delegates(state: SessionState) -> Iterator[DelegateReport]:
     for each in (*(ended for _, ended in state.delegates_ended.items()), *state.delegates.values()):
-        yield DelegateReport(session=each.session, agent=each.agent, turn=each.turn, call=each.call, outcome=each.ended)
+        yield DelegateReport(
+            session=each.session,
+            agent=each.agent,
+            turn=each.turn,
+            call=each.call,
+            outcome=each.ended,
+        )
 
 
 def _jobs(state: SessionState) -> Iterator[RunningJob]:
@@ -183,4 +219,10 @@ def _deliveries(state: SessionState) -> Iterator[DeliveryReport]:
         if became != "confirmed":
             yield DeliveryReport(delivery=name, state=became)
     for each in state.deliveries.values():
-        yield DeliveryReport(delivery=each.delivery, state="sent" if each.sent else "queued", turn=each.turn, channel=each.channel, kind=each.kind)
+        yield DeliveryReport(
+            delivery=each.delivery,
+            state="sent" if each.sent else "queued",
+            turn=each.turn,
+            channel=each.channel,
+            kind=each.kind,
+        )

@@ -1,4 +1,7 @@
-"""A remembered approval as people see it: on the command line, over HTTP and in the library, with the same words."""
+"""
+A remembered approval as people see it: on the command line, over HTTP and in the library, with the
+same words.
+"""
 
 from typing import Any
 
@@ -17,7 +20,10 @@ _IN_SESSION = ", in this session"
 
 
 class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
-    """`covers` states in words whom the grant lets do what. If it counts for nothing at present, the reason comes first."""
+    """
+    `covers` states in words whom the grant lets do what. If it counts for nothing at present, the
+    reason comes first.
+    """
 
     id: GrantId
     tool: str
@@ -37,8 +43,13 @@ class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
     audience: str = ""
 
 
-def grant_report(grant: GrantProposed, granted_at: int, policy: Policy, *, now: int) -> GrantReport | None:
-    """None once it is over. Whether it counts is judged by the rule of now; a call's own facts are judged with the call."""
+def grant_report(
+    grant: GrantProposed, granted_at: int, policy: Policy, *, now: int
+) -> GrantReport | None:
+    """
+    None once it is over. Whether it counts is judged by the rule of now; a call's own facts are
+    judged with the call.
+    """
     ends = ends_at(grant, policy.remember_for_seconds)
     if grant.granted_by is not None and now >= ends:
         return None
@@ -56,7 +67,9 @@ def grant_report(grant: GrantProposed, granted_at: int, policy: Policy, *, now: 
         approval=grant.approval,
         granted_by=grant.granted_by,
         expires_at=iso(ends),
-        covers=covered(grant) if flaw is None else f"nothing at present, since {flaw}. Otherwise: {covered(grant)}",
+        covers=covered(grant)
+        if flaw is None
+        else f"nothing at present, since {flaw}. Otherwise: {covered(grant)}",
         counts=flaw is None,
         folder=grant.folder,
         path=grant.path,
@@ -65,7 +78,10 @@ def grant_report(grant: GrantProposed, granted_at: int, policy: Policy, *, now: 
 
 
 def covered(grant: GrantProposed) -> str:
-    """The words of the option that was answered, with the requester, the session and the arguments named."""
+    """
+    The words of the option that was answered, with the requester, the session and the arguments
+    named.
+    """
     words = grant.offered or f"{grant.tool}, scope {grant.scope}"
     if grant.scope == "session":
         words = f"{words.removesuffix(_IN_SESSION)}, in the session {grant.session}"
@@ -73,5 +89,9 @@ def covered(grant: GrantProposed) -> str:
             words = words.replace(HERE, f"run in {render(grant.folder).text}", 1)
     if grant.path is not None:
         words = words.replace(ON_THIS_PATH, f"on {render(grant.path).text}", 1)
-    bound = "" if grant.scope == "folder" and grant.path is None and grant.arguments == "{}" else f": {render(grant.arguments).text}"
+    bound = (
+        ""
+        if grant.scope == "folder" and grant.path is None and grant.arguments == "{}"
+        else f": {render(grant.arguments).text}"
+    )
     return f"{render(grant.requester).text} ({render(grant.boundary).text}) may use {grant.tool} without a prompt for {words}{bound}"

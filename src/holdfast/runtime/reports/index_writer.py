@@ -1,8 +1,10 @@
 """
-What the index is told of a session, and when: at the end of a drive at once, after an append that somebody else drives on a moment later.
+What the index is told of a session, and when: at the end of a drive at once, after an append that
+somebody else drives on a moment later.
 
-The index is a cache whose rows are compared with their journal's head, so late is never wrong: whoever lists meanwhile opens the session instead. Whoever drives on
-tells the index where the turn came to, mostly before that moment is over; then the row in between is never written.
+The index is a cache whose rows are compared with their journal's head, so late is never wrong:
+whoever lists meanwhile opens the session instead. Whoever drives on tells the index where the turn
+came to, mostly before that moment is over; then the row in between is never written.
 """
 
 import asyncio
@@ -20,14 +22,18 @@ from holdfast.session.react import react, unsettled
 from holdfast.session.state import SessionState
 
 SEALED = "sealed"  # the one phase that no turn has
-NOTE_SECONDS = 0.25  # longer than a turn of instant answers takes, shorter than it takes anybody to look
+NOTE_SECONDS = (
+    0.25  # longer than a turn of instant answers takes, shorter than it takes anybody to look
+)
 
 
 def note(world: World, ledger: Ledger) -> IndexRow:
     """Tell the index where a session stands."""
     state = ledger.state
     reports = prompts_of(ledger)
-    expiries = [each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals]
+    expiries = [
+        each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals
+    ]
     row = IndexRow(
         session=ledger.session,
         instance=ledger.instance,
@@ -43,26 +49,44 @@ def note(world: World, ledger: Ledger) -> IndexRow:
         readers=tuple(sorted(state.readers, key=msgspec.structs.astuple)),
         preview=_preview(state),
         remind_at=min((each.next_at for each in state.reminders.values()), default=None),
-        reminders=tuple(msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)),
+        reminders=tuple(
+            msgspec.Raw(msgspec.json.encode(each)) for each in reports_of(ledger.session, state)
+        ),
         parent=state.parent.session if state.parent is not None else None,
         awaits=tuple((each.session, each.instance) for each in state.delegates.values()),
         jobs=tuple(job.job for job in state.jobs.values() if job.ended is None),
     )
-    world.index.put(row, [ApprovalId(each) for each in (*state.jobs, *state.approvals, *ledger.asked)])
+    world.index.put(
+        row, [ApprovalId(each) for each in (*state.jobs, *state.approvals, *ledger.asked)]
+    )
     return row
 
 
 def write_sealed_row(world: World, session: SessionId, instance: InstanceId) -> None:
-    """A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise. What else was known stays."""
+    """
+    A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise.
+    What else was known stays.
+    """
     known = world.index.get(session)
     if known is not None and known.instance == instance and known.phase != SEALED:
         world.index.put(
-            msgspec.structs.replace(known, phase=SEALED, owes=False, approvals=(), waiting_for=(), expires_at=None, remind_at=None, reminders=())
+            msgspec.structs.replace(
+                known,
+                phase=SEALED,
+                owes=False,
+                approvals=(),
+                waiting_for=(),
+                expires_at=None,
+                remind_at=None,
+                reminders=(),
+            )
         )
 
 
 def _preview(state: SessionState) -> str:
-    last = next((entry.messages[-1] for entry in state.view.entries.newest_first() if entry.messages), None)
+    last = next(
+        (entry.messages[-1] for entry in state.view.entries.newest_first() if entry.messages), None
+    )
     text = getattr(last, "text", "") if last is not None else ""
     return " ".join(text.split())[:120]
 
@@ -83,7 +107,9 @@ class IndexWriter:
             self._timer = asyncio.get_running_loop().call_later(NOTE_SECONDS, self.settle)
 
     def settle(self) -> None:
-        """All that is owed, now. What was sealed or stopped meanwhile is told by whoever found it so."""
+        """
+        All that is owed, now. What was sealed or stopped meanwhile is told by whoever found it so.
+        """
         if self._timer is not None:
             self._timer.cancel()
         owed, self._owed, self._timer = self._owed, {}, None

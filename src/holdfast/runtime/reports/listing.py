@@ -1,9 +1,11 @@
 """
-Lists, without opening journals: from the index, whose rows are believed only when they verify and are as new as their journal's head.
+Lists, without opening journals: from the index, whose rows are believed only when they verify and
+are as new as their journal's head.
 
-Sessions that the index does not know well enough are opened, noted and closed again, one at a time: memory stays bounded,
-and a crash between append and index forgets nothing. One that somebody keeps locked is told as the index knows it, and as busy: a list waits for
-nobody longer than its `LockWaitBudget`.
+Sessions that the index does not know well enough are opened, noted and closed again, one at a time:
+memory stays bounded, and a crash between append and index forgets nothing. One that somebody keeps
+locked is told as the index knows it, and as busy: a list waits for nobody longer than its
+`LockWaitBudget`.
 """
 
 import asyncio
@@ -23,7 +25,13 @@ from holdfast.runtime.reports.builder import session_report
 from holdfast.runtime.reports.index_writer import SEALED, note
 from holdfast.runtime.reports.lock_budget import LockWaitBudget, busy_report
 from holdfast.runtime.reports.prompt_history import prompts_ever
-from holdfast.runtime.reports.types import ApprovalReport, BusyReport, ReminderReport, SealedReport, iso
+from holdfast.runtime.reports.types import (
+    ApprovalReport,
+    BusyReport,
+    ReminderReport,
+    SealedReport,
+    iso,
+)
 from holdfast.session.home.events import SessionSealed
 from holdfast.session.state import Phase, Reader
 
@@ -45,13 +53,16 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     owes: tuple[str, ...] = ()
     preview: str = ""
     parent: SessionId | None = None  # of a delegate's session: the one it works for
-    busy: BusyReport | None = None  # somebody keeps its write lock: the rest is what the index knew before
+    busy: BusyReport | None = (
+        None  # somebody keeps its write lock: the rest is what the index knew before
+    )
     updated_at: str | None = None  # its last record that the index knows
 
 
 async def _survey(world: World, shelf: OpenSessions, patience: LockWaitBudget) -> list[Standing]:
     """
-    Where every living session stands, sorted, as new as the journals: whatever the index does not know well enough is opened and noted.
+    Where every living session stands, sorted, as new as the journals: whatever the index does not
+    know well enough is opened and noted.
 
     Of one that is busy: as the index knew it, if it did.
     """
@@ -71,8 +82,17 @@ async def _survey(world: World, shelf: OpenSessions, patience: LockWaitBudget) -
     return found
 
 
-async def _noted(world: World, shelf: OpenSessions, session: SessionId, patience: LockWaitBudget, before: Standing | None) -> Standing | None:
-    """None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row. Only of a busy one that row is all there is."""
+async def _noted(
+    world: World,
+    shelf: OpenSessions,
+    session: SessionId,
+    patience: LockWaitBudget,
+    before: Standing | None,
+) -> Standing | None:
+    """
+    None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row.
+    Only of a busy one that row is all there is.
+    """
     if await patience.busy(session) is not None:
         return before
     try:
@@ -80,14 +100,27 @@ async def _noted(world: World, shelf: OpenSessions, session: SessionId, patience
     except HoldfastError as exc:
         if patience.caught(session, exc):
             return before
-        if exc.code == "no_key":  # of none of them anybody could say what waits, and an empty list would say that nothing does
+        if (
+            exc.code == "no_key"
+            # of none of them anybody could say what waits, and an empty list would say that nothing
+            # does
+        ):
             raise
         world.index.forget(session)
         return None
     if row is None:
         return None
     prompts = msgspec.json.encode(row.approvals) if row.approvals else b""
-    return Standing(row.session, row.instance, row.seq, row.owes, row.expires_at, prompts, row.remind_at, row.awaits)
+    return Standing(
+        row.session,
+        row.instance,
+        row.seq,
+        row.owes,
+        row.expires_at,
+        prompts,
+        row.remind_at,
+        row.awaits,
+    )
 
 
 async def _note_one(world: World, shelf: OpenSessions, session: SessionId) -> IndexRow | None:
@@ -106,27 +139,46 @@ async def _note_one(world: World, shelf: OpenSessions, session: SessionId) -> In
 
 
 async def owing(
-    world: World, shelf: OpenSessions, *, sealed: Collection[SessionId] = (), patience: LockWaitBudget | None = None
+    world: World,
+    shelf: OpenSessions,
+    *,
+    sealed: Collection[SessionId] = (),
+    patience: LockWaitBudget | None = None,
 ) -> Sequence[SessionId]:
     patience = patience or LockWaitBudget(world.store)
     for session in await world.store.unsettled():
-        # An answer that was written and never acknowledged may be all that happened: no head tells of it.
+        # An answer that was written and never acknowledged may be all that happened: no head tells
+        # of it.
         with suppress(HoldfastError):
             if await patience.busy(session) is None:
                 await _note_one(world, shelf, session)
     now = world.now_ms()
     standing = await _survey(world, shelf, patience)
     living = {each.session: each.instance for each in standing}
-    return [each.session for each in standing if _is_due(each, now) or _awaits_in_vain(each, living, sealed)]
+    return [
+        each.session
+        for each in standing
+        if _is_due(each, now) or _awaits_in_vain(each, living, sealed)
+    ]
 
 
 def _is_due(standing: Standing, now: int) -> bool:
-    return standing.owes or any(at is not None and at <= now for at in (standing.expires_at, standing.remind_at))
+    return standing.owes or any(
+        at is not None and at <= now for at in (standing.expires_at, standing.remind_at)
+    )
 
 
-def _awaits_in_vain(standing: Standing, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]) -> bool:
-    """It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks at it can say so."""
-    return any(living.get(session) != instance or session in sealed for session, instance in standing.awaits)
+def _awaits_in_vain(
+    standing: Standing, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]
+) -> bool:
+    """
+    It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks
+    at it can say so.
+    """
+    return any(
+        living.get(session) != instance or session in sealed
+        for session, instance in standing.awaits
+    )
 
 
 def with_jobs(world: World) -> Sequence[SessionId]:
@@ -151,7 +203,8 @@ async def sessions(
     """
     One page of them, or all. What a page costs does not depend on how many there are in all.
 
-    `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody else is shown its last words.
+    `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody
+    else is shown its last words.
     """
     found: list[SessionLine] = []
     now, patience = world.now_ms(), LockWaitBudget(world.store)
@@ -162,8 +215,16 @@ async def sessions(
             row, mark = rows.get(after), sealed.get(after)
             readers = () if sees is None else await _taking_part(shelf, after, row, patience)
             if sees is None or sees(readers):
-                line = _sealed_line(mark, row) if mark is not None else await _living_line(shelf, head, row, now, patience)
-                found.append(line if reads_all is None or reads_all(readers) else msgspec.structs.replace(line, preview=""))
+                line = (
+                    _sealed_line(mark, row)
+                    if mark is not None
+                    else await _living_line(shelf, head, row, now, patience)
+                )
+                found.append(
+                    line
+                    if reads_all is None or reads_all(readers)
+                    else msgspec.structs.replace(line, preview="")
+                )
             if len(found) == limit:
                 return tuple(found)
         if limit is None or len(page) < limit:
@@ -172,7 +233,10 @@ async def sessions(
 
 
 def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
-    """As the home's journal says: a mark is durable there, whatever a row still says, and no journal is opened for it."""
+    """
+    As the home's journal says: a mark is durable there, whatever a row still says, and no journal
+    is opened for it.
+    """
     return SessionLine(
         session=mark.session,
         instance=mark.instance,
@@ -190,7 +254,9 @@ def _updated_at(row: IndexRow | None) -> str | None:
     return iso(row.updated_at) if row is not None else None
 
 
-async def _taking_part(shelf: OpenSessions, session: SessionId, row: IndexRow | None, patience: LockWaitBudget) -> Collection[Reader]:
+async def _taking_part(
+    shelf: OpenSessions, session: SessionId, row: IndexRow | None, patience: LockWaitBudget
+) -> Collection[Reader]:
     """Of a busy one that the index does not know, nobody can say who does."""
     if row is not None:
         return row.readers
@@ -198,7 +264,11 @@ async def _taking_part(shelf: OpenSessions, session: SessionId, row: IndexRow | 
 
 
 async def _living_line(
-    shelf: OpenSessions, head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, patience: LockWaitBudget
+    shelf: OpenSessions,
+    head: tuple[SessionId, InstanceId, int],
+    row: IndexRow | None,
+    now: int,
+    patience: LockWaitBudget,
 ) -> SessionLine:
     session = head[0]
     if session not in patience.found:
@@ -211,26 +281,43 @@ async def _living_line(
     return _busy_line(head, row, now, patience.found[session])
 
 
-def _busy_line(head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, busy: Busy) -> SessionLine:
+def _busy_line(
+    head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, busy: Busy
+) -> SessionLine:
     """What the index knows, up to the last record that was acknowledged; and who writes."""
     session, instance, seq = head
-    line = _line(row, now) if row is not None else SessionLine(session=session, instance=instance, phase="busy", seq=seq)
+    line = (
+        _line(row, now)
+        if row is not None
+        else SessionLine(session=session, instance=instance, phase="busy", seq=seq)
+    )
     return msgspec.structs.replace(line, seq=seq, busy=busy_report(busy))
 
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})
-"""What a row alone may say: whoever was in the middle of something when it was written may be gone since."""
+"""
+What a row alone may say: whoever was in the middle of something when it was written may be gone
+since.
+"""
 _ONE_BY_ONE = 256  # rows are looked up singly for a page, and read in one go for a long list
 
 
 async def _fresh_rows(
-    world: World, shelf: OpenSessions, heads: Sequence[tuple[SessionId, InstanceId, int]], patience: LockWaitBudget
+    world: World,
+    shelf: OpenSessions,
+    heads: Sequence[tuple[SessionId, InstanceId, int]],
+    patience: LockWaitBudget,
 ) -> dict[SessionId, IndexRow]:
-    """The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable) is missing, that of a busy one as it was."""
+    """
+    The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable)
+    is missing, that of a busy one as it was.
+    """
     if len(heads) > _ONE_BY_ONE:
         known = {row.session: row for row in world.index.rows()}
     else:
-        known = {session: row for session, _, _ in heads if (row := world.index.get(session)) is not None}
+        known = {
+            session: row for session, _, _ in heads if (row := world.index.get(session)) is not None
+        }
     for session, instance, seq in heads:
         row = known.get(session)
         if row is None or row.instance != instance or row.seq < seq:
@@ -251,15 +338,29 @@ async def _fresh_rows(
     return known
 
 
-async def _opened_line(shelf: OpenSessions, session: SessionId, row: IndexRow | None, now: int, patience: LockWaitBudget) -> SessionLine | None:
-    """Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of them. None: somebody took the lock just now."""
+async def _opened_line(
+    shelf: OpenSessions,
+    session: SessionId,
+    row: IndexRow | None,
+    now: int,
+    patience: LockWaitBudget,
+) -> SessionLine | None:
+    """
+    Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of
+    them. None: somebody took the lock just now.
+    """
     try:
         async with shelf.use(session) as ledger:
             report = await session_report(ledger, now=now)
     except HoldfastError as exc:
         if patience.caught(session, exc):
             return None
-        return SessionLine(session=session, instance="", phase=SEALED if isinstance(exc, Untrusted) else "unreadable", seq=0)
+        return SessionLine(
+            session=session,
+            instance="",
+            phase=SEALED if isinstance(exc, Untrusted) else "unreadable",
+            seq=0,
+        )
     return SessionLine(
         session=session,
         instance=report.instance,
@@ -284,11 +385,18 @@ async def readers_of(shelf: OpenSessions, session: SessionId) -> Collection[Read
 
 
 async def is_seen(world: World, shelf: OpenSessions, session: SessionId, sees: Sees) -> bool:
-    """Whether there is such a session for them. Who takes part only grows in one life, so what is known already may say yes, and only the journal says no."""
+    """
+    Whether there is such a session for them. Who takes part only grows in one life, so what is
+    known already may say yes, and only the journal says no.
+    """
     instance = await world.store.current(session)
     if instance is None:
         return False
-    if (ledger := shelf.get(session)) is not None and ledger.instance == instance and sees(ledger.state.readers):
+    if (
+        (ledger := shelf.get(session)) is not None
+        and ledger.instance == instance
+        and sees(ledger.state.readers)
+    ):
         return True
     row = world.index.get(session)
     if row is not None and row.instance == instance and sees(row.readers):
@@ -314,7 +422,12 @@ def _line(row: IndexRow, now: int) -> SessionLine:
 
 
 async def approvals(
-    world: World, shelf: OpenSessions, *, for_: str | None, everything: bool, patience: LockWaitBudget | None = None
+    world: World,
+    shelf: OpenSessions,
+    *,
+    for_: str | None,
+    everything: bool,
+    patience: LockWaitBudget | None = None,
 ) -> tuple[ApprovalReport, ...]:
     """What waits; with `everything`, every prompt there ever was."""
     patience = patience or LockWaitBudget(world.store)
@@ -322,12 +435,21 @@ async def approvals(
         found = [each async for story in _histories(world, patience) for each in story.values()]
     else:
         now = world.now_ms()
-        found = [each for standing in await _survey(world, shelf, patience) for each in _waiting(standing, now)]
+        found = [
+            each
+            for standing in await _survey(world, shelf, patience)
+            for each in _waiting(standing, now)
+        ]
     return tuple(each for each in found if for_ is None or for_ in each.may_answer)
 
 
-async def approvals_json(world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None) -> msgspec.Raw:
-    """The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken apart to be put together again."""
+async def approvals_json(
+    world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None
+) -> msgspec.Raw:
+    """
+    The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken
+    apart to be put together again.
+    """
     now = world.now_ms()
     found: list[bytes] = []
     for standing in await _survey(world, shelf, patience or LockWaitBudget(world.store)):
@@ -348,11 +470,24 @@ def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
     return [each for each in reports if _ms(each.expires_at) > now]
 
 
-async def reminders(world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:
-    """Every one that stands, in all sessions, the next one first; none that is read from a row behind its journal, unless its session is busy."""
-    living = {each.session for each in await _survey(world, shelf, patience or LockWaitBudget(world.store))}
+async def reminders(
+    world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None
+) -> tuple[ReminderReport, ...]:
+    """
+    Every one that stands, in all sessions, the next one first; none that is read from a row behind
+    its journal, unless its session is busy.
+    """
+    living = {
+        each.session
+        for each in await _survey(world, shelf, patience or LockWaitBudget(world.store))
+    }
     rows = (world.index.get(session) for session in world.index.reminding(after=0, until=_EVER))
-    found = [_decode_reminder(raw) for row in rows if row is not None and row.session in living for raw in row.reminders]
+    found = [
+        _decode_reminder(raw)
+        for row in rows
+        if row is not None and row.session in living
+        for raw in row.reminders
+    ]
     return tuple(sorted(found, key=lambda each: (each.next_at, each.session, each.id)))
 
 
@@ -367,14 +502,19 @@ async def session_of(world: World, shelf: OpenSessions, approval: ApprovalId) ->
     """
     Where a prompt belongs; only whole ids are known. The index decides.
 
-    It knows every prompt of a session whose history was entered and whose row is as new as the journal. Where it does not, because it was deleted, is behind or
-    was never told, that session's journal is read once and entered, so the next miss reads no journal.
+    It knows every prompt of a session whose history was entered and whose row is as new as the
+    journal. Where it does not, because it was deleted, is behind or was never told, that session's
+    journal is read once and entered, so the next miss reads no journal.
     """
-    if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
+    if (known := world.index.session_of(approval)) is not None and await world.store.current(
+        known
+    ) is not None:
         return known
     patience = LockWaitBudget(world.store)
     await _enter_histories(world, shelf, patience)
-    if (known := world.index.session_of(approval)) is not None and await world.store.current(known) is not None:
+    if (known := world.index.session_of(approval)) is not None and await world.store.current(
+        known
+    ) is not None:
         return known
     for session in await world.store.unsettled():
         if (busy := patience.found.get(session)) is not None:
@@ -395,7 +535,9 @@ async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWait
             continue
         if session in unsettled and await patience.busy(session) is not None:
             continue
-        with suppress(Untrusted):  # found damaged just now, and sealed; the next miss enters what verifies
+        with suppress(
+            Untrusted
+        ):  # found damaged just now, and sealed; the next miss enters what verifies
             for approval in await prompts_ever(world, session):
                 world.index.put_approval(approval, session)
         world.index.put_approval(_entered(session, instance), session)
@@ -404,7 +546,9 @@ async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWait
 
 
 def _entered(session: SessionId, instance: InstanceId) -> ApprovalId:
-    """An id that no prompt has: kept beside prompts, it says that all of that instance were entered."""
+    """
+    An id that no prompt has: kept beside prompts, it says that all of that instance were entered.
+    """
     return ApprovalId(f"entered {session} {instance}")
 
 
@@ -416,12 +560,21 @@ async def approval(world: World, shelf: OpenSessions, wanted: ApprovalId) -> App
             if ledger.journal.sealed is not None:
                 _ = ledger.attempt  # says why: the prompt may lie past the damage
     if found is None:
-        raise Refused(f"there is no approval {wanted}", code="unknown", hint="`holdfast approvals list` shows what waits")
+        raise Refused(
+            f"there is no approval {wanted}",
+            code="unknown",
+            hint="`holdfast approvals list` shows what waits",
+        )
     return found
 
 
-async def _histories(world: World, patience: LockWaitBudget) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
-    """Every prompt of every session. Up to what was acknowledged a journal is read without its lock; one that goes past that only if it is free."""
+async def _histories(
+    world: World, patience: LockWaitBudget
+) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
+    """
+    Every prompt of every session. Up to what was acknowledged a journal is read without its lock;
+    one that goes past that only if it is free.
+    """
     unsettled = frozenset(await world.store.unsettled())
     for session in await world.store.sessions():
         if session not in unsettled or await patience.busy(session) is None:

@@ -1,8 +1,9 @@
 """
 How long one list waits for writers, all its sessions together, and whom it found writing.
 
-A commit takes milliseconds, so a lock that is not free within the bound is held by somebody slow or stopped, who is never robbed of it (L3).
-Such a session is told as far as the index knows it, and who holds it; it is not opened, since that would wait again.
+A commit takes milliseconds, so a lock that is not free within the bound is held by somebody slow or
+stopped, who is never robbed of it (L3). Such a session is told as far as the index knows it, and
+who holds it; it is not opened, since that would wait again.
 """
 
 import asyncio
@@ -15,7 +16,10 @@ from holdfast.runtime.reports.types import BusyReport
 
 
 class LockWaitBudget:
-    """Of one list. Spent by waiting, and never more than it began with; afterwards a lock is only tried."""
+    """
+    Of one list. Spent by waiting, and never more than it began with; afterwards a lock is only
+    tried.
+    """
 
     def __init__(self, store: JournalStore, *, seconds: float = LIST_WAIT_SECONDS) -> None:
         self._store = store
@@ -24,7 +28,10 @@ class LockWaitBudget:
         self.found: dict[SessionId, Busy] = {}
 
     async def busy(self, session: SessionId) -> Busy | None:
-        """Who keeps us from the session; None where it can be opened, as of now. Of one that was found already the same is said again."""
+        """
+        Who keeps us from the session; None where it can be opened, as of now. Of one that was found
+        already the same is said again.
+        """
         if (known := self.found.get(session)) is not None:
             return known
         loop = asyncio.get_running_loop()
@@ -36,7 +43,10 @@ class LockWaitBudget:
         return busy
 
     def caught(self, session: SessionId, error: Exception) -> bool:
-        """Whether that is why it could not be opened: somebody took the lock between our look and our try."""
+        """
+        Whether that is why it could not be opened: somebody took the lock between our look and our
+        try.
+        """
         if type(error) is not Busy or error.holder is None:
             return False
         self.found.setdefault(session, error)

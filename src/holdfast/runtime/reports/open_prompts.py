@@ -1,4 +1,7 @@
-"""What waits in one session, and how what waited has ended: from its folded state, so as true as the journal."""
+"""
+What waits in one session, and how what waited has ended: from its folded state, so as true as the
+journal.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,28 +25,46 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
     """Every prompt that waits for an answer here; of a sealed session none does."""
     if not ledger.state.approvals or ledger.journal.sealed is not None:
         return ()
-    return [approval_report(ledger.session, ledger.instance, turn, each) for turn in ledger.state.turns.values() for each in turn.open_approvals]
+    return [
+        approval_report(ledger.session, ledger.instance, turn, each)
+        for turn in ledger.state.turns.values()
+        for each in turn.open_approvals
+    ]
 
 
 def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
     if not state.approvals:
         return frozenset()  # none was asked for in any open turn
-    return frozenset(each.asked.approval for turn in state.turns.values() for each in turn.open_approvals)
+    return frozenset(
+        each.asked.approval for turn in state.turns.values() for each in turn.open_approvals
+    )
 
 
 def has_expired(state: SessionState, moment: Moment) -> bool:
-    """Whether any prompt's time is over. Not while the clock is disputed: such a prompt can't be approved, but is not closed for that."""
-    return any(moment.now >= each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals)
+    """
+    Whether any prompt's time is over. Not while the clock is disputed: such a prompt can't be
+    approved, but is not closed for that.
+    """
+    return any(
+        moment.now >= each.asked.expires_at
+        for turn in state.turns.values()
+        for each in turn.open_approvals
+    )
 
 
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
-    """How it ended. None: it is not of this session's present life, or so long over that the journal alone knows."""
+    """
+    How it ended. None: it is not of this session's present life, or so long over that the journal
+    alone knows.
+    """
     if (where := state.approvals.get(approval)) is not None:
         call = state.open_call(where[0], where[1])
         known = call.approval if call is not None else None
         if known is None or known.asked.approval != approval:
             return None
         answer = known.answer
-        return PromptEnd(answer.by if answer else None, answer.option if answer else None, known.closed_as)
+        return PromptEnd(
+            answer.by if answer else None, answer.option if answer else None, known.closed_as
+        )
     settled = state.settled.get(approval)
     return PromptEnd(settled.by, settled.option, settled.closed_as) if settled is not None else None

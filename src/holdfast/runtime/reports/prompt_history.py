@@ -1,5 +1,6 @@
 """
-Every prompt that a session ever made, with what came of it: from its journal, since the state knows of those alone that are open or were settled lately.
+Every prompt that a session ever made, with what came of it: from its journal, since the state knows
+of those alone that are open or were settled lately.
 
 Nothing is driven and nothing written; only what tells of prompts is folded, in one pass.
 """
@@ -13,11 +14,20 @@ from holdfast.runtime.reports.types import ApprovalReport, approval_report
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.restore import restore
 from holdfast.session.codec import decode
-from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, DelegateOf, InputAccepted, SessionBorn
+from holdfast.session.events import (
+    ApprovalAnswered,
+    ApprovalClosed,
+    ApprovalRequested,
+    DelegateOf,
+    InputAccepted,
+    SessionBorn,
+)
 from holdfast.session.state import Approval
 from holdfast.session.turn_ids import turn_id_of
 
-_TOLD = frozenset({"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"})
+_TOLD = frozenset(
+    {"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"}
+)
 
 
 async def prompts_ever(world: World, session: SessionId) -> dict[ApprovalId, ApprovalReport]:
@@ -57,7 +67,9 @@ class _Story:
             case ApprovalAnswered(approval=name):
                 self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
             case ApprovalClosed(approval=name, closed_as=closed_as):
-                self._approvals[name] = msgspec.structs.replace(self._approvals[name], closed_as=closed_as)
+                self._approvals[name] = msgspec.structs.replace(
+                    self._approvals[name], closed_as=closed_as
+                )
             case _:
                 pass
 
@@ -66,4 +78,12 @@ class _Story:
 
     def _report(self, approval_: Approval) -> ApprovalReport:
         context = self._contexts.get(approval_.asked.turn)
-        return approval_report(self._session, self._instance, None, approval_, context=context, parent=self._parent, now=self._now)
+        return approval_report(
+            self._session,
+            self._instance,
+            None,
+            approval_,
+            context=context,
+            parent=self._parent,
+            now=self._now,
+        )

@@ -1,7 +1,9 @@
 """
-Search: bring the words up to the journals, find, and show each hit only to who may see the circle it was said in.
+Search: bring the words up to the journals, find, and show each hit only to who may see the circle
+it was said in.
 
-Nothing is added while turns run: whoever searches reads what came since the last search, so a crash between an append and a search forgets nothing.
+Nothing is added while turns run: whoever searches reads what came since the last search, so a crash
+between an append and a search forgets nothing.
 """
 
 from collections.abc import Callable
@@ -42,14 +44,21 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None  # `--after` for what follows; None: there is no more
 
 
-async def search(service: Service, text: str, *, person: str | None, limit: int = 20, after: str | None = None) -> SearchReport:
-    """Pieces that hold all the words, the newest first. `person` None sees everything: the home's owner at the home itself."""
+async def search(
+    service: Service, text: str, *, person: str | None, limit: int = 20, after: str | None = None
+) -> SearchReport:
+    """
+    Pieces that hold all the words, the newest first. `person` None sees everything: the home's
+    owner at the home itself.
+    """
     found = service.world.search
     words = text.split()[:WORDS_MAX]
     if found is None:
         raise Unusable("this home has no search", hint="it is in homes of files")
     if not words:
-        raise Refused("search for at least one word", code="malformed", hint="name words that were said")
+        raise Refused(
+            "search for at least one word", code="malformed", hint="name words that were said"
+        )
     await _catch_up(service, found)
     sees = _Sight(service, person)
     hits: list[HitReport] = []
@@ -67,7 +76,10 @@ async def search(service: Service, text: str, *, person: str | None, limit: int 
 
 
 class _Sight:
-    """Whether one person may see what was said: they take part in that session, in the very circle. Looked up once per session."""
+    """
+    Whether one person may see what was said: they take part in that session, in the very circle.
+    Looked up once per session.
+    """
 
     def __init__(self, service: Service, person: str | None) -> None:
         self._service = service
@@ -79,10 +91,15 @@ class _Sight:
             return True
         if said.session not in self._readers:
             try:
-                self._readers[said.session] = frozenset(await readers_of(self._service.shelf, said.session))
+                self._readers[said.session] = frozenset(
+                    await readers_of(self._service.shelf, said.session)
+                )
             except HoldfastError:
                 self._readers[said.session] = frozenset()
-        return bool(said.boundary) and Reader(self._person, said.audience, said.boundary) in self._readers[said.session]
+        return (
+            bool(said.boundary)
+            and Reader(self._person, said.audience, said.boundary) in self._readers[said.session]
+        )
 
 
 async def _catch_up(service: Service, found: Search) -> None:
@@ -115,7 +132,12 @@ async def _add(service: Service, found: Search, session: SessionId, *, after: in
 class _Reading:
     """Folds just what people and models said, with the circle of its turn."""
 
-    def __init__(self, session: SessionId, instance: InstanceId, known: Callable[[TurnId], tuple[str, str] | None]) -> None:
+    def __init__(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        known: Callable[[TurnId], tuple[str, str] | None],
+    ) -> None:
         self._session, self._instance, self._known = session, instance, known
         self._circles: dict[TurnId, tuple[str, str]] = {}
         self.said: list[Said] = []
@@ -126,14 +148,26 @@ class _Reading:
         match decode(record.type, record.version, record.body, seq=record.seq):
             case InputAccepted() as accepted:
                 context = restore(accepted.context, session=self._session, instance=self._instance)
-                circle = (context.audience.value, context.boundary) if isinstance(context, TurnContext) else ("", "")
+                circle = (
+                    (context.audience.value, context.boundary)
+                    if isinstance(context, TurnContext)
+                    else ("", "")
+                )
                 self._circles[accepted.turn] = circle
-                who = context.requester if isinstance(context, TurnContext) and accepted.kind != "delegate" else None
+                who = (
+                    context.requester
+                    if isinstance(context, TurnContext) and accepted.kind != "delegate"
+                    else None
+                )
                 self._say(record, accepted.turn, "request", who, accepted.text)
             case TurnEnded(turn=turn, reply=str() as reply):
                 self._say(record, turn, "reply", None, reply)
             case TurnImported() as imported:
-                text = "\n".join(each.text for each in imported.messages if isinstance(each, UserMessage | AssistantMessage))
+                text = "\n".join(
+                    each.text
+                    for each in imported.messages
+                    if isinstance(each, UserMessage | AssistantMessage)
+                )
                 self._say(record, imported.turn, "imported", None, text)
             case _:
                 pass
@@ -163,5 +197,17 @@ def _report(said: Said, words: list[str]) -> HitReport:
     lower = one_line.lower()
     place = min((at for word in words if (at := lower.find(word.lower())) >= 0), default=0)
     start = max(0, place - SNIPPET_CHARS // 3)
-    snippet = ("..." if start else "") + one_line[start : start + SNIPPET_CHARS] + ("..." if start + SNIPPET_CHARS < len(one_line) else "")
-    return HitReport(session=said.session, turn=said.turn, seq=said.seq, at=iso(said.at), kind=said.kind, who=said.who, snippet=snippet)
+    snippet = (
+        ("..." if start else "")
+        + one_line[start : start + SNIPPET_CHARS]
+        + ("..." if start + SNIPPET_CHARS < len(one_line) else "")
+    )
+    return HitReport(
+        session=said.session,
+        turn=said.turn,
+        seq=said.seq,
+        at=iso(said.at),
+        kind=said.kind,
+        who=said.who,
+        snippet=snippet,
+    )

@@ -1,5 +1,6 @@
 """
-What people and programs are told, with the field names of `--json` and of the library: made from state and journal, never from memory of what was sent.
+What people and programs are told, with the field names of `--json` and of the library: made from
+state and journal, never from memory of what was sent.
 
 Times are ISO 8601 in UTC here; inside they are Unix milliseconds.
 """
@@ -17,7 +18,9 @@ from holdfast.session.features.reminders.schedule import Cron, in_words
 from holdfast.session.state import Approval, Reminder, Turn
 from holdfast.session.view.messages import Usage
 
-Outcome = Literal["completed", "waiting", "failed", "cancelled", "superseded", "queued", "running", "sealed"]
+Outcome = Literal[
+    "completed", "waiting", "failed", "cancelled", "superseded", "queued", "running", "sealed"
+]
 Result = Literal["started", "handed_on", "deferred", "failed"]
 PromptState = Literal["requested", "answered", "closed"]
 
@@ -62,7 +65,10 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     dangerous: bool = False
     quoted_speakers: tuple[str, ...] = ()
     principal: str | None = None
-    path: tuple[str, ...] = ()  # of a delegate's prompt: the agents, from the one that a person asked to the one that asks
+    path: tuple[
+        str, ...
+        # of a delegate's prompt: the agents, from the one that a person asked to the one that asks
+    ] = ()
 
 
 class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +106,10 @@ class BusyReport(msgspec.Struct, frozen=True):
 
 
 class DeliveryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Something owed to a channel that has not arrived for sure: queued, sent, failed, in_doubt or no_channel."""
+    """
+    Something owed to a channel that has not arrived for sure: queued, sent, failed, in_doubt or
+    no_channel.
+    """
 
     delivery: str
     state: str
@@ -118,7 +127,10 @@ class RecallReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReminderReport(msgspec.Struct, frozen=True, kw_only=True):
-    """One that stands. `state` is waiting, or no_authority for one that can never fire, with the `reason`."""
+    """
+    One that stands. `state` is waiting, or no_authority for one that can never fire, with the
+    `reason`.
+    """
 
     id: ReminderId
     session: SessionId
@@ -204,7 +216,11 @@ def iso(at: int) -> str:
     >>> iso(0)
     '1970-01-01T00:00:00.000Z'
     """
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return (
+        datetime.fromtimestamp(at / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
 
 
 def arguments_of(text: str) -> Any:
@@ -224,7 +240,10 @@ def approval_report(
     parent: DelegateOf | None = None,
     now: int | None = None,
 ) -> ApprovalReport:
-    """With `now`, a prompt whose time is over is told as closed, before anybody has come to journal it: no answer to it counts any more."""
+    """
+    With `now`, a prompt whose time is over is told as closed, before anybody has come to journal
+    it: no answer to it counts any more.
+    """
     asked, answer = approval.asked, approval.answer
     closed_as = approval.closed_as
     if closed_as is None and answer is None and now is not None and now >= asked.expires_at:
@@ -232,7 +251,9 @@ def approval_report(
     if turn is not None and isinstance(turn.context, TurnContext):
         context = turn.context
     parent = turn.delegate_of if turn is not None else parent
-    state: PromptState = "closed" if closed_as is not None else "answered" if answer is not None else "requested"
+    state: PromptState = (
+        "closed" if closed_as is not None else "answered" if answer is not None else "requested"
+    )
     return ApprovalReport(
         id=asked.approval,
         session=session,

@@ -1,7 +1,9 @@
 """
-What followers in this process hear as it happens: pieces of text, pieces of a tool's output. Hints, never history.
+What followers in this process hear as it happens: pieces of text, pieces of a tool's output. Hints,
+never history.
 
-Each follower has a bounded ear; one that does not read loses pieces and is told so, and nobody waits for it.
+Each follower has a bounded ear; one that does not read loses pieces and is told so, and nobody
+waits for it.
 """
 
 import asyncio
@@ -70,7 +72,10 @@ class Feed:
             ear.hear(delta)
 
     def output_of(self, session: SessionId, turn: TurnId, call: CallId) -> OnOutput:
-        """For what a call prints, as it prints it: a character that is cut in two comes whole, with the second piece."""
+        """
+        For what a call prints, as it prints it: a character that is cut in two comes whole, with
+        the second piece.
+        """
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode
 
         def heard(output: bytes) -> None:

@@ -1,7 +1,9 @@
 """
-Following a session: every record after a cursor, once, in order; between them, pieces of text and output as they come.
+Following a session: every record after a cursor, once, in order; between them, pieces of text and
+output as they come.
 
-Records come from the journal alone, so a follower that was away misses nothing and hears nothing twice. Pieces are hints and may be lost.
+Records come from the journal alone, so a follower that was away misses nothing and hears nothing
+twice. Pieces are hints and may be lost.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +17,9 @@ from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.streams.feed import Feed, Heard
 
 
-async def follow_session(shelf: OpenSessions, feed: Feed, session: SessionId, *, after: int | None) -> AsyncIterator[Record | Heard]:
+async def follow_session(
+    shelf: OpenSessions, feed: Feed, session: SessionId, *, after: int | None
+) -> AsyncIterator[Record | Heard]:
     async with shelf.use(session) as ledger:
         watch = ledger.watch()
         cursor = ledger.state.seq if after is None else after
@@ -38,7 +42,10 @@ async def follow_session(shelf: OpenSessions, feed: Feed, session: SessionId, *,
 
 
 def _refuse_ahead(ledger: Ledger, after: int) -> None:
-    """A cursor that is ahead is of another life: to wait until this one is as long would leave out everything before that."""
+    """
+    A cursor that is ahead is of another life: to wait until this one is as long would leave out
+    everything before that.
+    """
     if after > ledger.state.seq:
         raise Refused(
             f"there is no record {after} yet in this life of {ledger.session}: its last is {ledger.state.seq}",

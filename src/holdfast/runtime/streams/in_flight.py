@@ -1,8 +1,10 @@
 """
-Verbs that are in flight when a home is left: each is stopped where it waits, while everything that it needs to leave in order is still there.
+Verbs that are in flight when a home is left: each is stopped where it waits, while everything that
+it needs to leave in order is still there.
 
-As with `asyncio.timeout`: the task that waits is cancelled, and its caller hears that the home was closed instead of a cancellation that nobody asked for.
-What was durable stands, and a tool that had started is in doubt, as after any other end of a process. A follower simply ends.
+As with `asyncio.timeout`: the task that waits is cancelled, and its caller hears that the home was
+closed instead of a cancellation that nobody asked for. What was durable stands, and a tool that had
+started is in doubt, as after any other end of a process. A follower simply ends.
 """
 
 import asyncio
@@ -35,14 +37,19 @@ class InFlight:
     def verb(self) -> Generator[None, None, None]:
         task = asyncio.current_task()
         if task is None:
-            raise Unusable("the home is used outside of a task", hint="use asyncio.run, or holdfast.blocking")
+            raise Unusable(
+                "the home is used outside of a task", hint="use asyncio.run, or holdfast.blocking"
+            )
         before = task.cancelling()
         self._tasks[task] = self._tasks.get(task, 0) + 1
         try:
             yield
         except asyncio.CancelledError as exc:
             if self._tasks[task] == 1 and task in self._stopped and task.uncancel() <= before:
-                raise Closed("the home was closed meanwhile", hint="what was begun is in its journal: open it again, and resume") from exc
+                raise Closed(
+                    "the home was closed meanwhile",
+                    hint="what was begun is in its journal: open it again, and resume",
+                ) from exc
             raise
         finally:
             self._tasks[task] -= 1
@@ -57,7 +64,9 @@ class InFlight:
         return follower
 
     async def stop(self, *, besides: asyncio.Task[object] | None) -> None:
-        """Returns when all have ended; besides those of whoever leaves, who would wait for themselves."""
+        """
+        Returns when all have ended; besides those of whoever leaves, who would wait for themselves.
+        """
         while others := self._tasks.keys() - {besides}:
             for task in others - self._stopped:
                 self._stopped.add(task)

@@ -1,8 +1,9 @@
 """
-From a message as it came to the command that takes it in: with the session it is for, and with what that session keeps for whoever sent it.
+From a message as it came to the command that takes it in: with the session it is for, and with what
+that session keeps for whoever sent it.
 
-A message that is empty, malformed or too large, or has a known secret in it, goes no further. Nothing is taken in here, and nothing is driven; only
-a session that is not there yet is born.
+A message that is empty, malformed or too large, or has a known secret in it, goes no further.
+Nothing is taken in here, and nothing is driven; only a session that is not there yet is born.
 """
 
 import logging
@@ -30,7 +31,10 @@ _log = logging.getLogger("holdfast.service")
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A message on its way in, with what was said of it. What is None is what the session keeps, or else the default."""
+    """
+    A message on its way in, with what was said of it. What is None is what the session keeps, or
+    else the default.
+    """
 
     text: str
     source: MessageSource | None
@@ -47,7 +51,10 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refuse_unfit(world: World, session: SessionId, incoming: Incoming) -> None:
-    """Before a session is born for it: what no session takes leaves nothing behind. All of it is journalled, its key and who sent it included."""
+    """
+    Before a session is born for it: what no session takes leaves nothing behind. All of it is
+    journalled, its key and who sent it included.
+    """
     if flaw := flaw_of_text(incoming.text):
         raise flaw
     refuse_secrets(world, incoming.text)
@@ -64,7 +71,9 @@ def written_as_json(arguments: object) -> str:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError) as exc:
         raise Unusable(
-            f"the arguments can't be written as JSON: {exc}", code="malformed", hint="hand in values of JSON, as your model or a person wrote them"
+            f"the arguments can't be written as JSON: {exc}",
+            code="malformed",
+            hint="hand in values of JSON, as your model or a person wrote them",
         ) from exc
 
 
@@ -77,7 +86,9 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
     instance = new_instance(world.random_bytes)
     born = SessionBorn(session=session, instance=instance, origin="created", by=by)
     try:
-        journal = await world.store.create(session, instance, [Draft(*encode(born))], origin="created", by=by)
+        journal = await world.store.create(
+            session, instance, [Draft(*encode(born))], origin="created", by=by
+        )
     except Refused as exc:
         if exc.code != "exists":
             raise
@@ -86,45 +97,72 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
 
 
 def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
-    """A session keeps the agent, the model and, for each person, the workspace it was last given. An agent that is not here is no reason for another model."""
+    """
+    A session keeps the agent, the model and, for each person, the workspace it was last given. An
+    agent that is not here is no reason for another model.
+    """
     source = incoming.source
     person = source.person if source is not None else None
     spec = world.agent(incoming.agent or (state.agent if state.agent in world.agents else None))
     if incoming.agent is None and state.agent not in (None, spec.name):
-        _log.warning("%s talks to the agent %r, which is not here: %r answers instead", state.session, state.agent, spec.name)
+        _log.warning(
+            "%s talks to the agent %r, which is not here: %r answers instead",
+            state.session,
+            state.agent,
+            spec.name,
+        )
     kept = state.model if state.agent == spec.name or incoming.agent is None else None
-    # Over HTTP it comes from the server's settings only, never from what a person's own machine was told.
+    # Over HTTP it comes from the server's settings only, never from what a person's own machine was
+    # told.
     remembers = source is not None and source.channel != HTTP_CHANNEL
     remembered = state.workspaces.get(person) if person is not None and remembers else None
-    lasting = _as_it_is_now(world, remembered) if remembered is not None and incoming.workspace is None else None
+    lasting = (
+        _as_it_is_now(world, remembered)
+        if remembered is not None and incoming.workspace is None
+        else None
+    )
     return AcceptInput(
         text=incoming.text,
         source=source,
         agent=spec.name,
-        model=kept if kept is not None and incoming.model is None else world.model(incoming.model or spec.model).name,
+        model=kept
+        if kept is not None and incoming.model is None
+        else world.model(incoming.model or spec.model).name,
         policy=world.policy(),
-        workspace=incoming.workspace or (lasting if remembered is not None else incoming.default_workspace),
+        workspace=incoming.workspace
+        or (lasting if remembered is not None else incoming.default_workspace),
         dedup=incoming.dedup,
         kind=incoming.kind,
     )
 
 
 def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
-    """What whoever says "yes" to a prompt is told, instead of being taken in: an option that this prompt offers; a question has none to approve."""
+    """
+    What whoever says "yes" to a prompt is told, instead of being taken in: an option that this
+    prompt offers; a question has none to approve.
+    """
     first = word.approvals[0]
     offered = next((each.options for each in report.approvals if each.id == first), ())
     words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
     option = "answer" if words else offered[0] if offered else "deny"
-    hint = (
-        f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    hint = f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    return Refused(
+        "a plain word is no answer to a prompt; nothing was approved or replaced",
+        code="answer_word",
+        hint=hint,
     )
-    return Refused("a plain word is no answer to a prompt; nothing was approved or replaced", code="answer_word", hint=hint)
 
 
 def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
-    """A person's folder is remembered by its path; which one that is, is written down anew with each message. One that is gone is none, and no other is guessed."""
+    """
+    A person's folder is remembered by its path; which one that is, is written down anew with each
+    message. One that is gone is none, and no other is guessed.
+    """
     identity = world.folder_identity(remembered.path)
     if identity is None:
-        _log.warning("the workspace %s is gone, and this message has none; name one with --workspace", remembered.path)
+        _log.warning(
+            "the workspace %s is gone, and this message has none; name one with --workspace",
+            remembered.path,
+        )
         return None
     return Workspace(remembered.path, identity)

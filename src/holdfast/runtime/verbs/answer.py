@@ -1,8 +1,10 @@
 """
-Answering a prompt: the answer is durable before anything that it allows happens, and then its turn is driven on.
+Answering a prompt: the answer is durable before anything that it allows happens, and then its turn
+is driven on.
 
-A refused answer is raised and leaves the prompt as it was. An answer that was taken is never told as refused, whatever hinders what comes after it; only one whose
-call may not run any more is told as failed, since nothing ran and nothing will.
+A refused answer is raised and leaves the prompt as it was. An answer that was taken is never told
+as refused, whatever hinders what comes after it; only one whose call may not run any more is told
+as failed, since nothing ran and nothing will.
 """
 
 import logging
@@ -44,7 +46,15 @@ _log = logging.getLogger("holdfast.service")
 class Answering:
     """One per service; it remembers nothing."""
 
-    def __init__(self, world: World, shelf: OpenSessions, home: HomeLedger, time: HomeTime, delegation: Delegation, drives: TurnRunner) -> None:
+    def __init__(
+        self,
+        world: World,
+        shelf: OpenSessions,
+        home: HomeLedger,
+        time: HomeTime,
+        delegation: Delegation,
+        drives: TurnRunner,
+    ) -> None:
         self._world = world
         self._shelf = shelf
         self._home = home
@@ -55,9 +65,20 @@ class Answering:
     async def answer(self, command: AnswerApproval, *, wait: bool) -> AnswerReport:
         session = await listing.session_of(self._world, self._shelf, command.approval)
         if session is None:
-            raise Refused(f"there is no approval {command.approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
+            raise Refused(
+                f"there is no approval {command.approval}",
+                code="unknown",
+                hint="`holdfast approvals list` shows what waits",
+            )
         refuse_secrets(
-            self._world, command.reason, command.arguments, command.answer_id, command.option, command.by, command.asserted_by, what="answer"
+            self._world,
+            command.reason,
+            command.arguments,
+            command.answer_id,
+            command.option,
+            command.by,
+            command.asserted_by,
+            what="answer",
         )
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
@@ -81,29 +102,49 @@ class Answering:
     # --- recording it
 
     async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
-        """GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands without its answer."""
+        """
+        GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands
+        without its answer.
+        """
         await ledger.look()
         await self._home.refresh()
         moment = self._time.moment(session_at=ledger.state.at)
         if has_expired(ledger.state, moment):
             await ledger.commit(Expire())
         if command.option != DENY:
-            refuse_disputed(moment, "nobody can say whether this prompt's time is over; it stands, and can be denied")
-        command = self._checked_edit(ledger, await match_repeated_edit(self._world, ledger, command))
+            refuse_disputed(
+                moment,
+                "nobody can say whether this prompt's time is over; it stands, and can be denied",
+            )
+        command = self._checked_edit(
+            ledger, await match_repeated_edit(self._world, ledger, command)
+        )
         grant = self._grant(ledger, command, now=moment.now) if command.option in SCOPES else None
         if grant is None:
             return await _commit_answer(ledger, command)
         await self._home.append(grant)
         try:
-            answered = await _commit_answer(ledger, msgspec.structs.replace(command, grant=grant.grant))
+            answered = await _commit_answer(
+                ledger, msgspec.structs.replace(command, grant=grant.grant)
+            )
         except Refused:
             await self._home.append(GrantDropped(grant=grant.grant))
             raise
         try:
-            await self._home.append(GrantDropped(grant=grant.grant) if answered.again else GrantActivated(grant=grant.grant))
+            await self._home.append(
+                GrantDropped(grant=grant.grant)
+                if answered.again
+                else GrantActivated(grant=grant.grant)
+            )
         except Busy as exc:
-            # The answer is durable, and must not be told as refused. Whoever asks for grants next settles this one by what the session says.
-            _log.warning("%s: the grant %s waits for its activation: %s", ledger.session, grant.grant, exc.message)
+            # The answer is durable, and must not be told as refused. Whoever asks for grants next
+            # settles this one by what the session says.
+            _log.warning(
+                "%s: the grant %s waits for its activation: %s",
+                ledger.session,
+                grant.grant,
+                exc.message,
+            )
         return answered
 
     def _grant(self, ledger: Ledger, command: AnswerApproval, *, now: int) -> GrantProposed | None:
@@ -111,60 +152,105 @@ class Answering:
         return proposed_grant(ledger.state, command, self._world.policy(), now=now)
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
-        """New arguments are validated before they are taken. Of whoever may not answer, or comes too late, they are not looked at: that is said first."""
+        """
+        New arguments are validated before they are taken. Of whoever may not answer, or comes too
+        late, they are not looked at: that is said first.
+        """
         where = ledger.state.approvals.get(command.approval)
         if command.arguments is None or where is None:
             return command
         turn, call = ledger.state.turns[where[0]], ledger.state.open_call(where[0], where[1])
         tool = tool_for(self._world, turn, call.tool) if call is not None else None
-        would_be_taken = call is not None and call.approval is not None and call.approval.is_open and command.by in call.approval.asked.may_answer
+        would_be_taken = (
+            call is not None
+            and call.approval is not None
+            and call.approval.is_open
+            and command.by in call.approval.asked.may_answer
+        )
         if tool is None:
             if not would_be_taken:
                 return command
             raise Refused(
-                "the new arguments can't be checked here: this process lacks the tool", code="option_unavailable", hint="edit where the tool is"
+                "the new arguments can't be checked here: this process lacks the tool",
+                code="option_unavailable",
+                hint="edit where the tool is",
             )
         try:
-            return msgspec.structs.replace(command, arguments=tool.validate(command.arguments.encode()).decode())
+            return msgspec.structs.replace(
+                command, arguments=tool.validate(command.arguments.encode()).decode()
+            )
         except InvalidArguments as exc:
             if not would_be_taken:
                 return command
             raise Refused(
-                f"these arguments don't fit {tool.definition.name}: {exc}", code="malformed", hint="the prompt stands; edit them again"
+                f"these arguments don't fit {tool.definition.name}: {exc}",
+                code="malformed",
+                hint="the prompt stands; edit them again",
             ) from exc
 
     # --- going on after it
 
-    async def _go_on(self, ledger: Ledger, driver: Driver, approval: ApprovalId, answered: Answered, *, wait: bool) -> AnswerReport:
-        if answered.waiting or answered.again or not wait or is_foreign(ledger.state, answered.turn):
+    async def _go_on(
+        self,
+        ledger: Ledger,
+        driver: Driver,
+        approval: ApprovalId,
+        answered: Answered,
+        *,
+        wait: bool,
+    ) -> AnswerReport:
+        if (
+            answered.waiting
+            or answered.again
+            or not wait
+            or is_foreign(ledger.state, answered.turn)
+        ):
             result = _result(ledger, approval, answered)
-            standing = self._delegation.standing if wait or answered.again else turn_report  # what its delegates ask is what it waits for
-            return AnswerReport(result=result, reason=None, turn=await standing(ledger, answered.turn))
+            standing = (
+                self._delegation.standing if wait or answered.again else turn_report
+            )  # what its delegates ask is what it waits for
+            return AnswerReport(
+                result=result, reason=None, turn=await standing(ledger, answered.turn)
+            )
         try:
             await self._drives.drive_turn(ledger, driver, answered.turn)
         except CannotDrive as exc:
             return await _stopped_short(ledger, answered, "handed_on", exc)
         except HoldfastError as exc:
             # The answer is durable: it was not refused, whatever hindered what came after it.
-            return await _stopped_short(ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc)
+            return await _stopped_short(
+                ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc
+            )
         result = _result(ledger, approval, answered)
-        return AnswerReport(result=result, reason=None, turn=await self._delegation.standing(ledger, answered.turn))
+        return AnswerReport(
+            result=result, reason=None, turn=await self._delegation.standing(ledger, answered.turn)
+        )
 
     async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
-        """Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is told of. The answer stands, whatever hinders that."""
+        """
+        Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is
+        told of. The answer stands, whatever hinders that.
+        """
         try:
             above = await self._drives.drive_up(ledger)
         except HoldfastError as exc:
-            return msgspec.structs.replace(report, reason=exc.message, turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)))
+            return msgspec.structs.replace(
+                report,
+                reason=exc.message,
+                turn=msgspec.structs.replace(report.turn, error=ErrorReport.of(exc)),
+            )
         if above is None:
             return report
         # What stopped the delegate short is nothing that the request above could know of.
         stopped = report.turn.error if report.reason is not None else None
-        return msgspec.structs.replace(report, turn=msgspec.structs.replace(above, error=above.error or stopped))
+        return msgspec.structs.replace(
+            report, turn=msgspec.structs.replace(above, error=above.error or stopped)
+        )
 
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
         """
-        The prompt is closed, which is journalled by now and denies it: its turn goes on, and whoever waits for it, if it is a delegate's.
+        The prompt is closed, which is journalled by now and denies it: its turn goes on, and
+        whoever waits for it, if it is a delegate's.
 
         What hinders that is said to whoever drives next.
         """
@@ -184,7 +270,10 @@ def _is_started(ledger: Ledger, answered: Answered) -> bool:
 
 
 def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> Result:
-    """By what the journal says of its call by now, so that the same answer again is told the same. Raises where nothing ran and nothing will."""
+    """
+    By what the journal says of its call by now, so that the same answer again is told the same.
+    Raises where nothing ran and nothing will.
+    """
     state = ledger.state
     turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
     _raise_if_closed(ledger, call, approval)
@@ -201,14 +290,24 @@ def _waits_for_a_driver(turn: Turn, call: Call) -> bool:
 
 
 def _raise_if_closed(ledger: Ledger, call: Call | None, approval: ApprovalId) -> None:
-    """The answer was taken, but what it allowed was stopped before it began: only a call that never started can be."""
+    """
+    The answer was taken, but what it allowed was stopped before it began: only a call that never
+    started can be.
+    """
     prompt = call.approval if call is not None else None
     of_open = prompt.closed_as if prompt is not None and prompt.asked.approval == approval else None
     settled = ledger.state.settled.get(approval)
     closed_as = of_open or (settled.closed_as if settled is not None else None)
     if closed_as is not None:
-        why = _why_closed(ledger, approval) or "what would run is no longer what was shown, or may no longer run"
-        raise Refused(f"nothing ran: {why.removeprefix('Not run: ').rstrip('.')}", code=closed_as, hint="ask again if it is still wanted")
+        why = (
+            _why_closed(ledger, approval)
+            or "what would run is no longer what was shown, or may no longer run"
+        )
+        raise Refused(
+            f"nothing ran: {why.removeprefix('Not run: ').rstrip('.')}",
+            code=closed_as,
+            hint="ask again if it is still wanted",
+        )
 
 
 def _why_closed(ledger: Ledger, approval: ApprovalId) -> str | None:
@@ -221,7 +320,13 @@ def _why_closed(ledger: Ledger, approval: ApprovalId) -> str | None:
     return None
 
 
-async def _stopped_short(ledger: Ledger, answered: Answered, result: Result, error: HoldfastError) -> AnswerReport:
+async def _stopped_short(
+    ledger: Ledger, answered: Answered, result: Result, error: HoldfastError
+) -> AnswerReport:
     report = await turn_report(ledger, answered.turn)
     outcome = "sealed" if isinstance(error, Untrusted) else report.outcome
-    return AnswerReport(result=result, reason=error.message, turn=msgspec.structs.replace(report, outcome=outcome, error=ErrorReport.of(error)))
+    return AnswerReport(
+        result=result,
+        reason=error.message,
+        turn=msgspec.structs.replace(report, outcome=outcome, error=ErrorReport.of(error)),
+    )

@@ -12,23 +12,40 @@ from holdfast.session.home.events import GrantProposed
 from holdfast.session.state import SessionState
 
 
-def proposed_grant(state: SessionState, command: AnswerApproval, policy: Policy, *, now: int) -> GrantProposed | None:
-    """None when the answer leaves nothing behind, or can't be taken anyway: deciding it says why."""
+def proposed_grant(
+    state: SessionState, command: AnswerApproval, policy: Policy, *, now: int
+) -> GrantProposed | None:
+    """
+    None when the answer leaves nothing behind, or can't be taken anyway: deciding it says why.
+    """
     scope, where = SCOPES.get(command.option), state.approvals.get(command.approval)
     if scope is None or where is None:
         return None
     turn, call = state.turns[where[0]], state.open_call(where[0], where[1])
-    if call is None or call.approval is None or not call.approval.is_open or not isinstance(turn.context, TurnContext):
+    if (
+        call is None
+        or call.approval is None
+        or not call.approval.is_open
+        or not isinstance(turn.context, TurnContext)
+    ):
         return None
     asked, context = call.approval.asked, turn.context
     offered = {each.option: each.covers for each in asked.options}
-    if context.requester is None or command.option not in offered or command.by not in asked.may_answer:
+    if (
+        context.requester is None
+        or command.option not in offered
+        or command.by not in asked.may_answer
+    ):
         return None
     _check_scope(asked, context, scope, policy)
     people = dict.fromkeys((command.by, context.requester))
     return GrantProposed(
-        # One id for one answer of one person: another answer under the same answer id never takes this grant's place.
-        grant=GrantId("g-" + short_digest("grant", asked.approval, command.answer_id, command.by, command.option)),
+        # One id for one answer of one person: another answer under the same answer id never takes
+        # this grant's place.
+        grant=GrantId(
+            "g-"
+            + short_digest("grant", asked.approval, command.answer_id, command.by, command.option)
+        ),
         tool=asked.tool,
         definition=asked.definition,
         arguments=asked.granted[scope],
@@ -50,12 +67,19 @@ def proposed_grant(state: SessionState, command: AnswerApproval, policy: Policy,
     )
 
 
-def _check_scope(asked: ApprovalRequested, context: TurnContext, scope: str, policy: Policy) -> None:
-    """The prompt may be older than the rule. An answer that would be remembered in vain is refused; the prompt stands."""
+def _check_scope(
+    asked: ApprovalRequested, context: TurnContext, scope: str, policy: Policy
+) -> None:
+    """
+    The prompt may be older than the rule. An answer that would be remembered in vain is refused;
+    the prompt stands.
+    """
     rule = policy.rule(context.audience, asked.tool) or Rule(mode="ask")
     if scope not in SCOPES_OF[rule.remembers]:
         raise Refused(
             f"policy no longer lets an answer about {asked.tool} be remembered like that (remember = {rule.remembers!r})",
             code="option_unavailable",
-            hint="approve_once still stands" if rule.remembers == "never" else "approve_once and approve_session still stand",
+            hint="approve_once still stands"
+            if rule.remembers == "never"
+            else "approve_once and approve_session still stand",
         )

@@ -1,8 +1,10 @@
 """
-An edit that comes again after its prompt was settled, in the spelling in which it was taken: so that deciding can tell the same answer from another one.
+An edit that comes again after its prompt was settled, in the spelling in which it was taken: so
+that deciding can tell the same answer from another one.
 
-While a prompt is open, new arguments are read by its tool before they are taken. Of a settled one only a digest is kept in memory; the journal has the rest, and is
-looked at only for an answer id that was used with other bytes, which is rare.
+While a prompt is open, new arguments are read by its tool before they are taken. Of a settled one
+only a digest is kept in memory; the journal has the rest, and is looked at only for an answer id
+that was used with other bytes, which is rare.
 """
 
 import msgspec
@@ -17,7 +19,9 @@ from holdfast.session.events import ApprovalAnswered, ApprovalRequested
 from holdfast.session.evolve.approvals import said
 
 
-async def match_repeated_edit(world: World, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
+async def match_repeated_edit(
+    world: World, ledger: Ledger, command: AnswerApproval
+) -> AnswerApproval:
     """The same command, with the journalled arguments where they say the same. Refuses nothing."""
     settled = ledger.state.settled.get(command.approval)
     if command.arguments is None or settled is None or settled.answer_id != command.answer_id:
@@ -25,12 +29,18 @@ async def match_repeated_edit(world: World, ledger: Ledger, command: AnswerAppro
     if settled.said == said(command.option, command.reason, command.arguments):
         return command
     asked, answer = await _recorded(world, ledger, command)
-    if asked is None or answer is None or not _says_the_same(world, asked, answer, command.arguments):
+    if (
+        asked is None
+        or answer is None
+        or not _says_the_same(world, asked, answer, command.arguments)
+    ):
         return command
     return msgspec.structs.replace(command, arguments=answer.arguments)
 
 
-async def _recorded(world: World, ledger: Ledger, command: AnswerApproval) -> tuple[ApprovalRequested | None, ApprovalAnswered | None]:
+async def _recorded(
+    world: World, ledger: Ledger, command: AnswerApproval
+) -> tuple[ApprovalRequested | None, ApprovalAnswered | None]:
     asked: ApprovalRequested | None = None
     answer: ApprovalAnswered | None = None
 
@@ -54,8 +64,13 @@ async def _recorded(world: World, ledger: Ledger, command: AnswerApproval) -> tu
     return asked, answer
 
 
-def _says_the_same(world: World, asked: ApprovalRequested, answer: ApprovalAnswered, arguments: str) -> bool:
-    """Are these the arguments that were taken? Compared as the tool reads them, as they were before they were journalled."""
+def _says_the_same(
+    world: World, asked: ApprovalRequested, answer: ApprovalAnswered, arguments: str
+) -> bool:
+    """
+    Are these the arguments that were taken? Compared as the tool reads them, as they were before
+    they were journalled.
+    """
     if answer.arguments is None:
         return False
     tool = world.tools.get(asked.tool)

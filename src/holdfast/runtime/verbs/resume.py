@@ -1,8 +1,10 @@
 """
-Driving on whatever is owed in a session: once, for somebody who asks (`resume`), or again and again, for a process that stays (`drive_all`).
+Driving on whatever is owed in a session: once, for somebody who asks (`resume`), or again and
+again, for a process that stays (`drive_all`).
 
-Before anything is driven, what only time or another process could have changed is settled: prompts past their time, reminders that are due, delegates that can never
-report, jobs that are over. That, too, is decided under the write lock, so it does not matter how many look.
+Before anything is driven, what only time or another process could have changed is settled: prompts
+past their time, reminders that are due, delegates that can never report, jobs that are over. That,
+too, is decided under the write lock, so it does not matter how many look.
 """
 
 import logging
@@ -37,7 +39,14 @@ class Resuming:
     """One per service; it remembers nothing."""
 
     def __init__(
-        self, world: World, shelf: OpenSessions, home: HomeLedger, time: HomeTime, delegation: Delegation, jobs: JobKeeper, drives: TurnRunner
+        self,
+        world: World,
+        shelf: OpenSessions,
+        home: HomeLedger,
+        time: HomeTime,
+        delegation: Delegation,
+        jobs: JobKeeper,
+        drives: TurnRunner,
     ) -> None:
         self._world = world
         self._shelf = shelf
@@ -47,7 +56,9 @@ class Resuming:
         self._jobs = jobs
         self._drives = drives
 
-    async def resume(self, session: SessionId, *, by: str, model: str | None, since: int | None) -> TurnReport:
+    async def resume(
+        self, session: SessionId, *, by: str, model: str | None, since: int | None
+    ) -> TurnReport:
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
             try:
@@ -70,12 +81,20 @@ class Resuming:
 
     async def owing_heads(self, patience: LockWaitBudget | None = None) -> Mapping[SessionId, int]:
         owing = await self.owing(patience)
-        seqs = {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
+        seqs = (
+            {session: seq for session, _, seq in await self._world.store.heads()} if owing else {}
+        )
         return {session: seqs[session] for session in owing if session in seqs}
 
     def _lacks_model(self, state: SessionState) -> bool:
-        """Of a session that nobody named: whoever resumes all of them gives another model only where a turn's own can't be had."""
-        for name in (*(turn.model for turn in state.turns.values() if turn.loop != "foreign"), *(each.model for each in state.queued)):
+        """
+        Of a session that nobody named: whoever resumes all of them gives another model only where a
+        turn's own can't be had.
+        """
+        for name in (
+            *(turn.model for turn in state.turns.values() if turn.loop != "foreign"),
+            *(each.model for each in state.queued),
+        ):
             try:
                 self._world.model(name)
             except Unusable:
@@ -90,20 +109,31 @@ class Resuming:
 
     async def owing(self, patience: LockWaitBudget | None = None) -> Sequence[SessionId]:
         patience = patience or LockWaitBudget(self._world.store)
-        owing = await listing.owing(self._world, self._shelf, sealed=(await self._home.refresh()).sealed, patience=patience)
+        owing = await listing.owing(
+            self._world, self._shelf, sealed=(await self._home.refresh()).sealed, patience=patience
+        )
         for session in listing.with_jobs(self._world):
-            if session not in owing and await patience.busy(session) is None and await self._settle_jobs(session):
+            if (
+                session not in owing
+                and await patience.busy(session) is None
+                and await self._settle_jobs(session)
+            ):
                 owing = [*owing, session]
         return owing
 
     async def _settle_jobs(self, session: SessionId) -> bool:
-        """Say of its jobs which are over; whether any is. Those that run are watched from now on, for as long as this process stays."""
+        """
+        Say of its jobs which are over; whether any is. Those that run are watched from now on, for
+        as long as this process stays.
+        """
         try:
             async with self._shelf.use(session) as ledger:
                 await ledger.refresh()
                 ended = await self._jobs.settle(ledger)
         except HoldfastError as exc:
-            _log.warning("%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message)
+            _log.warning(
+                "%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message
+            )
             return False
         self._jobs.watch(session)
         return ended > 0
@@ -114,18 +144,26 @@ class Resuming:
                 return
             await ledger.look()  # whatever is appended from here on is decided on verified bytes
             await self._settle(ledger)
-            if nothing_owed(ledger.state) or why_cannot_drive(self._world, ledger.state) is not None:
+            if (
+                nothing_owed(ledger.state)
+                or why_cannot_drive(self._world, ledger.state) is not None
+            ):
                 return
             driver = self._drives.driver(ledger)
             if not await driver.claim_at_once():
-                return  # somebody drives, and sees what is owed. A notice from here would only wake ourselves again, without end
+                # somebody drives, and sees what is owed. A notice from here would only wake
+                # ourselves again, without end
+                return
             try:
                 await self._drives.drive(ledger, driver, until or _never)
             finally:
                 await self._drives.leave(ledger, driver)
 
     async def _settle(self, ledger: Ledger) -> None:
-        """Append only where there is something to say: this is looked at every half minute, in every session that is owed anything."""
+        """
+        Append only where there is something to say: this is looked at every half minute, in every
+        session that is owed anything.
+        """
         if ledger.state.jobs:
             await self._jobs.settle(ledger)
             self._jobs.watch(ledger.session)
@@ -140,9 +178,11 @@ class Resuming:
 
 def _subject(state: SessionState, since: int | None) -> TurnId | None:
     """
-    The turn that `resume` speaks of: the running one, else one that can go on, else the next, else one that waits, else the last if it is well.
+    The turn that `resume` speaks of: the running one, else one that can go on, else the next, else
+    one that waits, else the last if it is well.
 
-    One that ended after record `since` is spoken of whatever it came to: whoever drove the sessions before this one drove it too.
+    One that ended after record `since` is spoken of whatever it came to: whoever drove the sessions
+    before this one drove it too.
     """
     if state.running is not None:
         return state.running
@@ -155,7 +195,9 @@ def _subject(state: SessionState, since: int | None) -> TurnId | None:
         return next(reversed(state.turns))
     last = turn_id(state.inputs)
     result = state.results.get(last)
-    is_news = result is not None and (result.outcome == "completed" or (since is not None and result.seq > since))
+    is_news = result is not None and (
+        result.outcome == "completed" or (since is not None and result.seq > since)
+    )
     return last if is_news else None
 
 

@@ -1,8 +1,9 @@
 """
 What a person is asked, and what their answer is bound to.
 
-The digest covers everything that would make it another request: tool and definition, exact arguments, what the look at the world found, the context,
-the rule that decided, and the text that is shown. Only what is offered here, and journalled, may be answered.
+The digest covers everything that would make it another request: tool and definition, exact
+arguments, what the look at the world found, the context, the rule that decided, and the text that
+is shown. Only what is offered here, and journalled, may be answered.
 """
 
 import msgspec
@@ -28,12 +29,24 @@ SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHE
 """Options that leave a grant behind, and its scope."""
 HERE = "here"
 ON_THIS_PATH = "on this path"
-"""The prompt shows the folder and the path; a list of grants writes them out in the place of these words."""
+"""
+The prompt shows the folder and the path; a list of grants writes them out in the place of these
+words.
+"""
 RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
 """Words that mean something to us: no choice of a model's question may be one of them."""
 
 
-def plan_digest(*, context: TurnContext, call: CallId, definition: ToolDefinition, arguments: str, binding: Binding, rule: str, display: str) -> str:
+def plan_digest(
+    *,
+    context: TurnContext,
+    call: CallId,
+    definition: ToolDefinition,
+    arguments: str,
+    binding: Binding,
+    rule: str,
+    display: str,
+) -> str:
     """The fingerprint of what would run, and of what was shown."""
     parts = (
         "plan/1",
@@ -52,18 +65,26 @@ def plan_digest(*, context: TurnContext, call: CallId, definition: ToolDefinitio
 
 
 def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
-    """The prompt's text: who asks for whom, where that is a delegate; warnings; then what would run, complete."""
+    """
+    The prompt's text: who asks for whom, where that is a delegate; warnings; then what would run,
+    complete.
+    """
     asks = [f"{' > '.join(render(name).text for name in path)} asks"] if path else []
     head = [f"! {warning}" for warning in binding.warnings]
     if binding.level == "unconfined":
         head.insert(0, "! runs UNCONFINED: it could read keys and answer prompts on this machine")
     if ask.in_doubt_twin:
-        head.append("! an earlier attempt of this very call is in doubt: it may have happened already")
+        head.append(
+            "! an earlier attempt of this very call is in doubt: it may have happened already"
+        )
     return "\n".join([*asks, *head, binding.display])
 
 
 def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
-    """What approve_folder would free: the folder a command runs in, or the one that a file to read is in. A tool that writes gets none."""
+    """
+    What approve_folder would free: the folder a command runs in, or the one that a file to read is
+    in. A tool that writes gets none.
+    """
     if definition.kind == "shell":
         return binding.cwd
     if definition.kind == "read_file" and binding.path is not None:
@@ -81,33 +102,58 @@ def options_for(
     path: tuple[str, ...] = (),
 ) -> tuple[OptionOffered, ...]:
     """
-    In the fixed order. An option is left out if it is not safe to remember the call, or if the rule does not allow remembering that far.
+    In the fixed order. An option is left out if it is not safe to remember the call, or if the rule
+    does not allow remembering that far.
 
     Nothing is remembered of a call that a delegate makes.
     """
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
-        return (*chosen, OptionOffered(ANSWER, "answers in your own words; it grants nothing"), OptionOffered(DENY, "declines to answer"))
+        return (
+            *chosen,
+            OptionOffered(ANSWER, "answers in your own words; it grants nothing"),
+            OptionOffered(DENY, "declines to answer"),
+        )
     once = OptionOffered(APPROVE_ONCE, "this call, once")
     deny = OptionOffered(DENY, "nothing runs; remembers nothing")
     if binding.level == "unconfined":
         return (once, deny)
     edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
-    if not is_contained(binding) or not binding.readable or not binding.memorable or ask.in_doubt_twin or path:
+    if (
+        not is_contained(binding)
+        or not binding.readable
+        or not binding.memorable
+        or ask.in_doubt_twin
+        or path
+    ):
         return (once, edit, deny)
     allowed = SCOPES_OF[ask.remember]
-    kept = [OptionOffered(option, words) for option, words in _kept(definition, binding, requester) if SCOPES[option] in allowed]
+    kept = [
+        OptionOffered(option, words)
+        for option, words in _kept(definition, binding, requester)
+        if SCOPES[option] in allowed
+    ]
     return (once, *kept, edit, deny)
 
 
 def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:
-    """The options that leave a grant behind, and in words exactly what each grant covers (`grants.covers`)."""
+    """
+    The options that leave a grant behind, and in words exactly what each grant covers
+    (`grants.covers`).
+    """
     own, folder = f"in any session of {render(requester).text}", folder_of(definition, binding)
     if definition.kind == "shell":
-        said, anywhere = f"this exact command {HERE}", f"this exact command anywhere, for {render(requester).text}"
+        said, anywhere = (
+            f"this exact command {HERE}",
+            f"this exact command anywhere, for {render(requester).text}",
+        )
         below = f"this exact command run in {render(folder or '').text} or below"
     else:
-        free = f", whatever {' and '.join(definition.free_fields)} is" if definition.free_fields and definition.kind != "write_file" else ""
+        free = (
+            f", whatever {' and '.join(definition.free_fields)} is"
+            if definition.free_fields and definition.kind != "write_file"
+            else ""
+        )
         on = "" if binding.path is None else f", {ON_THIS_PATH}"
         said = f"{definition.name} with these exact arguments{free}{on}"
         anywhere = f"{said}, {own}"
@@ -137,7 +183,9 @@ def request(
     if len(display) > limits.DISPLAY_CHARS_MAX:
         return None
     question = definition.kind == "question"
-    options = options_for(definition, binding, ask, choices, requester=context.requester or "", path=path)
+    options = options_for(
+        definition, binding, ask, choices, requester=context.requester or "", path=path
+    )
     names = {each.option for each in options}
     return ApprovalRequested(
         approval=approval_id(context.instance, call, prompt),
@@ -148,15 +196,28 @@ def request(
         arguments=arguments,
         binding=binding.digest(),
         display=display,
-        digest=plan_digest(context=context, call=call, definition=definition, arguments=arguments, binding=binding, rule=ask.rule, display=display),
+        digest=plan_digest(
+            context=context,
+            call=call,
+            definition=definition,
+            arguments=arguments,
+            binding=binding,
+            rule=ask.rule,
+            display=display,
+        ),
         options=options,
         may_answer=ask.may_answer,
         expires_at=now + ask.expires_after_seconds * 1000,
         kind="question" if question else "approval",
         cwd=binding.cwd,
         folder=folder_of(definition, binding),
-        granted={scope: granted_arguments(arguments, definition, scope) for option, scope in SCOPES.items() if option in names},
-        dangerous=not question and (not is_contained(binding) or not binding.readable or ask.in_doubt_twin),
+        granted={
+            scope: granted_arguments(arguments, definition, scope)
+            for option, scope in SCOPES.items()
+            if option in names
+        },
+        dangerous=not question
+        and (not is_contained(binding) or not binding.readable or ask.in_doubt_twin),
         reason=ask.reason,
         in_doubt_twin=ask.in_doubt_twin,
         path=binding.path if definition.kind in ("read_file", "write_file") else None,

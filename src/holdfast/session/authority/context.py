@@ -1,9 +1,12 @@
 """
-Who asked, from where, under which trust boundary: written down once, when a message is accepted, and read from the journal everywhere after.
+Who asked, from where, under which trust boundary: written down once, when a message is accepted,
+and read from the journal everywhere after.
 
-`MessageSource` is what a channel knows of a message, and is never stored whole. `TurnContext` is the durable authority.
-There is one way from the first to the second (`context_from_source`), one way back from the journal (`authority/restore.py`), and one way to hand less of it on (`narrowed`).
-Nothing here has a default that grants anything: what is missing at acceptance is recorded as the least, what is missing at restore is refused with its name.
+`MessageSource` is what a channel knows of a message, and is never stored whole. `TurnContext` is
+the durable authority. There is one way from the first to the second (`context_from_source`), one
+way back from the journal (`authority/restore.py`), and one way to hand less of it on (`narrowed`).
+Nothing here has a default that grants anything: what is missing at acceptance is recorded as the
+least, what is missing at restore is refused with its name.
 """
 
 from collections.abc import Mapping
@@ -40,7 +43,9 @@ class Principal(StrEnum):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the words came from. Taint is kept for good: it can be added on the way, never washed off."""
+    """
+    Where the words came from. Taint is kept for good: it can be added on the way, never washed off.
+    """
 
     authenticity: str  # verified, unverified
     taint: str  # clean, tainted
@@ -49,12 +54,17 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 PUBLIC_BOUNDARY = "public"
-NO_PROVENANCE = Provenance(authenticity="unverified", taint="tainted", scope="broadcast", kind="none")
+NO_PROVENANCE = Provenance(
+    authenticity="unverified", taint="tainted", scope="broadcast", kind="none"
+)
 _DIRECT = Provenance(authenticity="verified", taint="clean", scope="direct", kind="message")
 
 
 class Workspace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The folder a turn works in: its path, and which folder that was (`dev:ino`) when the message was accepted."""
+    """
+    The folder a turn works in: its path, and which folder that was (`dev:ino`) when the message was
+    accepted.
+    """
 
     path: str
     identity: str
@@ -80,7 +90,9 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
     asserted_by: str | None = None  # who vouched for `person`, when it was not the channel itself
 
     @classmethod
-    def local(cls, person: str, *, quotes: tuple[Quote, ...] = (), asserted_by: str | None = None) -> "MessageSource":
+    def local(
+        cls, person: str, *, quotes: tuple[Quote, ...] = (), asserted_by: str | None = None
+    ) -> "MessageSource":
         """A person at this machine: PERSONAL, operator, can be asked."""
         return cls(
             channel="local",
@@ -95,7 +107,9 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     @classmethod
-    def team(cls, person: str, team: str, *, channel: str = "team", quotes: tuple[Quote, ...] = ()) -> "MessageSource":
+    def team(
+        cls, person: str, team: str, *, channel: str = "team", quotes: tuple[Quote, ...] = ()
+    ) -> "MessageSource":
         """A member speaking where the whole team reads."""
         return cls(
             channel=channel,
@@ -103,7 +117,9 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
             principal=Principal.TRUSTED_INTERNAL,
             audience=Audience.TEAM,
             boundary=f"team:{team}",
-            provenance=Provenance(authenticity="verified", taint="clean", scope="group", kind="message"),
+            provenance=Provenance(
+                authenticity="verified", taint="clean", scope="group", kind="message"
+            ),
             can_prompt=True,
             quotes=quotes,
         )
@@ -117,7 +133,9 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
             principal=Principal.VERIFIED_AUTOMATION,
             audience=Audience.PERSONAL,
             boundary=f"personal:{person}",
-            provenance=Provenance(authenticity="verified", taint="clean", scope="direct", kind=channel),
+            provenance=Provenance(
+                authenticity="verified", taint="clean", scope="direct", kind=channel
+            ),
             can_prompt=False,
         )
 
@@ -178,14 +196,31 @@ class LostContext(msgspec.Struct, frozen=True):
 
 
 def context_from_source(
-    source: MessageSource | None, *, session: SessionId, instance: InstanceId, turn: TurnId, workspace: Workspace | None
+    source: MessageSource | None,
+    *,
+    session: SessionId,
+    instance: InstanceId,
+    turn: TurnId,
+    workspace: Workspace | None,
 ) -> TurnContext:
-    """The one way in. Without a source, or with one that names nobody, the least authority is recorded."""
+    """
+    The one way in. Without a source, or with one that names nobody, the least authority is
+    recorded.
+    """
     source = source or MessageSource.none()
     if not source.channel.strip() or not source.boundary.strip():
-        raise Unusable("a message source needs a channel and a boundary", code="malformed", hint="use MessageSource.local(NAME)")
-    if not (source.person or "").strip() and source.principal not in (Principal.VERIFIED_AUTOMATION, Principal.SYSTEM):
-        source = msgspec.structs.replace(MessageSource.none(channel=source.channel), quotes=source.quotes)
+        raise Unusable(
+            "a message source needs a channel and a boundary",
+            code="malformed",
+            hint="use MessageSource.local(NAME)",
+        )
+    if not (source.person or "").strip() and source.principal not in (
+        Principal.VERIFIED_AUTOMATION,
+        Principal.SYSTEM,
+    ):
+        source = msgspec.structs.replace(
+            MessageSource.none(channel=source.channel), quotes=source.quotes
+        )
     return TurnContext(
         session=session,
         instance=instance,
@@ -203,11 +238,23 @@ def context_from_source(
 
 
 def same_authority(one: TurnContext, other: TurnContext) -> bool:
-    """Whether two queued messages may become one turn: equal in everything but the turn id, the quoted speakers included."""
+    """
+    Whether two queued messages may become one turn: equal in everything but the turn id, the quoted
+    speakers included.
+    """
     return (
         one.requester is not None
         and one.requester == other.requester
-        and (one.session, one.instance, one.audience, one.boundary, one.channel, one.principal, one.provenance, one.interactive)
+        and (
+            one.session,
+            one.instance,
+            one.audience,
+            one.boundary,
+            one.channel,
+            one.principal,
+            one.provenance,
+            one.interactive,
+        )
         == (
             other.session,
             other.instance,
@@ -223,19 +270,27 @@ def same_authority(one: TurnContext, other: TurnContext) -> bool:
 
 
 def may_supersede(message: TurnContext, parked: TurnContext) -> bool:
-    """A later message replaces a parked request only if the same person says it, there, to the same circle."""
+    """
+    A later message replaces a parked request only if the same person says it, there, to the same
+    circle.
+    """
     return (
         message.interactive
         and message.provenance.kind == "message"
         and message.requester is not None
-        and (message.requester, message.audience, message.boundary) == (parked.requester, parked.audience, parked.boundary)
+        and (message.requester, message.audience, message.boundary)
+        == (parked.requester, parked.audience, parked.boundary)
     )
 
 
 _MAY_BECOME: Mapping[Principal, frozenset[Principal]] = {
     Principal.UNTRUSTED_EXTERNAL: frozenset({Principal.UNTRUSTED_EXTERNAL}),
-    Principal.VERIFIED_AUTOMATION: frozenset({Principal.VERIFIED_AUTOMATION, Principal.UNTRUSTED_EXTERNAL}),
-    Principal.TRUSTED_INTERNAL: frozenset({Principal.TRUSTED_INTERNAL, Principal.VERIFIED_AUTOMATION, Principal.UNTRUSTED_EXTERNAL}),
+    Principal.VERIFIED_AUTOMATION: frozenset(
+        {Principal.VERIFIED_AUTOMATION, Principal.UNTRUSTED_EXTERNAL}
+    ),
+    Principal.TRUSTED_INTERNAL: frozenset(
+        {Principal.TRUSTED_INTERNAL, Principal.VERIFIED_AUTOMATION, Principal.UNTRUSTED_EXTERNAL}
+    ),
     Principal.OPERATOR: frozenset(Principal) - {Principal.SYSTEM},
     Principal.SYSTEM: frozenset(Principal),
 }
@@ -253,16 +308,28 @@ def narrowed(
     interactive: bool | None = None,
     channel: str | None = None,
 ) -> TurnContext:
-    """A child's context: the parent's, or less of it. Asking for more is refused with the name of what was asked."""
+    """
+    A child's context: the parent's, or less of it. Asking for more is refused with the name of what
+    was asked.
+    """
     audience = audience or parent.audience
     principal = principal or parent.principal
     interactive = parent.interactive if interactive is None else interactive
     if audience not in (parent.audience, Audience.PUBLIC):
-        raise Refused(f"a {kind} of a {parent.audience} turn can't have the audience {audience}", code="no_authority")
+        raise Refused(
+            f"a {kind} of a {parent.audience} turn can't have the audience {audience}",
+            code="no_authority",
+        )
     if principal not in _MAY_BECOME[parent.principal]:
-        raise Refused(f"a {kind} asked for by {parent.principal} can't act as {principal}", code="no_authority")
+        raise Refused(
+            f"a {kind} asked for by {parent.principal} can't act as {principal}",
+            code="no_authority",
+        )
     if interactive and not parent.interactive:
-        raise Refused(f"nobody can be asked in the turn that started this {kind}, so nobody can be asked in it", code="no_authority")
+        raise Refused(
+            f"nobody can be asked in the turn that started this {kind}, so nobody can be asked in it",
+            code="no_authority",
+        )
     taint = "tainted" if parent.has_third_party else parent.provenance.taint
     return msgspec.structs.replace(
         parent,

@@ -1,9 +1,10 @@
 """
 When something with an end is over: tokens, grants, one-time codes and prompts, judged the same way.
 
-A clock may be wrong either way, so it is not asked alone. The present is the later of the clock and the newest time that a journal at hand holds: a clock that
-was set back revives nothing. Where the journal is ahead of the clock by more than a day, one of the two was wrong and nobody here can say which: until a person
-does (`holdfast doctor --accept-clock`), nothing with an end counts.
+A clock may be wrong either way, so it is not asked alone. The present is the later of the clock and
+the newest time that a journal at hand holds: a clock that was set back revives nothing. Where the
+journal is ahead of the clock by more than a day, one of the two was wrong and nobody here can say
+which: until a person does (`holdfast doctor --accept-clock`), nothing with an end counts.
 """
 
 from typing import NamedTuple
@@ -15,7 +16,10 @@ AHEAD_MAX_MS = limits.CLOCK_AHEAD_MAX_SECONDS * 1000
 
 
 class Moment(NamedTuple):
-    """The present, in Unix milliseconds: as the clock says, and as the newest believed time in a journal says."""
+    """
+    The present, in Unix milliseconds: as the clock says, and as the newest believed time in a
+    journal says.
+    """
 
     clock: int
     journal: int = 0
@@ -31,7 +35,10 @@ class Moment(NamedTuple):
 
     @property
     def is_ahead(self) -> bool:
-        """The clock is so far ahead of the journal that it is not written down until a person says that it is right."""
+        """
+        The clock is so far ahead of the journal that it is not written down until a person says
+        that it is right.
+        """
         return self.journal > 0 and self.clock - self.journal > AHEAD_MAX_MS
 
 

@@ -29,7 +29,9 @@ SCOPES_OF: Mapping[Remember, frozenset[str]] = {
 }
 """The scopes of grants that a rule allows."""
 
-LOCAL = "local"  # the channel on which a person whom settings do not list is known by the name itself
+LOCAL = (
+    "local"  # the channel on which a person whom settings do not list is known by the name itself
+)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,8 @@ def ends_at(grant: GrantProposed, seconds: int) -> int:
 
 def identities_of(name: str, people: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """
-    By which identities settings know a person: those listed, else the login of the same name if it is nobody else's.
+    By which identities settings know a person: those listed, else the login of the same name if it
+    is nobody else's.
 
     >>> identities_of("bob", {"bob": {"slack": "T1/U2"}}), identities_of("bob", {})
     (('slack:T1/U2',), ('local:bob',))
@@ -79,7 +82,9 @@ def identities_of(name: str, people: Mapping[str, Mapping[str, str]]) -> tuple[s
     return () if taken else (f"{LOCAL}:{name}",)
 
 
-def _is_same_person(grant: GrantProposed, name: str, people: Mapping[str, Mapping[str, str]]) -> bool:
+def _is_same_person(
+    grant: GrantProposed, name: str, people: Mapping[str, Mapping[str, str]]
+) -> bool:
     """Further identities may have been added since; none of those that were known may be gone."""
     known = grant.identities.get(name)
     return known is not None and set(known) <= set(identities_of(name, people))
@@ -87,9 +92,11 @@ def _is_same_person(grant: GrantProposed, name: str, people: Mapping[str, Mappin
 
 def granted_arguments(arguments: str, definition: ToolDefinition, scope: str) -> str:
     """
-    The arguments that a grant binds: all of them, but for the fields that the tool names as free and those that the scope frees.
+    The arguments that a grant binds: all of them, but for the fields that the tool names as free
+    and those that the scope frees.
 
-    A tool that writes files names no free fields for a grant: the content is part of what was approved.
+    A tool that writes files names no free fields for a grant: the content is part of what was
+    approved.
     """
     if definition.kind == "write_file":
         return arguments
@@ -101,11 +108,23 @@ def granted_arguments(arguments: str, definition: ToolDefinition, scope: str) ->
     if not freed:
         return arguments
     fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({name: value for name, value in fields.items() if name not in freed}).decode()
+    return msgspec.json.encode(
+        {name: value for name, value in fields.items() if name not in freed}
+    ).decode()
 
 
-def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefinition, arguments: str, binding: Binding) -> bool:
-    """Whether a remembered approval speaks of this very call: same tool, same requester and boundary, no wider audience, equal arguments, in its scope."""
+def covers(
+    grant: GrantProposed,
+    *,
+    context: TurnContext,
+    definition: ToolDefinition,
+    arguments: str,
+    binding: Binding,
+) -> bool:
+    """
+    Whether a remembered approval speaks of this very call: same tool, same requester and boundary,
+    no wider audience, equal arguments, in its scope.
+    """
     return (
         grant.tool == definition.name
         and grant.definition == definition.digest()
@@ -121,8 +140,11 @@ def covers(grant: GrantProposed, *, context: TurnContext, definition: ToolDefini
     )
 
 
-def _in_scope(grant: GrantProposed, context: TurnContext, definition: ToolDefinition, binding: Binding) -> bool:
-    # Equal words may lead elsewhere from another workspace or over a link: a grant for a file is for the path they led to.
+def _in_scope(
+    grant: GrantProposed, context: TurnContext, definition: ToolDefinition, binding: Binding
+) -> bool:
+    # Equal words may lead elsewhere from another workspace or over a link: a grant for a file is
+    # for the path they led to.
     same_path = definition.kind not in ("read_file", "write_file") or grant.path == binding.path
     match grant.scope:
         case "session":
@@ -130,7 +152,11 @@ def _in_scope(grant: GrantProposed, context: TurnContext, definition: ToolDefini
             return here and grant.folder == binding.cwd and same_path
         case "folder":
             at = binding.path or binding.cwd
-            return definition.kind in ("shell", "read_file") and grant.folder is not None and is_below(at, grant.folder)
+            return (
+                definition.kind in ("shell", "read_file")
+                and grant.folder is not None
+                and is_below(at, grant.folder)
+            )
         case "everywhere":
             return same_path
         case _:

@@ -1,19 +1,35 @@
 """
-The one isolated path for approval requests from before contexts existed (imported or older journals).
+The one isolated path for approval requests from before contexts existed (imported or older
+journals).
 
-It needs a channel and a requester, never widens, and marks the transport unverified. Whatever does not fit is refused: any answer is then told that it expired.
+It needs a channel and a requester, never widens, and marks the transport unverified. Whatever does
+not fit is refused: any answer is then told that it expired.
 """
 
 from typing import Any
 
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.session.authority.context import Audience, LostContext, Principal, Provenance, TurnContext
+from holdfast.session.authority.context import (
+    Audience,
+    LostContext,
+    Principal,
+    Provenance,
+    TurnContext,
+)
 
 
-def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, instance: InstanceId) -> TurnContext | LostContext:
-    """From the loose fields of an old request event to a context of its own turn, `legacy/<call>`."""
-    if (fields.get("session") or session) != session or (fields.get("instance") or instance) != instance:
-        return _lost("the old request belongs to another session, or to another life of this one", "session")
+def restore_legacy(
+    fields: dict[str, Any], *, call: str, session: SessionId, instance: InstanceId
+) -> TurnContext | LostContext:
+    """
+    From the loose fields of an old request event to a context of its own turn, `legacy/<call>`.
+    """
+    if (fields.get("session") or session) != session or (
+        fields.get("instance") or instance
+    ) != instance:
+        return _lost(
+            "the old request belongs to another session, or to another life of this one", "session"
+        )
     channel = fields.get("channel")
     if not isinstance(channel, str) or not channel.strip():
         return _lost("the old request names no channel", "channel")
@@ -31,7 +47,9 @@ def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, ins
     if not isinstance(boundary, str) or not boundary.strip():
         return _lost("the old request names no boundary", "boundary")
     speakers = fields.get("quoted_speakers") or ()
-    if not isinstance(speakers, list | tuple) or not all(isinstance(speaker, str) and speaker.strip() for speaker in speakers):
+    if not isinstance(speakers, list | tuple) or not all(
+        isinstance(speaker, str) and speaker.strip() for speaker in speakers
+    ):
         return _lost("the old request has speakers without names", "quoted_speakers")
     return TurnContext(
         session=session,
@@ -42,7 +60,9 @@ def restore_legacy(fields: dict[str, Any], *, call: str, session: SessionId, ins
         channel=channel,
         requester=requester,
         principal=Principal(principal),
-        provenance=Provenance(authenticity="unverified", taint="tainted", scope=_scope(fields), kind="message"),
+        provenance=Provenance(
+            authenticity="unverified", taint="tainted", scope=_scope(fields), kind="message"
+        ),
         quoted_speakers=tuple(speakers),
         interactive=fields.get("interactive") is True and requester is not None,
         workspace=None,

@@ -1,9 +1,11 @@
 """
-Whether a call may run, must ask, or is denied: in one fixed order, from the turn's journalled context and the policy of now.
+Whether a call may run, must ask, or is denied: in one fixed order, from the turn's journalled
+context and the policy of now.
 
-The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode auto, ask. The same function decides when a call is made and again
-right before it starts, so that later tightening applies, and later widening does not (the second time only what was allowed or approved is looked at).
-A grant is judged by the rule of now as well: see `authority/grants.py`.
+The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode auto, ask. The same
+function decides when a call is made and again right before it starts, so that later tightening
+applies, and later widening does not (the second time only what was allowed or approved is looked
+at). A grant is judged by the rule of now as well: see `authority/grants.py`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -20,12 +22,18 @@ from holdfast.session.home.events import GrantProposed
 
 Mode = Literal["auto", "ask", "deny"]
 Way = Literal["script", "terminal", "page", "channels"]
-"""How an answer came: from a program or without a terminal, from a person's terminal, from the gateway's page, from a channel."""
+"""
+How an answer came: from a program or without a terminal, from a person's terminal, from the
+gateway's page, from a channel.
+"""
 WAYS: tuple[Way, ...] = ("script", "terminal", "page", "channels")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """What settings say of one tool in one audience. `approvers`: None names nobody (the requester answers); empty names nobody who could."""
+    """
+    What settings say of one tool in one audience. `approvers`: None names nobody (the requester
+    answers); empty names nobody who could.
+    """
 
     mode: Mode
     approvers: tuple[str, ...] | None = None
@@ -65,7 +73,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     consent: tuple[Way, ...] = WAYS
     remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
     people: Mapping[str, Mapping[str, str]] = {}
-    """Whom settings know, by name: identity by channel. A grant counts only for the people it was made by and for."""
+    """
+    Whom settings know, by name: identity by channel. A grant counts only for the people it was made
+    by and for.
+    """
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
         rules = self.rules.get(audience)
@@ -81,7 +92,10 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     binding: Binding | None = None
     background: bool = False  # it would go on as a job
     problem: tuple[str, str] | None = None
-    """(code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. Beside the latter two the tool is known, and the arguments."""
+    """
+    (code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. Beside the
+    latter two the tool is known, and the arguments.
+    """
 
 
 class Allow(msgspec.Struct, frozen=True):
@@ -116,25 +130,48 @@ def judge(
     in_doubt_twin: bool,
     now: int,
 ) -> Verdict:
-    """Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they are problems of the look."""
+    """
+    Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they
+    are problems of the look.
+    """
     settled = policy.rule(context.audience, definition.name)
     rule = rule_for(context, definition, binding, policy)
-    if rule.mode == "deny" and settled is None and context.requester is None and definition.default_mode == "ask":
-        return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody is known to have asked for it")
+    if (
+        rule.mode == "deny"
+        and settled is None
+        and context.requester is None
+        and definition.default_mode == "ask"
+    ):
+        return Deny(
+            "approval_unattended",
+            f"{definition.name} needs an approval, and nobody is known to have asked for it",
+        )
     if rule.mode == "deny":
-        return Deny("denied_by_policy", f"{definition.name} is not allowed for the audience {context.audience.value}")
+        return Deny(
+            "denied_by_policy",
+            f"{definition.name} is not allowed for the audience {context.audience.value}",
+        )
     question = definition.kind == "question"  # it always asks, and nothing of it is remembered
     if not in_doubt_twin and not question and context.requester is not None:
         terms = terms_of(rule, context.requester, policy, now=now)
         for grant in grants:
-            if flaw_of(grant, terms) is None and covers(grant, context=context, definition=definition, arguments=arguments, binding=binding):
+            if flaw_of(grant, terms) is None and covers(
+                grant, context=context, definition=definition, arguments=arguments, binding=binding
+            ):
                 return Allow(grant.grant)
     outside = binding.reach == "outside"
-    if rule.mode == "auto" and is_contained(binding) and not (question or outside or binding.network or in_doubt_twin):
+    if (
+        rule.mode == "auto"
+        and is_contained(binding)
+        and not (question or outside or binding.network or in_doubt_twin)
+    ):
         return Allow("policy")
     answerers = may_answer(context, rule)
     if not answerers:
-        return Deny("approval_unattended", f"{definition.name} needs an approval, and nobody may give it here")
+        return Deny(
+            "approval_unattended",
+            f"{definition.name} needs an approval, and nobody may give it here",
+        )
     return Ask(
         may_answer=answerers,
         reason=_reason(definition, binding, in_doubt_twin=in_doubt_twin),
@@ -145,9 +182,13 @@ def judge(
     )
 
 
-def rule_for(context: TurnContext, definition: ToolDefinition, binding: Binding, policy: Policy) -> Rule:
+def rule_for(
+    context: TurnContext, definition: ToolDefinition, binding: Binding, policy: Policy
+) -> Rule:
     """The rule that decides this call: from settings, else the audience's profile."""
-    return policy.rule(context.audience, definition.name) or _profile_rule(context.audience, definition, binding)
+    return policy.rule(context.audience, definition.name) or _profile_rule(
+        context.audience, definition, binding
+    )
 
 
 def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
@@ -184,7 +225,10 @@ def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny 
 
 
 def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Binding) -> Rule:
-    """Where settings say nothing: PERSONAL may look and asks for the rest; TEAM may look; PUBLIC may call what is made for it."""
+    """
+    Where settings say nothing: PERSONAL may look and asks for the rest; TEAM may look; PUBLIC may
+    call what is made for it.
+    """
     if Audience(definition.audience).narrowness > audience.narrowness:
         return Rule(mode="deny")
     if audience is not Audience.PERSONAL and binding.reach == "outside":
@@ -193,16 +237,23 @@ def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Bindi
 
 
 def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) -> bool:
-    """Whether to show the tool to the model at all: what would be denied whatever the arguments is left out."""
+    """
+    Whether to show the tool to the model at all: what would be denied whatever the arguments is
+    left out.
+    """
     rule = policy.rule(context.audience, definition.name)
     if rule is not None:
         return rule.mode != "deny"
-    return context.requester is None or Audience(definition.audience).narrowness <= context.audience.narrowness
+    return (
+        context.requester is None
+        or Audience(definition.audience).narrowness <= context.audience.narrowness
+    )
 
 
 def counts(way: str | None, consent: Collection[str]) -> bool:
     """
-    Whether an answer that came this way is consent. One of which nobody says how it came was made by a program.
+    Whether an answer that came this way is consent. One of which nobody says how it came was made
+    by a program.
 
     >>> counts("terminal", ["terminal", "page"]), counts(None, ["terminal", "page"])
     (True, False)
@@ -217,17 +268,23 @@ def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
     if context.interactive:
         return entitled(context.requester, rule)
     requester_may = context.requester in entitled(context.requester, rule)
-    return tuple(name for name in rule.approvers or () if name != context.requester or requester_may)
+    return tuple(
+        name for name in rule.approvers or () if name != context.requester or requester_may
+    )
 
 
 def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
     """
-    Whose answer the rule takes for this requester's calls, whether or not a prompt could reach them in this turn.
+    Whose answer the rule takes for this requester's calls, whether or not a prompt could reach them
+    in this turn.
 
-    A grant rests on this, not on `may_answer`: the requester's own grant lets a reminder go on in a turn that can't prompt.
+    A grant rests on this, not on `may_answer`: the requester's own grant lets a reminder go on in a
+    turn that can't prompt.
     """
     named = rule.approvers or ()
-    requester_may = rule.requester_may_answer if rule.requester_may_answer is not None else rule.approvers != ()
+    requester_may = (
+        rule.requester_may_answer if rule.requester_may_answer is not None else rule.approvers != ()
+    )
     others = tuple(name for name in named if name != requester)
     return (requester, *others) if requester_may else others
 

@@ -1,7 +1,8 @@
 """
 From a journalled record back to the authority it was asked under.
 
-Nothing is defaulted: what is missing, blank, unknown, incoherent or of another session or life is refused, with the field's name. A lost context allows nothing.
+Nothing is defaulted: what is missing, blank, unknown, incoherent or of another session or life is
+refused, with the field's name. A lost context allows nothing.
 """
 
 from collections.abc import Mapping
@@ -15,18 +16,26 @@ from holdfast.session.authority.context import Audience, LostContext, Principal,
 from holdfast.session.authority.legacy import restore_legacy
 
 _ENUMS: Mapping[str, type[StrEnum]] = {"audience": Audience, "principal": Principal}
-_PROVENANCE = {"authenticity": ("verified", "unverified"), "taint": ("clean", "tainted"), "scope": ("direct", "group", "broadcast")}
+_PROVENANCE = {
+    "authenticity": ("verified", "unverified"),
+    "taint": ("clean", "tainted"),
+    "scope": ("direct", "group", "broadcast"),
+}
 _NEVER_BLANK = ("session", "instance", "turn", "audience", "boundary", "channel", "principal")
 
 
-def _restore_or_say_why(raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId) -> TurnContext | LostContext:
+def _restore_or_say_why(
+    raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId
+) -> TurnContext | LostContext:
     """The slow way, which names what is wrong."""
     try:
         fields = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError:
         return LostContext("the turn's context is missing or no JSON object")
     if "legacy" in fields:
-        return restore_legacy(fields, call=str(fields["legacy"]), session=session, instance=instance)
+        return restore_legacy(
+            fields, call=str(fields["legacy"]), session=session, instance=instance
+        )
     if flaw := _flaw(fields, session=session, instance=instance):
         return flaw
     try:
@@ -35,7 +44,9 @@ def _restore_or_say_why(raw: bytes | msgspec.Raw, *, session: SessionId, instanc
         return LostContext(f"the turn's context can't be decoded: {exc}", _field_of(exc))
 
 
-def _flaw(fields: dict[str, Any], *, session: SessionId, instance: InstanceId) -> LostContext | None:
+def _flaw(
+    fields: dict[str, Any], *, session: SessionId, instance: InstanceId
+) -> LostContext | None:
     for name in TurnContext.__struct_fields__:
         if name not in fields:
             return LostContext(f"the turn's context has no {name}", name)
@@ -59,16 +70,27 @@ def _flaw(fields: dict[str, Any], *, session: SessionId, instance: InstanceId) -
 
 
 def _flaw_inside(fields: dict[str, Any]) -> LostContext | None:
-    provenance, speakers, workspace = fields["provenance"], fields["quoted_speakers"], fields["workspace"]
+    provenance, speakers, workspace = (
+        fields["provenance"],
+        fields["quoted_speakers"],
+        fields["workspace"],
+    )
     if isinstance(provenance, dict):
         for name, known in _PROVENANCE.items():
             if provenance.get(name) not in known:
-                return LostContext(f"the turn's provenance has an unknown {name}: {provenance.get(name)!r}", "provenance")
+                return LostContext(
+                    f"the turn's provenance has an unknown {name}: {provenance.get(name)!r}",
+                    "provenance",
+                )
         if not str(provenance.get("kind") or "").strip():
             return LostContext("the turn's provenance has a blank kind", "provenance")
-    if isinstance(speakers, list) and any(not isinstance(each, str) or not each.strip() for each in speakers):
+    if isinstance(speakers, list) and any(
+        not isinstance(each, str) or not each.strip() for each in speakers
+    ):
         return LostContext("the turn's context quotes a speaker without a name", "quoted_speakers")
-    if isinstance(workspace, dict) and not all(str(workspace.get(name) or "").strip() for name in ("path", "identity")):
+    if isinstance(workspace, dict) and not all(
+        str(workspace.get(name) or "").strip() for name in ("path", "identity")
+    ):
         return LostContext("the turn's workspace has a blank path or identity", "workspace")
     return None
 
@@ -81,15 +103,22 @@ def _field_of(exc: msgspec.ValidationError) -> str | None:
 _decode_context = msgspec.json.Decoder(TurnContext).decode
 
 
-def restore(raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId) -> TurnContext | LostContext:
-    """The one way back: one strict decode for the ordinary case. Anything missing, blank, unknown or foreign gives LostContext, with the field's name."""
+def restore(
+    raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId
+) -> TurnContext | LostContext:
+    """
+    The one way back: one strict decode for the ordinary case. Anything missing, blank, unknown or
+    foreign gives LostContext, with the field's name.
+    """
     try:
         context = _decode_context(raw)
     except msgspec.DecodeError:
         return _restore_or_say_why(raw, session=session, instance=instance)
     ours = context.session == session and context.instance == instance
     named = context.boundary.strip() and context.channel.strip() and context.turn.strip()
-    asked_by = context.requester.strip() if context.requester is not None else not context.interactive
+    asked_by = (
+        context.requester.strip() if context.requester is not None else not context.interactive
+    )
     if ours and named and asked_by and _is_whole(context):
         return context
     return _restore_or_say_why(raw, session=session, instance=instance)

@@ -24,13 +24,20 @@ _CLOSED = {
 
 
 def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> Decided[Answered]:
-    """The first journalled answer, supersede, cancel or expiry wins; every later one is refused with its reason."""
+    """
+    The first journalled answer, supersede, cancel or expiry wins; every later one is refused with
+    its reason.
+    """
     where = state.approvals.get(command.approval)
     if where is None:
         return _of_the_past(state, command)
     turn, call = state.turns[where[0]], state.open_call(where[0], where[1])
     if call is None or call.approval is None:
-        return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
+        return refused(
+            "unknown",
+            f"there is no approval {command.approval}",
+            hint="`holdfast approvals list` shows what waits",
+        )
     approval = call.approval
     if settled := _settled(approval, command, turn, call):
         return settled
@@ -44,72 +51,135 @@ def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> D
 def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided[Answered]:
     settled: SettledApproval | None = state.settled.get(command.approval)
     if settled is None:
-        return refused("unknown", f"there is no approval {command.approval}", hint="`holdfast approvals list` shows what waits")
+        return refused(
+            "unknown",
+            f"there is no approval {command.approval}",
+            hint="`holdfast approvals list` shows what waits",
+        )
     if settled.answer_id == command.answer_id:
         return _another_answer(settled.option, settled.by, settled.said, command) or Decided(
-            outcome=Answered(settled.turn, settled.call, settled.option or "", waiting=False, again=True)
+            outcome=Answered(
+                settled.turn, settled.call, settled.option or "", waiting=False, again=True
+            )
         )
     return _over(settled.closed_as, settled.by, settled.option)
 
 
-def _another_answer(option: str | None, by: str | None, words: str | None, command: AnswerApproval) -> Decided[Answered] | None:
+def _another_answer(
+    option: str | None, by: str | None, words: str | None, command: AnswerApproval
+) -> Decided[Answered] | None:
     """Who said what is the answer; a reason given beside an option is not part of it."""
-    if (option, by, words) == (command.option, command.by, said(command.option, command.reason, command.arguments)):
+    if (option, by, words) == (
+        command.option,
+        command.by,
+        said(command.option, command.reason, command.arguments),
+    ):
         return None
     return refused(
-        "already_answered", f"the answer id {command.answer_id!r} was used for another answer", hint="leave the answer id out, or use a new one"
+        "already_answered",
+        f"the answer id {command.answer_id!r} was used for another answer",
+        hint="leave the answer id out, or use a new one",
     )
 
 
 def _over(closed_as: str | None, by: str | None, option: str | None) -> Decided[Any]:
     if by is None and closed_as is not None:
         code, why = _CLOSED[closed_as]
-        return refused(code, f"this prompt is closed: {why}", hint="ask again if it is still wanted")
-    return refused("already_answered", f"this was answered already: {option}, by {by!r}", hint="`holdfast approvals show` has the record")
+        return refused(
+            code, f"this prompt is closed: {why}", hint="ask again if it is still wanted"
+        )
+    return refused(
+        "already_answered",
+        f"this was answered already: {option}, by {by!r}",
+        hint="`holdfast approvals show` has the record",
+    )
 
 
-def _settled(approval: Approval, command: AnswerApproval, turn: Turn, call: Call) -> Decided[Answered] | None:
+def _settled(
+    approval: Approval, command: AnswerApproval, turn: Turn, call: Call
+) -> Decided[Answered] | None:
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
-        again = Answered(turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True)
+        again = Answered(
+            turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True
+        )
         words = said(answer.option, answer.reason, answer.arguments)
         return _another_answer(answer.option, answer.by, words, command) or Decided(outcome=again)
     if approval.is_open:
         return None
-    return _over(approval.closed_as, answer.by if answer else None, answer.option if answer else None)
+    return _over(
+        approval.closed_as, answer.by if answer else None, answer.option if answer else None
+    )
 
 
-def _flaw(turn: Turn, approval: Approval, command: AnswerApproval, now: int) -> Decided[Answered] | None:
+def _flaw(
+    turn: Turn, approval: Approval, command: AnswerApproval, now: int
+) -> Decided[Answered] | None:
     asked = approval.asked
     if now >= asked.expires_at:
-        return refused("expired", "this prompt is closed: its time is over", hint="ask again if it is still wanted")
+        return refused(
+            "expired",
+            "this prompt is closed: its time is over",
+            hint="ask again if it is still wanted",
+        )
     if isinstance(turn.context, LostContext):
         code = "expired" if turn.context.legacy else "no_authority"
-        return refused(code, f"nothing can run for this prompt: {turn.context.reason}", hint="ask again")
+        return refused(
+            code, f"nothing can run for this prompt: {turn.context.reason}", hint="ask again"
+        )
     if command.by not in asked.may_answer:
         return _wrong_approver(approval, command)
     if not counts(command.way, command.consent):
         return _wrong_way(approval, command)
     if command.digest is not None and command.digest != asked.digest:
-        return refused("plan_changed", "the answer speaks of another plan than the prompt's", hint="look at the prompt again, then answer it")
+        return refused(
+            "plan_changed",
+            "the answer speaks of another plan than the prompt's",
+            hint="look at the prompt again, then answer it",
+        )
     offered = tuple(each.option for each in asked.options)
     if command.option not in offered:
-        return refused("option_unavailable", f"{command.option!r} is not offered here", hint=f"offered: {', '.join(offered)}")
+        return refused(
+            "option_unavailable",
+            f"{command.option!r} is not offered here",
+            hint=f"offered: {', '.join(offered)}",
+        )
     if (command.option == EDIT) != (command.arguments is not None):
-        return refused("option_unavailable", "new arguments go with `edit`, and `edit` with new arguments", hint="--arguments '{...}'")
+        return refused(
+            "option_unavailable",
+            "new arguments go with `edit`, and `edit` with new arguments",
+            hint="--arguments '{...}'",
+        )
     if command.option in SCOPES and command.grant is None:
-        return refused("not_saved", "what this answer would remember was not kept, so it is not taken", hint="try again, or approve_once")
+        return refused(
+            "not_saved",
+            "what this answer would remember was not kept, so it is not taken",
+            hint="try again, or approve_once",
+        )
     if command.option == ANSWER and not (command.reason or "").strip():
-        return refused("option_unavailable", "`answer` needs the words", hint="--reason 'your answer'")
+        return refused(
+            "option_unavailable", "`answer` needs the words", hint="--reason 'your answer'"
+        )
     return None
 
 
 def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided[Answered]:
-    """Refused, and journalled for the audit: but not without bound, or strangers could fill the journal."""
+    """
+    Refused, and journalled for the audit: but not without bound, or strangers could fill the
+    journal.
+    """
     asked = approval.asked
-    who = " or ".join(map(repr, asked.may_answer))  # quoted, as below: somebody may be called nobody
+    who = " or ".join(
+        map(repr, asked.may_answer)
+    )  # quoted, as below: somebody may be called nobody
     return _audited(
-        approval, command, Refused(f"{command.by!r} may not answer this prompt", code="wrong_approver", hint=f"{who} may; it still stands")
+        approval,
+        command,
+        Refused(
+            f"{command.by!r} may not answer this prompt",
+            code="wrong_approver",
+            hint=f"{who} may; it still stands",
+        ),
     )
 
 
@@ -117,7 +187,9 @@ def _wrong_way(approval: Approval, command: AnswerApproval) -> Decided[Any]:
     """The right person, and nothing shows that it is a person."""
     came = _CAME[command.way or "script"]
     hint = f"it still stands; {' or '.join(_INSTEAD[way] for way in command.consent)}"
-    text = f"an answer {came} does not count here: approvals.consent is {', '.join(command.consent)}"
+    text = (
+        f"an answer {came} does not count here: approvals.consent is {', '.join(command.consent)}"
+    )
     return _audited(approval, command, Refused(text, code="no_authority", hint=hint))
 
 
@@ -139,7 +211,13 @@ def _audited(approval: Approval, command: AnswerApproval, refusal: Refused) -> D
     asked = approval.asked
     if approval.refusals >= _REFUSALS_JOURNALLED_MAX:
         return Decided(refusal=refusal)
-    audit = AnswerRefused(approval=asked.approval, turn=asked.turn, by=command.by, option=command.option, code=refusal.code)
+    audit = AnswerRefused(
+        approval=asked.approval,
+        turn=asked.turn,
+        by=command.by,
+        option=command.option,
+        code=refusal.code,
+    )
     return Decided((audit,), refusal=refusal)
 
 
@@ -178,7 +256,13 @@ def expire(state: SessionState, now: int) -> Decided[None]:
             if call.approval is not None and now >= call.approval.asked.expires_at:
                 approval = call.approval.asked.approval
                 events.append(
-                    ApprovalClosed(approval=approval, turn=turn.turn, call=call.call, closed_as="expired", reason="nobody answered in time")
+                    ApprovalClosed(
+                        approval=approval,
+                        turn=turn.turn,
+                        call=call.call,
+                        closed_as="expired",
+                        reason="nobody answered in time",
+                    )
                 )
                 events.append(result_of_closing(turn, call, "expired"))
     return Decided(tuple(events))

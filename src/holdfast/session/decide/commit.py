@@ -1,8 +1,9 @@
 """
 From a wish to facts: `decide(state, command, now)` gives the events to append, or refuses.
 
-Pure and O(1) in the session's length. The events it gives are legal by construction: `commit` folds each into the state before the next command of the same commit
-is decided, and a move that the table does not list is a bug of ours. The work is in `decide_*.py`, one file per part of a turn's life.
+Pure and O(1) in the session's length. The events it gives are legal by construction: `commit` folds
+each into the state before the next command of the same commit is decided, and a move that the table
+does not list is a bug of ours. The work is in `decide_*.py`, one file per part of a turn's life.
 """
 
 from collections.abc import Sequence
@@ -69,7 +70,10 @@ Result = TypeVar("Result")
 def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
     state: SessionState, command: SessionCommand, *, now: int, floor: int | None = None
 ) -> Decided[object]:
-    """`now` is never before the last record, whatever a clock that was set back says; or before `floor`, where that record's time is not believed."""
+    """
+    `now` is never before the last record, whatever a clock that was set back says; or before
+    `floor`, where that record's time is not believed.
+    """
     now = max(now, state.at if floor is None else floor)
     match command:  # those of every turn first
         case Expire():
@@ -141,7 +145,10 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
 
 
 class Committed(msgspec.Struct, frozen=True):
-    """A commit as it was decided. `states` are the states after each event, `decided` the decisions on its commands."""
+    """
+    A commit as it was decided. `states` are the states after each event, `decided` the decisions on
+    its commands.
+    """
 
     before: SessionState
     commands: tuple[SessionCommand, ...]
@@ -166,12 +173,18 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 def commit(
-    state: SessionState, commands: Sequence[SessionCommand], *, now: int, floor: int | None = None, driver: DriverFacts | None = None
+    state: SessionState,
+    commands: Sequence[SessionCommand],
+    *,
+    now: int,
+    floor: int | None = None,
+    driver: DriverFacts | None = None,
 ) -> Committed:
     """
     Decide commands one after another, each against the state that the ones before it lead to.
 
-    A driver's commit that adds events ends with the bookkeeping that is owed after them. `floor`: see `decide`.
+    A driver's commit that adds events ends with the bookkeeping that is owed after them. `floor`:
+    see `decide`.
     """
     commit = _Commit(state, now, floor)
     decided = commit.decide(commands)
@@ -208,6 +221,8 @@ class _Commit:
         try:
             self.state = evolve(self.state, event, seq=self.state.seq + 1, at=self._now)
         except IllegalTransition as exc:
-            raise InvariantBroken(f"{type(command).__name__} decided on something illegal: {exc}") from exc
+            raise InvariantBroken(
+                f"{type(command).__name__} decided on something illegal: {exc}"
+            ) from exc
         self.events.append(event)
         self.states.append(self.state)

@@ -1,4 +1,6 @@
-"""The value that deciding a command gives: events, a result for the sender, and perhaps a refusal."""
+"""
+The value that deciding a command gives: events, a result for the sender, and perhaps a refusal.
+"""
 
 from typing import Any, Generic, TypeVar
 
@@ -12,7 +14,8 @@ Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a c
 
 class Decided(msgspec.Struct, Generic[Result], frozen=True):
     """
-    `refusal` is raised once the events (an audit of the refused attempt, for example) are durable. Without events nothing is written.
+    `refusal` is raised once the events (an audit of the refused attempt, for example) are durable.
+    Without events nothing is written.
 
     `outcome` is the command's result for its sender, where the events alone do not say it.
     """
@@ -25,5 +28,7 @@ class Decided(msgspec.Struct, Generic[Result], frozen=True):
 NOTHING: Decided[None] = Decided()
 
 
-def refused(code: str, message: str, *, hint: str = "", events: tuple[SessionEvent, ...] = ()) -> Decided[Any]:
+def refused(
+    code: str, message: str, *, hint: str = "", events: tuple[SessionEvent, ...] = ()
+) -> Decided[Any]:
     return Decided(events, Refused(message, code=code, hint=hint))

@@ -9,7 +9,13 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import Refused
 from holdfast.ids import DELEGATE_CHANNEL, ApprovalId, InputId, TurnId, turn_id
-from holdfast.session.authority.context import LostContext, TurnContext, context_from_source, may_supersede, same_authority
+from holdfast.session.authority.context import (
+    LostContext,
+    TurnContext,
+    context_from_source,
+    may_supersede,
+    same_authority,
+)
 from holdfast.session.call_results import superseding
 from holdfast.session.commands import AcceptInput, StartTurn
 from holdfast.session.decide.decision import NOTHING, Decided, refused
@@ -18,12 +24,42 @@ from holdfast.session.evolve.inputs import dedup_key, text_digest
 from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 from holdfast.session.state import Approval, Input, SessionState, Turn
 
-DELEGATE_HINT = "write to the session it works for; its prompts can be answered, and it can be cancelled"
+DELEGATE_HINT = (
+    "write to the session it works for; its prompts can be answered, and it can be cancelled"
+)
 
 
-_YES = ("y", "yes", "yep", "yeah", "ok", "okay", "k", "sure", "go", "go ahead", "do it", "proceed", "approve", "approved", "approve once")
+_YES = (
+    "y",
+    "yes",
+    "yep",
+    "yeah",
+    "ok",
+    "okay",
+    "k",
+    "sure",
+    "go",
+    "go ahead",
+    "do it",
+    "proceed",
+    "approve",
+    "approved",
+    "approve once",
+)
 _YES_TOO = ("approve_once", "allow", "allowed", "accept", "confirm", "confirmed", "yes please")
-_NO = ("n", "no", "nope", "nah", "no thanks", "deny", "denied", "decline", "reject", "rejected", "stop")
+_NO = (
+    "n",
+    "no",
+    "nope",
+    "nah",
+    "no thanks",
+    "deny",
+    "denied",
+    "decline",
+    "reject",
+    "rejected",
+    "stop",
+)
 _ANSWER_WORDS = frozenset((*_YES, *_YES_TOO, *_NO))
 
 
@@ -37,27 +73,48 @@ def is_answer_word(text: str) -> bool:
     return re.sub(r"[\s.!?,'\"`*]+", " ", text.casefold()).strip() in _ANSWER_WORDS
 
 
-def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord]:
+def accept_input(
+    state: SessionState, command: AcceptInput, now: int
+) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord]:
     ordinal = state.inputs + 1
     turn = turn_id(ordinal)
     if (flaw := _not_for_people(state, command)) is not None:
         return flaw
     if command.context is None:
-        context = context_from_source(command.source, session=state.session, instance=state.instance, turn=turn, workspace=command.workspace)
+        context = context_from_source(
+            command.source,
+            session=state.session,
+            instance=state.instance,
+            turn=turn,
+            workspace=command.workspace,
+        )
     elif (command.context.session, command.context.instance) != (state.session, state.instance):
-        return refused("no_authority", f"the authority handed on belongs to {command.context.session}, not to this life of {state.session}")
+        return refused(
+            "no_authority",
+            f"the authority handed on belongs to {command.context.session}, not to this life of {state.session}",
+        )
     else:
         context = msgspec.structs.replace(command.context, turn=turn)
-    if command.dedup is not None and (seen := state.dedup.get(dedup_key(context, command.dedup))) is not None:
+    if (
+        command.dedup is not None
+        and (seen := state.dedup.get(dedup_key(context, command.dedup))) is not None
+    ):
         if seen.text != text_digest(command.text):
-            return refused("dedup_conflict", f"the key {command.dedup!r} was used before with another text", hint="use a new key for a new message")
+            return refused(
+                "dedup_conflict",
+                f"the key {command.dedup!r} was used before with another text",
+                hint="use a new key for a new message",
+            )
         return Decided(outcome=Duplicate(seen.turn))
     if problem := _too_much(state, command):
         return problem
     replaced = _replaced(state, command, context, now)
-    # A person's word at a prompt; a webhook that posts "ok" answers nobody, and is a message like any other.
+    # A person's word at a prompt; a webhook that posts "ok" answers nobody, and is a message like
+    # any other.
     is_word = command.kind == "message" and context.interactive and is_answer_word(command.text)
-    if is_word and (asked := _asked_of(state, context.requester, replaced, now, command.asked_below)):
+    if is_word and (
+        asked := _asked_of(state, context.requester, replaced, now, command.asked_below)
+    ):
         return Decided(outcome=asked)
     if command.policy.on_message != "supersede":
         replaced = ()
@@ -79,8 +136,13 @@ def accept_input(state: SessionState, command: AcceptInput, now: int) -> Decided
     return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
 
 
-def _not_for_people(state: SessionState, command: AcceptInput) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
-    """A delegate's session takes its one task, handed down with its authority; people answer its prompts, or cancel it."""
+def _not_for_people(
+    state: SessionState, command: AcceptInput
+) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
+    """
+    A delegate's session takes its one task, handed down with its authority; people answer its
+    prompts, or cancel it.
+    """
     handed_down = command.kind == "delegate" and command.context is not None
     is_delegates = state.parent is not None or state.session.startswith(f"{DELEGATE_CHANNEL}/")
     if handed_down and state.parent is not None and state.inputs == 0:
@@ -88,7 +150,11 @@ def _not_for_people(state: SessionState, command: AcceptInput) -> Decided[Accept
     if not (handed_down or is_delegates):
         return None
     # The same words whether or not there is such a session: who may not see it learns nothing.
-    return refused("delegate", f"{state.session} is the name of a delegate's session, which takes no messages", hint=DELEGATE_HINT)
+    return refused(
+        "delegate",
+        f"{state.session} is the name of a delegate's session, which takes no messages",
+        hint=DELEGATE_HINT,
+    )
 
 
 def flaw_of_text(text: str) -> Refused | None:
@@ -96,47 +162,83 @@ def flaw_of_text(text: str) -> Refused | None:
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        hint = "send well-formed Unicode text; a terminal needs a UTF-8 locale, such as LANG=C.UTF-8"
-        return Refused("the message holds half a character (a lone surrogate)", code="malformed", hint=hint)
+        hint = (
+            "send well-formed Unicode text; a terminal needs a UTF-8 locale, such as LANG=C.UTF-8"
+        )
+        return Refused(
+            "the message holds half a character (a lone surrogate)", code="malformed", hint=hint
+        )
     if not text.strip():
-        return Refused("the message is empty", code="malformed", hint="say what the turn should be about")
+        return Refused(
+            "the message is empty", code="malformed", hint="say what the turn should be about"
+        )
     if size > limits.INPUT_TEXT_BYTES_MAX:
         most = limits.INPUT_TEXT_BYTES_MAX
-        return Refused(f"the message has {size} bytes; {most} are the most", code="too_large", hint="put it into a file and name the file")
+        return Refused(
+            f"the message has {size} bytes; {most} are the most",
+            code="too_large",
+            hint="put it into a file and name the file",
+        )
     return None
 
 
-def _too_much(state: SessionState, command: AcceptInput) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
+def _too_much(
+    state: SessionState, command: AcceptInput
+) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
     if flaw := flaw_of_text(command.text):
         return Decided(refusal=flaw)
     if command.source is not None and len(command.source.quotes) > limits.QUOTES_MAX:
-        return refused("too_large", f"{len(command.source.quotes)} quotes; {limits.QUOTES_MAX} are the most", hint="quote less")
+        return refused(
+            "too_large",
+            f"{len(command.source.quotes)} quotes; {limits.QUOTES_MAX} are the most",
+            hint="quote less",
+        )
     if len(state.queued) >= limits.QUEUED_INPUTS_MAX:
-        return refused("too_many", f"{len(state.queued)} messages wait in this session already", hint="wait until some were answered")
+        return refused(
+            "too_many",
+            f"{len(state.queued)} messages wait in this session already",
+            hint="wait until some were answered",
+        )
     return None
 
 
 def _asked_of(
-    state: SessionState, person: str | None, replaced: tuple[Turn, ...], now: int, below: Mapping[TurnId, tuple[ApprovalId, ...]]
+    state: SessionState,
+    person: str | None,
+    replaced: tuple[Turn, ...],
+    now: int,
+    below: Mapping[TurnId, tuple[ApprovalId, ...]],
 ) -> OnlyAnAnswerWord | None:
-    """The prompts that the word may have been meant for: those the person may answer, and those of a request they made."""
+    """
+    The prompts that the word may have been meant for: those the person may answer, and those of a
+    request they made.
+    """
     for turn in state.turns.values():
         if turn in replaced and (asked := below.get(turn.turn)):
             return OnlyAnAnswerWord(asked, turn.turn)
-        stands = [each.asked for each in _standing(turn, now) if turn in replaced or person in each.asked.may_answer]
+        stands = [
+            each.asked
+            for each in _standing(turn, now)
+            if turn in replaced or person in each.asked.may_answer
+        ]
         if stands:
             return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.turn)
     return None
 
 
 def _standing(turn: Turn, now: int) -> list[Approval]:
-    """Prompts that an answer could still reach. One past its time is closed by expiry, and by nothing else."""
+    """
+    Prompts that an answer could still reach. One past its time is closed by expiry, and by nothing
+    else.
+    """
     if turn.cancelled_by is not None or turn.superseded_by is not None:
         return []
     return [each for each in turn.open_approvals if now < each.asked.expires_at]
 
 
-def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, now: int) -> tuple[Turn, ...]:
+def _replaced(
+    state: SessionState, command: AcceptInput, context: TurnContext, now: int
+) -> tuple[Turn, ...]:
     """Requests that wait for an answer and that this message takes the place of."""
     if command.kind != "message":
         return ()
@@ -151,14 +253,19 @@ def _replaced(state: SessionState, command: AcceptInput, context: TurnContext, n
 
 
 def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None]:
-    """The next turn takes the longest prefix of the queue with equal authority; nobody's message rides on another's."""
+    """
+    The next turn takes the longest prefix of the queue with equal authority; nobody's message rides
+    on another's.
+    """
     if state.running is not None or not state.queued or state.carrying:
         return NOTHING
     taken = next_inputs(state)
     first = taken[0]
     if first.loop == "ours" and any(turn.may_go_on for turn in state.turns.values()):
         return NOTHING  # what was answered goes first, as `react` says
-    started = TurnStarted(turn=first.turn, inputs=tuple(each.input for each in taken), epoch=command.epoch)
+    started = TurnStarted(
+        turn=first.turn, inputs=tuple(each.input for each in taken), epoch=command.epoch
+    )
     if isinstance(first.context, LostContext):
         ended = TurnEnded(
             turn=first.turn,

@@ -4,7 +4,14 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvariantBroken
 from holdfast.ids import TurnId, short_digest
-from holdfast.session.commands import CloseLife, MarkDelivery, QueueDelivery, RecordCompaction, RecordTurnCompaction, Recover
+from holdfast.session.commands import (
+    CloseLife,
+    MarkDelivery,
+    QueueDelivery,
+    RecordCompaction,
+    RecordTurnCompaction,
+    Recover,
+)
 from holdfast.session.decide.decision import NOTHING, Decided, refused
 from holdfast.session.decide.turns import in_doubt, settle_calls
 from holdfast.session.events import (
@@ -43,7 +50,11 @@ def recover(state: SessionState, command: Recover) -> Decided[tuple[tuple[TurnId
 
 def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
     resumed: SessionEvent = TurnResumed(turn=turn.turn, epoch=epoch, after="crash")
-    started = [call for call in turn.calls if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None]
+    started = [
+        call
+        for call in turn.calls
+        if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None
+    ]
     match action:
         case Action.GO_ON | Action.RUN_AGAIN:
             return [resumed]
@@ -56,32 +67,56 @@ def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
         case Action.END_CANCELLED:
             return _cancelled(turn)
         case Action.FAIL:
-            return _given_up(turn, "crash_loop", f"{turn.attempts} attempts in a row died with no step finished")
+            return _given_up(
+                turn, "crash_loop", f"{turn.attempts} attempts in a row died with no step finished"
+            )
         case Action.IMPOSSIBLE:
-            raise InvariantBroken(f"turn {turn.turn} has a model call and a tool, or a cancel, out together")
+            raise InvariantBroken(
+                f"turn {turn.turn} has a model call and a tool, or a cancel, out together"
+            )
 
 
 def _cancelled(turn: Turn) -> list[SessionEvent]:
-    """Delegates outlive their parent's driver: they are stopped, and tell how they ended, before the turn does."""
+    """
+    Delegates outlive their parent's driver: they are stopped, and tell how they ended, before the
+    turn does.
+    """
     settled = settle_calls(
-        replace(turn, calls=tuple(call for call in turn.calls if call.status is not CallStatus.DELEGATED)),
+        replace(
+            turn,
+            calls=tuple(call for call in turn.calls if call.status is not CallStatus.DELEGATED),
+        ),
         f"Not run: cancelled by {turn.cancelled_by}.",
     )
     if turn.delegated:
         return settled
-    return [*settled, TurnEnded(turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {turn.cancelled_by}")]
+    return [
+        *settled,
+        TurnEnded(
+            turn=turn.turn,
+            outcome="cancelled",
+            code="cancelled",
+            message=f"cancelled by {turn.cancelled_by}",
+        ),
+    ]
 
 
 def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
     ended = TurnEnded(
-        turn=turn.turn, outcome="failed", code=code, message=message, hint="look at the log of the process that died, then send the message again"
+        turn=turn.turn,
+        outcome="failed",
+        code=code,
+        message=message,
+        hint="look at the log of the process that died, then send the message again",
     )
     return [*settle_calls(turn, f"Not run: {message}."), ended]
 
 
 def record_compaction(state: SessionState, command: RecordCompaction) -> Decided[str]:
     if command.compactions != state.compactions or command.turns > len(state.view.entries):
-        return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
+        return refused(
+            "superseded", "what was summarised is no longer on the path", hint="plan again"
+        )
     if command.turns < 1:
         return Decided(outcome="nothing to do")
     if command.tokens_after >= command.tokens_before:
@@ -99,8 +134,14 @@ def record_compaction(state: SessionState, command: RecordCompaction) -> Decided
 
 def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -> Decided[str]:
     turn = state.turns.get(command.turn)
-    if turn is None or turn.phase not in (Phase.READY, Phase.CALLING_MODEL) or len(turn.own) < command.own_length:
-        return refused("superseded", "what was summarised is no longer on the path", hint="plan again")
+    if (
+        turn is None
+        or turn.phase not in (Phase.READY, Phase.CALLING_MODEL)
+        or len(turn.own) < command.own_length
+    ):
+        return refused(
+            "superseded", "what was summarised is no longer on the path", hint="plan again"
+        )
     if command.messages < 1:
         return Decided(outcome="nothing to do")
     if command.tokens_after >= command.tokens_before:
@@ -127,7 +168,13 @@ def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided[str |
     delivery = delivery_id(state, command.turn, command.channel, command.part)
     if delivery in state.deliveries or delivery in state.delivered:
         return Decided(outcome=delivery)
-    queued = DeliveryQueued(delivery=delivery, turn=command.turn, channel=command.channel, kind=command.kind, text=command.text)
+    queued = DeliveryQueued(
+        delivery=delivery,
+        turn=command.turn,
+        channel=command.channel,
+        kind=command.kind,
+        text=command.text,
+    )
     return Decided((queued,), outcome=delivery)
 
 
@@ -139,22 +186,51 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided[None]:
         case "sent":
             return NOTHING if known.sent else Decided((DeliverySent(delivery=command.delivery),))
         case "confirmed":
-            return Decided((DeliveryConfirmed(delivery=command.delivery, receipt=command.detail or None),))
+            return Decided(
+                (DeliveryConfirmed(delivery=command.delivery, receipt=command.detail or None),)
+            )
         case _:
-            return Decided((DeliveryFailed(delivery=command.delivery, code=command.became, message=command.detail),))
+            return Decided(
+                (
+                    DeliveryFailed(
+                        delivery=command.delivery, code=command.became, message=command.detail
+                    ),
+                )
+            )
 
 
 def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
-    """Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs, deliveries and reminders listed but not run."""
+    """
+    Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs,
+    deliveries and reminders listed but not run.
+    """
     events: list[SessionEvent] = []
     for turn in state.turns.values():
         events.extend(settle_calls(turn, f"Not run: {command.reason}.", dropped_as="voided"))
-        events.append(TurnEnded(turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason))
+        events.append(
+            TurnEnded(
+                turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason
+            )
+        )
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
     # A job belongs to the life that it was submitted in; here its outcome can't be known any more.
-    lost = f"In doubt: {command.reason}, and what this job did is unknown. Check before trying again."
+    lost = (
+        f"In doubt: {command.reason}, and what this job did is unknown. Check before trying again."
+    )
     running = [job for job in state.jobs.values() if job.ended is None]
-    events.extend(JobEnded(job=job.job, turn=job.turn, outcome="in_doubt", text=lost, code="carried_over") for job in running)
-    not_run = (*(each.input for each in state.queued), *state.deliveries, *state.reminders, *(job.job for job in running))
-    events.append(LifeCarried(by=command.by, reason=command.reason, attached=command.attached, not_run=not_run))
+    events.extend(
+        JobEnded(job=job.job, turn=job.turn, outcome="in_doubt", text=lost, code="carried_over")
+        for job in running
+    )
+    not_run = (
+        *(each.input for each in state.queued),
+        *state.deliveries,
+        *state.reminders,
+        *(job.job for job in running),
+    )
+    events.append(
+        LifeCarried(
+            by=command.by, reason=command.reason, attached=command.attached, not_run=not_run
+        )
+    )
     return Decided(tuple(events))

@@ -1,1 +1,3 @@
-"""From an event to the next state: each module moves one part of the state. Nothing here decides."""
+"""
+From an event to the next state: each module moves one part of the state. Nothing here decides.
+"""

@@ -1,7 +1,9 @@
 """
-What an event does to a session's prompts: where each open one is found, and what is remembered of those that are over.
+What an event does to a session's prompts: where each open one is found, and what is remembered of
+those that are over.
 
-A prompt is settled when its call can't be answered any more: it is asked anew, its batch gives way to the next, or its turn ends.
+A prompt is settled when its call can't be answered any more: it is asked anew, its batch gives way
+to the next, or its turn ends.
 """
 
 from msgspec.structs import replace
@@ -19,7 +21,9 @@ OpenPrompts = dict[ApprovalId, tuple[TurnId, CallId, int]]
 """Where each is found: its turn, its call, and the record that asked."""
 
 
-def approval_requested(state: SessionState, event: ApprovalRequested, seq: int, at: int) -> SessionState:
+def approval_requested(
+    state: SessionState, event: ApprovalRequested, seq: int, at: int
+) -> SessionState:
     settled, approvals = state.settled, state.approvals
     earlier = state.open_call(event.turn, event.call)
     if earlier is not None and earlier.approval is not None:
@@ -42,8 +46,17 @@ def approval_requested(state: SessionState, event: ApprovalRequested, seq: int, 
 
     state = with_turn(state, event, moved)
     context = state.turns[event.turn].context
-    readers = with_readers(state.readers, context, event.may_answer) if isinstance(context, TurnContext) else state.readers
-    return replace(state, settled=settled, readers=readers, approvals={**approvals, event.approval: (event.turn, event.call, seq)})
+    readers = (
+        with_readers(state.readers, context, event.may_answer)
+        if isinstance(context, TurnContext)
+        else state.readers
+    )
+    return replace(
+        state,
+        settled=settled,
+        readers=readers,
+        approvals={**approvals, event.approval: (event.turn, event.call, seq)},
+    )
 
 
 def answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
@@ -52,7 +65,9 @@ def answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
     if where is None or turn is None:
         return state
     calls = tuple(
-        replace(call, approval=replace(call.approval, refusals=call.approval.refusals + 1)) if call.call == where[1] and call.approval else call
+        replace(call, approval=replace(call.approval, refusals=call.approval.refusals + 1))
+        if call.call == where[1] and call.approval
+        else call
         for call in turn.calls
     )
     return replace(state, turns={**state.turns, turn.turn: replace(turn, calls=calls)})
@@ -76,7 +91,9 @@ def prompts_settled(state: SessionState, turn: Turn) -> tuple[Window[SettledAppr
     return settled, approvals
 
 
-def _with_settled(settled: Window[SettledApproval], approvals: OpenPrompts, approval: Approval) -> tuple[Window[SettledApproval], OpenPrompts]:
+def _with_settled(
+    settled: Window[SettledApproval], approvals: OpenPrompts, approval: Approval
+) -> tuple[Window[SettledApproval], OpenPrompts]:
     asked, answer = approval.asked, approval.answer
     _, _, seq = approvals[asked.approval]
     entry = SettledApproval(
@@ -94,6 +111,9 @@ def _with_settled(settled: Window[SettledApproval], approvals: OpenPrompts, appr
 
 
 def said(option: str, reason: str | None, arguments: str | None) -> str | None:
-    """What an answer says beside its option, as a digest: other arguments, or the words that answer a question. None for an option alone."""
+    """
+    What an answer says beside its option, as a digest: other arguments, or the words that answer a
+    question. None for an option alone.
+    """
     words = arguments if arguments is not None else reason if option == ANSWER else None
     return None if words is None else text_digest(words)

@@ -1,8 +1,10 @@
 """
-What an event does to a session's state. Pure, total over the events, the only place where state moves.
+What an event does to a session's state. Pure, total over the events, the only place where state
+moves.
 
-`fold` is for replay (an illegal move means the journal can't be believed), `evolve` for one step. Equal bytes give equal state.
-Here each event finds its place: the moves of one open turn are in `evolve/turn.py`, the rest in the `evolve_` file of what they change.
+`fold` is for replay (an illegal move means the journal can't be believed), `evolve` for one step.
+Equal bytes give equal state. Here each event finds its place: the moves of one open turn are in
+`evolve/turn.py`, the rest in the `evolve_` file of what they change.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -60,7 +62,12 @@ from holdfast.session.events import (
 )
 from holdfast.session.evolve.approvals import answer_refused, approval_requested, batch_over
 from holdfast.session.evolve.inputs import input_accepted, input_dropped
-from holdfast.session.evolve.lifecycle import delivery_moved, life_carried, model_given, session_born
+from holdfast.session.evolve.lifecycle import (
+    delivery_moved,
+    life_carried,
+    model_given,
+    session_born,
+)
 from holdfast.session.evolve.running import running_moved
 from holdfast.session.evolve.turn import (
     approval_answered,
@@ -93,12 +100,17 @@ def initial(session: SessionId, instance: InstanceId) -> SessionState:
 
 
 def fold(state: SessionState, events: Iterable[tuple[int, int, SessionEvent]]) -> SessionState:
-    """Replay (seq, at, event). An illegal move in a genuine record means that history can't be believed."""
+    """
+    Replay (seq, at, event). An illegal move in a genuine record means that history can't be
+    believed.
+    """
     for seq, at, event in events:
         try:
             state = evolve(state, event, seq=seq, at=at)
         except IllegalTransition as exc:
-            raise BrokenChain(f"record {seq} can't follow the ones before it: {exc}", at_seq=seq) from exc
+            raise BrokenChain(
+                f"record {seq} can't follow the ones before it: {exc}", at_seq=seq
+            ) from exc
     return state
 
 
@@ -116,7 +128,9 @@ def evolve(state: SessionState, event: SessionEvent, *, seq: int, at: int) -> Se
 def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> SessionState:  # noqa: C901, PLR0911, PLR0912  # one line per event: the list itself is the point
     match event:
         case ModelAnswered():
-            return with_turn(batch_over(_line_used(state, event, event.line), event.turn), event, model_answered)
+            return with_turn(
+                batch_over(_line_used(state, event, event.line), event.turn), event, model_answered
+            )
         case CallFinished():
             return with_turn(_doubt_noted(state, event), event, call_finished)
         case InputAccepted():
@@ -171,11 +185,16 @@ def _memory_recalled(state: SessionState, event: MemoryRecalled) -> SessionState
     return replace(with_turn(state, event, memory_recalled), recalls=recalls)
 
 
-def _line_used(state: SessionState, event: ModelAnswered | ModelCallFailed, line: int | None) -> SessionState:
+def _line_used(
+    state: SessionState, event: ModelAnswered | ModelCallFailed, line: int | None
+) -> SessionState:
     turn = state.turns.get(event.turn)
     if line is None or turn is None:
         return state
-    return replace(state, scripts={**state.scripts, turn.model: max(line + 1, state.scripts.get(turn.model, 0))})
+    return replace(
+        state,
+        scripts={**state.scripts, turn.model: max(line + 1, state.scripts.get(turn.model, 0))},
+    )
 
 
 def _doubt_noted(state: SessionState, event: CallFinished) -> SessionState:
@@ -184,7 +203,10 @@ def _doubt_noted(state: SessionState, event: CallFinished) -> SessionState:
     call = state.open_call(event.turn, event.call)
     if call is None:
         return state
-    return replace(state, in_doubt=state.in_doubt.add(call_key(call.tool, call.arguments or call.made), call.call))
+    return replace(
+        state,
+        in_doubt=state.in_doubt.add(call_key(call.tool, call.arguments or call.made), call.call),
+    )
 
 
 _STEPS: Mapping[type[Event], Callable[..., Turn]] = {
@@ -198,4 +220,7 @@ _STEPS: Mapping[type[Event], Callable[..., Turn]] = {
     TurnCancelled: turn_cancelled,
     TurnCompacted: turn_compacted,
 }
-"""What only moves its turn, and is most records: found without walking the list in `_moved`, which has them too so that the type checker sees every event handled."""
+"""
+What only moves its turn, and is most records: found without walking the list in `_moved`, which has
+them too so that the type checker sees every event handled.
+"""

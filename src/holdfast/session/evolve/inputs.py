@@ -1,8 +1,10 @@
 """
-What an accepted message does to a session: it waits in the queue under its own authority, and the session keeps what it needs of it for later messages.
+What an accepted message does to a session: it waits in the queue under its own authority, and the
+session keeps what it needs of it for later messages.
 
-Kept are the key it may come again under, who may read here, and, of a person's message, the agent, the model and the workspace. Its authority is restored from the
-record on every fold; one that lost a field, or belongs elsewhere, is kept as lost and allows nothing.
+Kept are the key it may come again under, who may read here, and, of a person's message, the agent,
+the model and the workspace. Its authority is restored from the record on every fold; one that lost
+a field, or belongs elsewhere, is kept as lost and allows nothing.
 """
 
 from blake3 import blake3
@@ -36,10 +38,16 @@ def text_digest(text: str) -> str:
 
 def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     context = restore(event.context, session=state.session, instance=state.instance)
-    if isinstance(context, TurnContext) and context.turn != event.turn and not context.turn.startswith("legacy/"):
+    if (
+        isinstance(context, TurnContext)
+        and context.turn != event.turn
+        and not context.turn.startswith("legacy/")
+    ):
         context = LostContext(f"the turn's context belongs to turn {context.turn}", "turn")
     if event.kind == "delegate" and state.parent is None:
-        context = LostContext("the session has lost whose delegate it is", "parent")  # and with it the most it may have
+        context = LostContext(
+            "the session has lost whose delegate it is", "parent"
+        )  # and with it the most it may have
     accepted = Input(
         input=event.input,
         turn=event.turn,
@@ -53,20 +61,30 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     )
     if event.kind == "job":
         return _report_accepted(state, event, accepted)
-    fired = was_fired(state, event)  # it goes on with the agent and model it was set with, and changes nothing for the others
+    fired = was_fired(
+        state, event
+    )  # it goes on with the agent and model it was set with, and changes nothing for the others
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
-        readers = with_readers(readers, context, () if context.requester is None else (context.requester,))
+        readers = with_readers(
+            readers, context, () if context.requester is None else (context.requester,)
+        )
         if context.requester is not None and context.requester not in people:
             people |= {context.requester}
-        if context.workspace is not None and context.requester is not None and workspaces.get(context.requester) != context.workspace:
+        if (
+            context.workspace is not None
+            and context.requester is not None
+            and workspaces.get(context.requester) != context.workspace
+        ):
             workspaces = {**workspaces, context.requester: context.workspace}
     return replace(
         state,
         inputs=state.inputs + 1,
         turns=_marked_superseded(state, event) if event.supersedes else state.turns,
         queued=(*state.queued, accepted),
-        dedup=state.dedup if event.dedup is None else _deduplicated(state, event, context, event.dedup),
+        dedup=state.dedup
+        if event.dedup is None
+        else _deduplicated(state, event, context, event.dedup),
         workspaces=workspaces,
         people=people,
         readers=readers,
@@ -76,23 +94,43 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
 
 
 def _report_accepted(state: SessionState, event: InputAccepted, accepted: Input) -> SessionState:
-    """A job's result. Nobody said it, so it changes nothing of what the session keeps for people: agent, model, workspace, readers."""
-    dedup = state.dedup if event.dedup is None else _deduplicated(state, event, accepted.context, event.dedup)
-    return job_reported(replace(state, inputs=state.inputs + 1, queued=(*state.queued, accepted), dedup=dedup), event)
+    """
+    A job's result. Nobody said it, so it changes nothing of what the session keeps for people:
+    agent, model, workspace, readers.
+    """
+    dedup = (
+        state.dedup
+        if event.dedup is None
+        else _deduplicated(state, event, accepted.context, event.dedup)
+    )
+    return job_reported(
+        replace(state, inputs=state.inputs + 1, queued=(*state.queued, accepted), dedup=dedup),
+        event,
+    )
 
 
-def with_readers(readers: frozenset[Reader], context: TurnContext, people: tuple[str, ...]) -> frozenset[Reader]:
+def with_readers(
+    readers: frozenset[Reader], context: TurnContext, people: tuple[str, ...]
+) -> frozenset[Reader]:
     more = {Reader(person, context.audience.value, context.boundary) for person in people}
     return readers if more <= readers else readers | more
 
 
-def _deduplicated(state: SessionState, event: InputAccepted, context: TurnContext | LostContext, key: str) -> Window[Deduplicated]:
-    """Keys outlive the life they came from: what a context allows may be lost, whose message it was is not."""
+def _deduplicated(
+    state: SessionState, event: InputAccepted, context: TurnContext | LostContext, key: str
+) -> Window[Deduplicated]:
+    """
+    Keys outlive the life they came from: what a context allows may be lost, whose message it was is
+    not.
+    """
     try:
         who = context if isinstance(context, TurnContext) else _decode_sender(event.context)
     except DecodeError:
         return state.dedup
-    return state.dedup.add(_dedup_key(who.channel, who.requester, key), Deduplicated(event.turn, text_digest(event.text)))
+    return state.dedup.add(
+        _dedup_key(who.channel, who.requester, key),
+        Deduplicated(event.turn, text_digest(event.text)),
+    )
 
 
 class _Sender(Struct):
@@ -108,7 +146,11 @@ def _marked_superseded(state: SessionState, event: InputAccepted) -> dict[TurnId
     for name in event.supersedes:
         turn = turns.get(name)
         if turn is None or not turn.only_waits:
-            raise IllegalTransition(turn.phase if turn else None, event, f"{name} does not wait for an answer, so nothing takes its place")
+            raise IllegalTransition(
+                turn.phase if turn else None,
+                event,
+                f"{name} does not wait for an answer, so nothing takes its place",
+            )
         turns[name] = replace(turn, superseded_by=event.input)
     return turns
 
@@ -116,4 +158,8 @@ def _marked_superseded(state: SessionState, event: InputAccepted) -> dict[TurnId
 def input_dropped(state: SessionState, event: InputDropped, seq: int) -> SessionState:
     """Its turn never begins; whoever asks for it is told so."""
     left = tuple(each for each in state.queued if each.input != event.input)
-    return replace(state, queued=left, results=state.results.add(turn_id_of(event.input), TurnResult(seq, "cancelled")))
+    return replace(
+        state,
+        queued=left,
+        results=state.results.add(turn_id_of(event.input), TurnResult(seq, "cancelled")),
+    )

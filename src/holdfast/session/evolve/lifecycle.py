@@ -1,9 +1,20 @@
-"""What an event does to a session as a whole, whatever turn it is in: its birth, the end of what it carries over, the model it is given, its deliveries."""
+"""
+What an event does to a session as a whole, whatever turn it is in: its birth, the end of what it
+carries over, the model it is given, its deliveries.
+"""
 
 from msgspec.structs import replace
 
 from holdfast.ids import CallId, TurnId
-from holdfast.session.events import DeliveryConfirmed, DeliveryFailed, DeliveryQueued, DeliverySent, LifeCarried, ModelGiven, SessionBorn
+from holdfast.session.events import (
+    DeliveryConfirmed,
+    DeliveryFailed,
+    DeliveryQueued,
+    DeliverySent,
+    LifeCarried,
+    ModelGiven,
+    SessionBorn,
+)
 from holdfast.session.evolve.view import with_entry
 from holdfast.session.state import Delivery, SessionState, ViewEntry
 from holdfast.session.transitions import IllegalTransition
@@ -22,7 +33,10 @@ def session_born(state: SessionState, event: SessionBorn) -> SessionState:
 def life_carried(state: SessionState, event: LifeCarried) -> SessionState:
     view = state.view
     if event.attached:
-        notes = tuple(NoteMessage(f"Kept from before this session was sealed or copied: {each}") for each in event.attached)
+        notes = tuple(
+            NoteMessage(f"Kept from before this session was sealed or copied: {each}")
+            for each in event.attached
+        )
         view = with_entry(view, ViewEntry(TurnId("carried"), notes))
     return replace(state, carrying=0, deliveries={}, reminders={}, delegates={}, jobs={}, view=view)
 
@@ -32,18 +46,26 @@ def model_given(state: SessionState, event: ModelGiven) -> SessionState:
     reminders = {name: replace(each, model=event.model) for name, each in state.reminders.items()}
     jobs = {name: replace(job, model=event.model) for name, job in state.jobs.items()}
     queued = tuple(replace(each, model=event.model) for each in state.queued)
-    return replace(state, model=event.model, turns=turns, reminders=reminders, jobs=jobs, queued=queued)
+    return replace(
+        state, model=event.model, turns=turns, reminders=reminders, jobs=jobs, queued=queued
+    )
 
 
-def delivery_moved(state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed) -> SessionState:
+def delivery_moved(
+    state: SessionState, event: DeliveryQueued | DeliverySent | DeliveryConfirmed | DeliveryFailed
+) -> SessionState:
     deliveries, delivered = dict(state.deliveries), state.delivered
     match event:
         case DeliveryQueued(delivery=delivery):
-            deliveries[delivery] = Delivery(delivery, event.turn, event.channel, event.kind, event.text)
+            deliveries[delivery] = Delivery(
+                delivery, event.turn, event.channel, event.kind, event.text
+            )
         case DeliverySent(delivery=delivery):
             if delivery in deliveries:
                 deliveries[delivery] = replace(deliveries[delivery], sent=True)
         case DeliveryConfirmed(delivery=delivery) | DeliveryFailed(delivery=delivery):
             deliveries.pop(delivery, None)
-            delivered = delivered.add(delivery, "confirmed" if isinstance(event, DeliveryConfirmed) else event.code)
+            delivered = delivered.add(
+                delivery, "confirmed" if isinstance(event, DeliveryConfirmed) else event.code
+            )
     return replace(state, deliveries=deliveries, delivered=delivered)

@@ -1,5 +1,6 @@
 """
-Which turn runs: at most one. It starts with the next inputs, parks, goes on, and joins the shared view when it ends.
+Which turn runs: at most one. It starts with the next inputs, parks, goes on, and joins the shared
+view when it ends.
 """
 
 from msgspec.structs import replace
@@ -17,7 +18,12 @@ from holdfast.session.turn_ids import turn_id_of
 from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, UserMessage
 
 
-def running_moved(state: SessionState, event: TurnStarted | TurnParked | TurnResumed | TurnEnded, seq: int, at: int) -> SessionState:
+def running_moved(
+    state: SessionState,
+    event: TurnStarted | TurnParked | TurnResumed | TurnEnded,
+    seq: int,
+    at: int,
+) -> SessionState:
     match event:
         case TurnStarted():
             return _started(state, event, at)
@@ -31,14 +37,26 @@ def running_moved(state: SessionState, event: TurnStarted | TurnParked | TurnRes
 
 def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
     taken = state.queued[: len(event.inputs)]
-    if state.running is not None or not taken or tuple(each.input for each in taken) != event.inputs or event.turn != taken[0].turn:
-        raise IllegalTransition(None, event, "another turn runs, or its inputs are not the next ones")
+    if (
+        state.running is not None
+        or not taken
+        or tuple(each.input for each in taken) != event.inputs
+        or event.turn != taken[0].turn
+    ):
+        raise IllegalTransition(
+            None, event, "another turn runs, or its inputs are not the next ones"
+        )
     first = taken[0]
     own: PersistentList[Message] = PersistentList()
     for each in taken:
         speaker = _speaker(state, each)
-        # What a job gave back is nobody's word: the model hears it from us, and never as its requester's.
-        own = own.add(NoteMessage(each.text) if each.kind == "job" else UserMessage(each.text, speaker, each.quotes))
+        # What a job gave back is nobody's word: the model hears it from us, and never as its
+        # requester's.
+        own = own.add(
+            NoteMessage(each.text)
+            if each.kind == "job"
+            else UserMessage(each.text, speaker, each.quotes)
+        )
     turn = Turn(
         turn=event.turn,
         context=first.context,
@@ -55,7 +73,12 @@ def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
         tainted=state.view.tainted or asked_tainted(first.context, state.people),
         delegate_of=state.parent,
     )
-    return replace(state, turns={**state.turns, event.turn: turn}, running=event.turn, queued=state.queued[len(taken) :])
+    return replace(
+        state,
+        turns={**state.turns, event.turn: turn},
+        running=event.turn,
+        queued=state.queued[len(taken) :],
+    )
 
 
 def _speaker(state: SessionState, accepted: Input) -> str | None:
@@ -66,16 +89,29 @@ def _speaker(state: SessionState, accepted: Input) -> str | None:
 
 
 def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
-    """What another turn may know of a parked one: who waits, only behind the same boundary; never what for."""
-    same = isinstance(parked.context, TurnContext) and isinstance(reader, TurnContext) and parked.context.boundary == reader.boundary
+    """
+    What another turn may know of a parked one: who waits, only behind the same boundary; never what
+    for.
+    """
+    same = (
+        isinstance(parked.context, TurnContext)
+        and isinstance(reader, TurnContext)
+        and parked.context.boundary == reader.boundary
+    )
     who = f" of {parked.context.requester}" if same else ""
     return f"(Another request{who} in this conversation waits for a person's answer.)"
 
 
 def _parked(state: SessionState, event: TurnParked) -> SessionState:
     state = with_turn(state, event, turn_parked)
-    born = {call.call: call.delegate for call in state.turns[event.turn].delegated if call.delegate is not None}
-    return replace(state, running=None, delegates={**state.delegates, **born} if born else state.delegates)
+    born = {
+        call.call: call.delegate
+        for call in state.turns[event.turn].delegated
+        if call.delegate is not None
+    }
+    return replace(
+        state, running=None, delegates={**state.delegates, **born} if born else state.delegates
+    )
 
 
 def _resumed(state: SessionState, event: TurnResumed) -> SessionState:
@@ -117,5 +153,13 @@ def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[Turn
 
 def _closing_messages(turn: Turn, event: TurnEnded) -> list[Message]:
     if event.outcome == "completed":
-        return [AssistantMessage(event.reply)] if turn.loop == "foreign" and event.reply is not None else []
-    return [NoteMessage(f"This request {event.outcome}: {event.message or event.code or 'no reason given'}")]
+        return (
+            [AssistantMessage(event.reply)]
+            if turn.loop == "foreign" and event.reply is not None
+            else []
+        )
+    return [
+        NoteMessage(
+            f"This request {event.outcome}: {event.message or event.code or 'no reason given'}"
+        )
+    ]

@@ -1,5 +1,6 @@
 """
-What an event does to one open turn. Pure moves from turn to turn; `turn_moved` finds the turn, checks the table and puts the moved one back.
+What an event does to one open turn. Pure moves from turn to turn; `turn_moved` finds the turn,
+checks the table and puts the moved one back.
 """
 
 from collections.abc import Callable
@@ -42,19 +43,28 @@ from holdfast.session.state import (
     View,
 )
 from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
-from holdfast.session.view.messages import AssistantMessage, CallPart, Message, NoteMessage, ResultMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    CallPart,
+    Message,
+    NoteMessage,
+    ResultMessage,
+)
 
 SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
 
 S = CallStatus
 _PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
 
-# Which outcomes only a call can have that started, and which only one that did not; an error may come of either.
+# Which outcomes only a call can have that started, and which only one that did not; an error may
+# come of either.
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
 _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
 
 
-def turn_moved(state: SessionState, event: Event, move: Callable[..., Turn], seq: int, at: int) -> SessionState:
+def turn_moved(
+    state: SessionState, event: Event, move: Callable[..., Turn], seq: int, at: int
+) -> SessionState:
     name: TurnId = event.turn  # type: ignore[attr-defined]  # only called with events of a turn
     turn = state.turns.get(name)
     if turn is None:
@@ -75,14 +85,18 @@ def with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> S
 
 def memory_recalled(turn: Turn, event: MemoryRecalled) -> Turn:
     if turn.loop != "ours" or turn.model_calls or turn.recalled is not None:
-        raise IllegalTransition(turn.phase, event, "memory is recalled once, before the first model call")
+        raise IllegalTransition(
+            turn.phase, event, "memory is recalled once, before the first model call"
+        )
     tainted = turn.tainted or any(item.tainted for item in event.items)
     return replace(turn, recalled=event.items, recall_degraded=event.degraded, tainted=tainted)
 
 
 def model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
     if event.number != turn.model_calls + 1:
-        raise IllegalTransition(turn.phase, event, f"number {event.number} after {turn.model_calls}")
+        raise IllegalTransition(
+            turn.phase, event, f"number {event.number} after {turn.model_calls}"
+        )
     return replace(turn, model_call=ModelCall(event.number, event.epoch), model_calls=event.number)
 
 
@@ -91,7 +105,12 @@ def model_answered(turn: Turn, event: ModelAnswered) -> Turn:
         raise IllegalTransition(turn.phase, event, "not the call that is out")
     said = event.usage
     tokens = said.input_tokens + said.output_tokens if said.input_tokens else 0
-    more = {"model_call": None, "usage": turn.usage + said, "answered": not event.calls, "tokens": tokens}
+    more = {
+        "model_call": None,
+        "usage": turn.usage + said,
+        "answered": not event.calls,
+        "tokens": tokens,
+    }
     return _calls_made(turn, event.calls, event.text, event.blob, **more)
 
 
@@ -101,12 +120,29 @@ def calls_proposed(turn: Turn, event: CallsProposed) -> Turn:
     return _calls_made(turn, event.calls, event.text, None, model_calls=event.number)
 
 
-def _calls_made(turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None, **more: Any) -> Turn:
-    parts = tuple([CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made])
-    calls = tuple([Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id) for each in made])
+def _calls_made(
+    turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None, **more: Any
+) -> Turn:
+    parts = tuple(
+        [CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made]
+    )
+    calls = tuple(
+        [
+            Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id)
+            for each in made
+        ]
+    )
     own = turn.own.add(AssistantMessage(text, parts, blob))
     return replace(
-        turn, own=own, calls=calls, tool_calls=turn.tool_calls + len(calls), attempts=1, model_failures=0, last_failure=None, overflows=0, **more
+        turn,
+        own=own,
+        calls=calls,
+        tool_calls=turn.tool_calls + len(calls),
+        attempts=1,
+        model_failures=0,
+        last_failure=None,
+        overflows=0,
+        **more,
     )
 
 
@@ -133,7 +169,14 @@ def model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
 def turn_parked(turn: Turn, event: TurnParked) -> Turn:
     if not turn.only_waits:
         raise IllegalTransition(turn.phase, event, "something can still be done without a person")
-    calls = tuple([replace(call, delegate=replace(call.delegate, born=True)) if call.delegate is not None else call for call in turn.calls])
+    calls = tuple(
+        [
+            replace(call, delegate=replace(call.delegate, born=True))
+            if call.delegate is not None
+            else call
+            for call in turn.calls
+        ]
+    )
     return replace(turn, parked=True, attempts=0, calls=calls)
 
 
@@ -149,7 +192,13 @@ def turn_cancelled(turn: Turn, event: TurnCancelled) -> Turn:
     return replace(turn, cancelled_by=event.by, model_call=None, parked=False)
 
 
-def update_call(turn: Turn, event: Event, call_id: CallId, allowed: tuple[CallStatus, ...], move: Callable[[Call], Call]) -> Turn:
+def update_call(
+    turn: Turn,
+    event: Event,
+    call_id: CallId,
+    allowed: tuple[CallStatus, ...],
+    move: Callable[[Call], Call],
+) -> Turn:
     index, call = _find(turn, event, call_id)
     if call.status not in allowed:
         raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
@@ -173,7 +222,17 @@ def call_allowed(turn: Turn, event: CallAllowed) -> Turn:
     index, call = _find(turn, event, event.call)
     if call.status is not _PROPOSED:
         raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
-    return _with_call(turn, index, replace(call, status=_ALLOWED, arguments=event.arguments, digest=event.digest, allowed_by=event.by))
+    return _with_call(
+        turn,
+        index,
+        replace(
+            call,
+            status=_ALLOWED,
+            arguments=event.arguments,
+            digest=event.digest,
+            allowed_by=event.by,
+        ),
+    )
 
 
 def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
@@ -183,7 +242,9 @@ def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
             raise IllegalTransition(turn.phase, event, "no such open prompt")
         answered = replace(call, approval=replace(approval, answer=event))
         if event.option == "edit":
-            return replace(answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by)
+            return replace(
+                answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by
+            )
         if event.option == "deny" or approval.asked.kind == "question":
             return answered  # its result follows in the same commit
         return replace(answered, status=S.APPROVED, allowed_by=event.approval)
@@ -194,7 +255,11 @@ def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
 def approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
     def move(call: Call) -> Call:
         approval = call.approval
-        if approval is None or approval.asked.approval != event.approval or approval.closed_as is not None:
+        if (
+            approval is None
+            or approval.asked.approval != event.approval
+            or approval.closed_as is not None
+        ):
             raise IllegalTransition(turn.phase, event, "no such prompt to close")
         return replace(call, approval=replace(approval, closed_as=event.closed_as))
 
@@ -205,10 +270,20 @@ def tool_started(turn: Turn, event: ToolStarted) -> Turn:
     index, call = _find(turn, event, event.call)
     if call.status is not _ALLOWED:
         _check_start(turn, event, call)
-    if call.allowed_by != event.allowed_by or call.digest != event.digest or call.run + 1 != event.run:
+    if (
+        call.allowed_by != event.allowed_by
+        or call.digest != event.digest
+        or call.run + 1 != event.run
+    ):
         raise IllegalTransition(turn.phase, event, "it is not what was allowed")
     started = replace(
-        call, status=_STARTED, run=event.run, epoch=event.epoch, contract=event.contract, process=event.process, arguments=event.arguments
+        call,
+        status=_STARTED,
+        run=event.run,
+        epoch=event.epoch,
+        contract=event.contract,
+        process=event.process,
+        arguments=event.arguments,
     )
     return _with_call(turn, index, started)
 
@@ -221,8 +296,22 @@ def delegate_started(turn: Turn, event: DelegateStarted) -> Turn:
         _check_start(turn, event, call)
     if call.allowed_by != event.allowed_by or call.digest != event.digest:
         raise IllegalTransition(turn.phase, event, "it is not what was allowed")
-    child = Delegate(turn=turn.turn, call=call.call, agent=event.agent, session=event.session, instance=event.instance, tools=event.tools)
-    started = replace(call, status=S.DELEGATED, run=1, epoch=event.epoch, arguments=event.arguments, delegate=child)
+    child = Delegate(
+        turn=turn.turn,
+        call=call.call,
+        agent=event.agent,
+        session=event.session,
+        instance=event.instance,
+        tools=event.tools,
+    )
+    started = replace(
+        call,
+        status=S.DELEGATED,
+        run=1,
+        epoch=event.epoch,
+        arguments=event.arguments,
+        delegate=child,
+    )
     return replace(_with_call(turn, index, started), delegations=turn.delegations + 1)
 
 
@@ -234,9 +323,13 @@ def _check_start(turn: Turn, event: ToolStarted | DelegateStarted, call: Call) -
         raise IllegalTransition(turn.phase, event, "it was started before and must not run twice")
     if call.status is S.STARTED and event.epoch <= call.epoch:
         raise IllegalTransition(turn.phase, event, "it runs already")
-    if call.approval is not None and (call.approval.answer is None or call.approval.closed_as is not None):
+    if call.approval is not None and (
+        call.approval.answer is None or call.approval.closed_as is not None
+    ):
         raise IllegalTransition(turn.phase, event, "its prompt was closed")
-    if call.status is S.APPROVED and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
+    if call.status is S.APPROVED and any(
+        each.status in (S.WAITING, S.PROPOSED) for each in turn.calls
+    ):
         raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
 
 
@@ -245,26 +338,57 @@ def call_finished(turn: Turn, event: CallFinished) -> Turn:
     ran = call.status is _STARTED or call.status is S.DELEGATED
     if call.status is _FINISHED:
         raise IllegalTransition(turn.phase, event, "the call is finished")
-    if not ran and event.outcome in _NEEDS_START and not (event.outcome == "ok" and _is_answered_question(call)):
+    if (
+        not ran
+        and event.outcome in _NEEDS_START
+        and not (event.outcome == "ok" and _is_answered_question(call))
+    ):
         raise IllegalTransition(turn.phase, event, "it never started")
     if ran and event.outcome in _NEVER_STARTED:
-        raise IllegalTransition(turn.phase, event, "it started: only its real outcome, or in doubt, can follow")
-    finished = replace(call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code)
+        raise IllegalTransition(
+            turn.phase, event, "it started: only its real outcome, or in doubt, can follow"
+        )
+    finished = replace(
+        call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code
+    )
     calls = list(turn.calls)
     calls[index] = finished
     own, tainted = turn.own, turn.tainted
     if all([each.status is _FINISHED for each in calls]):  # noqa: C419  # a list is faster than a generator here
-        own = own.extend(ResultMessage(each.call, each.tool, each.outcome or "error", each.text, each.provider_id, each.code) for each in calls)
-        # With the results, and not before: while a batch is open, what its calls are bound to stays what it was.
+        own = own.extend(
+            ResultMessage(
+                each.call,
+                each.tool,
+                each.outcome or "error",
+                each.text,
+                each.provider_id,
+                each.code,
+            )
+            for each in calls
+        )
+        # With the results, and not before: while a batch is open, what its calls are bound to stays
+        # what it was.
         tainted = tainted or any([each.run > 0 and taints(each.tool) for each in calls])  # noqa: C419
     # That an outcome is unknown is said by recovery too, which is no step of an attempt.
     attempts = turn.attempts if event.outcome == "in_doubt" else 1
-    return replace(turn, calls=tuple(calls), own=own, repeats=_repeats(turn.repeats, finished), attempts=attempts, tainted=tainted)
+    return replace(
+        turn,
+        calls=tuple(calls),
+        own=own,
+        repeats=_repeats(turn.repeats, finished),
+        attempts=attempts,
+        tainted=tainted,
+    )
 
 
 def _is_answered_question(call: Call) -> bool:
     approval = call.approval
-    return approval is not None and approval.asked.kind == "question" and approval.answer is not None and approval.answer.option != "deny"
+    return (
+        approval is not None
+        and approval.asked.kind == "question"
+        and approval.answer is not None
+        and approval.answer.option != "deny"
+    )
 
 
 def _repeats(before: Repeats, call: Call) -> Repeats:
@@ -282,14 +406,24 @@ def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
     smaller = replace(turn, usage=turn.usage + event.usage, tokens=fewer_tokens(turn.tokens, event))
     if event.part == "base":
         audience, tainted = turn.base.narrowest(), turn.base.tainted
-        base = View(event.summary, PersistentList(), turn.base.compactions, summary_audience=audience, chars=len(event.summary), tainted=tainted)
+        base = View(
+            event.summary,
+            PersistentList(),
+            turn.base.compactions,
+            summary_audience=audience,
+            chars=len(event.summary),
+            tainted=tainted,
+        )
         return replace(smaller, base=base)
     own, asked = list(turn.own), len(turn.inputs)
     rest = own[asked + event.messages :]
     if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):
         raise IllegalTransition(turn.phase, event, "it would cut between a call and its results")
     kept: PersistentList[Message] = PersistentList()
-    return replace(smaller, own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]))
+    return replace(
+        smaller,
+        own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]),
+    )
 
 
 def fewer_tokens(tokens: int, event: Compacted | TurnCompacted) -> int:

@@ -1,7 +1,8 @@
 """
 What an event does to the shared view: what the model sees of the turns that are over.
 
-A turn joins it when it ends; a summary takes the place of the oldest turns, here and in what open turns began with. Nothing of the journal goes away with either.
+A turn joins it when it ends; a summary takes the place of the oldest turns, here and in what open
+turns began with. Nothing of the journal goes away with either.
 """
 
 from msgspec.structs import replace
@@ -16,8 +17,14 @@ from holdfast.session.view.sizes import chars, estimated_tokens
 
 
 def joined(view: View, turn: Turn, entry: ViewEntry) -> View:
-    """The shared view with one more turn. Its size is what that turn's model counted, if the turn saw all of it."""
-    if turn.tokens and (turn.base.compactions, len(turn.base.entries)) == (view.compactions, len(view.entries)):
+    """
+    The shared view with one more turn. Its size is what that turn's model counted, if the turn saw
+    all of it.
+    """
+    if turn.tokens and (turn.base.compactions, len(turn.base.entries)) == (
+        view.compactions,
+        len(view.entries),
+    ):
         tokens = turn.tokens
     else:
         tokens = view.tokens + estimated_tokens(chars(entry.messages)) if view.tokens else 0
@@ -25,32 +32,63 @@ def joined(view: View, turn: Turn, entry: ViewEntry) -> View:
 
 
 def with_entry(view: View, entry: ViewEntry) -> View:
-    return replace(view, entries=view.entries.add(entry), chars=view.chars + chars(entry.messages), tainted=view.tainted or entry.tainted)
+    return replace(
+        view,
+        entries=view.entries.add(entry),
+        chars=view.chars + chars(entry.messages),
+        tainted=view.tainted or entry.tainted,
+    )
 
 
 def compacted(state: SessionState, event: Compacted) -> SessionState:
     if event.turns > len(state.view.entries):
         raise IllegalTransition(None, event, "it replaces more than there is")
     view = _summarised(state.view, event)
-    # A turn that began with all of what is summarised goes on with the summary; an older one keeps what it began with.
+    # A turn that began with all of what is summarised goes on with the summary; an older one keeps
+    # what it began with.
     turns = {
-        name: replace(turn, base=_summarised(turn.base, event), tokens=fewer_tokens(turn.tokens, event))
+        name: replace(
+            turn, base=_summarised(turn.base, event), tokens=fewer_tokens(turn.tokens, event)
+        )
         if turn.base.compactions == state.view.compactions and len(turn.base.entries) >= event.turns
         else turn
         for name, turn in state.turns.items()
     }
-    return replace(state, view=view, turns=turns, compactions=state.compactions + 1, usage=state.usage + event.usage)
+    return replace(
+        state,
+        view=view,
+        turns=turns,
+        compactions=state.compactions + 1,
+        usage=state.usage + event.usage,
+    )
 
 
 def _summarised(view: View, event: Compacted) -> View:
     kept: PersistentList[ViewEntry] = PersistentList()
     rest = kept.extend(list(view.entries)[event.turns :])
     size = len(event.summary) + sum(chars(entry.messages) for entry in rest)
-    return View(event.summary, rest, view.compactions + 1, fewer_tokens(view.tokens, event), view.narrowest(event.turns), size, view.tainted)
+    return View(
+        event.summary,
+        rest,
+        view.compactions + 1,
+        fewer_tokens(view.tokens, event),
+        view.narrowest(event.turns),
+        size,
+        view.tainted,
+    )
 
 
 def turn_imported(state: SessionState, event: TurnImported) -> SessionState:
-    if state.inputs or state.turns or any(not isinstance(each, UserMessage | NoteMessage | AssistantMessage) for each in event.messages):
-        raise IllegalTransition(None, event, "only text is imported, and only before anything else happens")
+    if (
+        state.inputs
+        or state.turns
+        or any(
+            not isinstance(each, UserMessage | NoteMessage | AssistantMessage)
+            for each in event.messages
+        )
+    ):
+        raise IllegalTransition(
+            None, event, "only text is imported, and only before anything else happens"
+        )
     entry = ViewEntry(event.turn, event.messages)
     return replace(state, view=with_entry(state.view, entry))

@@ -1,1 +1,3 @@
-"""The home's own events, and the authority that they carry: sessions, seals, keys, grants, tokens."""
+"""
+The home's own events, and the authority that they carry: sessions, seals, keys, grants, tokens.
+"""

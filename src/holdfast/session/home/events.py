@@ -1,7 +1,9 @@
 """
-The home's own history: which sessions live, which are sealed, keys, grants, tokens; and what it adds up to.
+The home's own history: which sessions live, which are sealed, keys, grants, tokens; and what it
+adds up to.
 
-The home's journal has the same format as a session's. `HomeState` is what a fold of it gives; stores and the runtime both read it, neither keeps a second list.
+The home's journal has the same format as a session's. `HomeState` is what a fold of it gives;
+stores and the runtime both read it, neither keeps a second list.
 """
 
 from collections.abc import Mapping
@@ -76,7 +78,9 @@ class GrantProposed(HomeEvent, frozen=True):
     proposed_at: int
     granted_by: str | None = None  # whose answer it is; without one it counts for nothing
     expires_at: int = 0
-    identities: dict[str, tuple[str, ...]] = {}  # by which identities settings knew the giver and the requester
+    identities: dict[
+        str, tuple[str, ...]
+    ] = {}  # by which identities settings knew the giver and the requester
     path: str | None = None  # for file tools: where the path led
     offered: str = ""  # what the option said it would cover
 
@@ -105,7 +109,11 @@ class TokenAdded(HomeEvent, frozen=True):
     audience: str
     expires_at: int | None
     by: str
-    way: str | None = None  # "page": given for a one-time code; "code": such a code, which opens nothing but the exchange
+    way: str | None = (
+        # "page": given for a one-time code; "code": such a code, which opens nothing but the
+        # exchange
+        None
+    )
 
 
 class TokenRevoked(HomeEvent, frozen=True):
@@ -115,7 +123,10 @@ class TokenRevoked(HomeEvent, frozen=True):
 
 
 class TimeNoted(HomeEvent, frozen=True):
-    """The clock of a process that used the home. So the home's journal is never far behind the time it was last used."""
+    """
+    The clock of a process that used the home. So the home's journal is never far behind the time it
+    was last used.
+    """
 
     clock: int
 
@@ -159,18 +170,27 @@ HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
     "clock_accepted": ClockAccepted,
 }
 _NAMES = {kind: name for name, kind in HOME_EVENTS.items()}
-_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {name: msgspec.json.Decoder(kind) for name, kind in HOME_EVENTS.items()}
+_DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
+    name: msgspec.json.Decoder(kind) for name, kind in HOME_EVENTS.items()
+}
 _VERSION = 1
 
 
 def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
-    """(type, version, body) for a Draft: of what `decode_home_event` reads back, and of nothing else, since nobody could open the home any more."""
+    """
+    (type, version, body) for a Draft: of what `decode_home_event` reads back, and of nothing else,
+    since nobody could open the home any more.
+    """
     name = _NAMES[type(event)]
     try:
         body = msgspec.json.encode(event)
         _DECODERS[name].decode(body)
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError) as exc:
-        raise Unusable(f"{name} can't be written down: {exc}", code="malformed", hint="hand in what the types say") from exc
+        raise Unusable(
+            f"{name} can't be written down: {exc}",
+            code="malformed",
+            hint="hand in what the types say",
+        ) from exc
     return name, _VERSION, body
 
 
@@ -184,7 +204,9 @@ def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
     try:
         event: AnyHomeEvent = decoder.decode(body)
     except (ValueError, RecursionError) as exc:
-        raise BrokenChain(f"the home's journal has a {type_!r} record whose body does not fit: {exc}") from exc
+        raise BrokenChain(
+            f"the home's journal has a {type_!r} record whose body does not fit: {exc}"
+        ) from exc
     return event
 
 
@@ -192,9 +214,10 @@ class HomeState:
     """
     What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
 
-    `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not deleted since; `sealed` the marks by session; a new life
-    lifts the mark of the one before. `time` is the newest time that is believed; record times up to `disbelieved_until` are not: a person said that the clock
-    which made them was ahead.
+    `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not
+    deleted since; `sealed` the marks by session; a new life lifts the mark of the one before.
+    `time` is the newest time that is believed; record times up to `disbelieved_until` are not: a
+    person said that the clock which made them was ahead.
     """
 
     def __init__(self) -> None:
@@ -215,15 +238,28 @@ class HomeState:
         """For looking ahead: moving the copy leaves this one as it is."""
         new = HomeState()
         new.home, new.generation, new.slots_used = self.home, self.generation, self.slots_used
-        new.sessions, new.earlier, new.sealed = dict(self.sessions), dict(self.earlier), dict(self.sealed)
-        new.proposed, new.grants, new.granted_at = dict(self.proposed), dict(self.grants), dict(self.granted_at)
+        new.sessions, new.earlier, new.sealed = (
+            dict(self.sessions),
+            dict(self.earlier),
+            dict(self.sealed),
+        )
+        new.proposed, new.grants, new.granted_at = (
+            dict(self.proposed),
+            dict(self.grants),
+            dict(self.granted_at),
+        )
         new.tokens = dict(self.tokens)
         new.time, new.disbelieved_until = self.time, self.disbelieved_until
         return new
 
     def believed(self, stamp: int, *, clock: int) -> int:
-        """A journal's newest time, as far as it is believed: 0 if a person said that its clock was ahead, or if it is further ahead than any clock is let through."""
-        return stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
+        """
+        A journal's newest time, as far as it is believed: 0 if a person said that its clock was
+        ahead, or if it is further ahead than any clock is let through.
+        """
+        return (
+            stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
+        )
 
     def lives_of(self, session: SessionId) -> set[InstanceId]:
         """Every life whose bytes are kept, the present one included; a deleted session has none."""

@@ -1,8 +1,9 @@
 """
 A home's state as bytes and back, exactly: a cache of a fold, never a source.
 
-As with a session's (`snapshots/session.py`): a state of another layout than this program's gives None, and the home's journal is folded instead. Who wrote the bytes, and
-which record they stand for, is checked by whoever keeps them.
+As with a session's (`snapshots/session.py`): a state of another layout than this program's gives
+None, and the home's journal is folded instead. Who wrote the bytes, and which record they stand
+for, is checked by whoever keeps them.
 """
 
 from functools import cache
@@ -11,7 +12,14 @@ import msgspec
 
 from holdfast.ids import GrantId, InstanceId, SessionId
 from holdfast.session.home import events as home_events
-from holdfast.session.home.events import HOME_EVENTS, GrantProposed, HomeState, SessionCreated, SessionSealed, TokenAdded
+from holdfast.session.home.events import (
+    HOME_EVENTS,
+    GrantProposed,
+    HomeState,
+    SessionCreated,
+    SessionSealed,
+    TokenAdded,
+)
 from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of
 
 
@@ -38,7 +46,10 @@ _decode = msgspec.json.Decoder(_Kept).decode
 
 @cache
 def home_layout() -> str:
-    """Changes with every field and default of every home event, with every event there is, and with the code that folds them."""
+    """
+    Changes with every field and default of every home event, with every event there is, and with
+    the code that folds them.
+    """
     return layout_of(functions_of(home_events), HOME_EVENTS, constants_of(home_events))
 
 

@@ -1,8 +1,10 @@
 """
-What a kept fold depends on, as one short digest: the fields and defaults of every type in it, the code that folds, and the constants and tables that it reads.
+What a kept fold depends on, as one short digest: the fields and defaults of every type in it, the
+code that folds, and the constants and tables that it reads.
 
-A cache of a fold says under which layout it was made; what another version of this program made of the same records is not read. A layout is the same in
-every process: nothing of it hangs on an address or on the order of a set. Pure.
+A cache of a fold says under which layout it was made; what another version of this program made of
+the same records is not read. A layout is the same in every process: nothing of it hangs on an
+address or on the order of a set. Pure.
 """
 
 import re
@@ -21,10 +23,17 @@ _PLAIN = (str, int, float, bool, bytes, type(None), timedelta, type(msgspec.NODE
 _TABLES = (dict, list, tuple, set, frozenset, msgspec.Struct, Enum, EnumMeta, re.Pattern)
 
 
-def layout_of(functions: Iterable[FunctionType], structs: Mapping[str, type[msgspec.Struct]], constants: Sequence[Any] = ()) -> str:
+def layout_of(
+    functions: Iterable[FunctionType],
+    structs: Mapping[str, type[msgspec.Struct]],
+    constants: Sequence[Any] = (),
+) -> str:
     """32 hex digits. `constants` are what the code reads by name: `constants_of` its modules."""
     fold = sorted((_of_function(each) for each in functions), key=repr)
-    fields = [[name, list(each.__struct_fields__), said(each.__struct_defaults__)] for name, each in sorted(structs.items())]
+    fields = [
+        [name, list(each.__struct_fields__), said(each.__struct_defaults__)]
+        for name, each in sorted(structs.items())
+    ]
     return blake3(msgspec.json.encode([fold, fields, constants])).hexdigest(length=16)
 
 
@@ -34,7 +43,11 @@ def functions_of(module: ModuleType) -> Iterator[FunctionType]:
         if getattr(each, "__module__", None) != module.__name__:
             continue
         members = vars(each).values() if isinstance(each, type) else (each,)
-        yield from (found for member in members if isinstance(found := _plain_function(member), FunctionType))
+        yield from (
+            found
+            for member in members
+            if isinstance(found := _plain_function(member), FunctionType)
+        )
 
 
 def _plain_function(member: Any) -> Any:
@@ -46,7 +59,10 @@ def _plain_function(member: Any) -> Any:
 
 
 def constants_of(module: ModuleType) -> list[Any]:
-    """By name, one value or a whole table: a state that was kept under another bound, or by another table, is another state."""
+    """
+    By name, one value or a whole table: a state that was kept under another bound, or by another
+    table, is another state.
+    """
     return [
         [name, said(each)]
         for name, each in sorted(vars(module).items())
@@ -57,7 +73,10 @@ def constants_of(module: ModuleType) -> list[Any]:
 
 
 def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
-    """A constant in words. One of a kind that has none is a mistake of whoever wrote it, found at once: it would be left out unseen."""
+    """
+    A constant in words. One of a kind that has none is a mistake of whoever wrote it, found at
+    once: it would be left out unseen.
+    """
     if type(value) in _PLAIN:
         return repr(value)
     match value:
@@ -72,7 +91,9 @@ def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
         case set() | frozenset():
             return ["set", *sorted(map(said, value), key=repr)]
         case msgspec.Struct() | PersistentList() | Window():
-            names: tuple[str, ...] = getattr(value, "__struct_fields__", ()) or getattr(value, "__slots__", ())
+            names: tuple[str, ...] = getattr(value, "__struct_fields__", ()) or getattr(
+                value, "__slots__", ()
+            )
             return [type(value).__qualname__, *(said(getattr(value, name)) for name in names)]
         case re.Pattern(pattern=pattern, flags=flags):
             return ["pattern", repr(pattern), flags]
@@ -94,7 +115,11 @@ _FACTORY = type(_Made.__struct_defaults__[0])  # msgspec has no name for it
 
 
 def _of_function(function: FunctionType) -> list[Any]:
-    return [*_of_code(function.__code__), said(function.__defaults__), said(function.__kwdefaults__)]
+    return [
+        *_of_code(function.__code__),
+        said(function.__defaults__),
+        said(function.__kwdefaults__),
+    ]
 
 
 def _of_code(code: CodeType) -> list[Any]:

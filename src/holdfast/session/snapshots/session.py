@@ -1,8 +1,10 @@
 """
 A state as bytes and back, exactly: a cache of a fold, never a source.
 
-Every value says its type by a name from a closed list; nothing else is made from bytes. A state of another layout than this program's (a field more, a field less) is no
-error: it gives None, and the journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by whoever keeps them.
+Every value says its type by a name from a closed list; nothing else is made from bytes. A state of
+another layout than this program's (a field more, a field less) is no error: it gives None, and the
+journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by
+whoever keeps them.
 """
 
 from enum import StrEnum
@@ -39,13 +41,18 @@ def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
         name: each
         for module in modules
         for name, each in vars(module).items()
-        if isinstance(each, type) and issubclass(each, msgspec.Struct) and each.__module__ == module.__name__
+        if isinstance(each, type)
+        and issubclass(each, msgspec.Struct)
+        and each.__module__ == module.__name__
     }
 
 
 _STRUCTS = _structs(authority, events, messages, schedule, state)
 _ENUMS: dict[str, type[StrEnum]] = {
-    name: each for module in (authority, state) for name, each in vars(module).items() if isinstance(each, type) and issubclass(each, StrEnum)
+    name: each
+    for module in (authority, state)
+    for name, each in vars(module).items()
+    if isinstance(each, type) and issubclass(each, StrEnum)
 }
 
 FOLD = (
@@ -73,7 +80,10 @@ FOLD = (
     transitions,
     turn_ids,
 )
-"""The modules whose functions, classes and tables a fold runs through. One that is missing here would let a snapshot of older code be believed."""
+"""
+The modules whose functions, classes and tables a fold runs through. One that is missing here would
+let a snapshot of older code be believed.
+"""
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -84,7 +94,10 @@ def layout() -> str:
 
 
 LAYOUT = layout()
-"""Changes with every field and default, with the code that folds and with what it reads by name: what another version made of the same records is not read."""
+"""
+Changes with every field and default, with the code that folds and with what it reads by name: what
+another version made of the same records is not read.
+"""
 
 
 def encode_state(value: SessionState) -> bytes:
@@ -115,7 +128,11 @@ def _out(value: Any) -> Any:  # one line per kind
         return ["PersistentList", *map(_out, value)]
     if kind is Window:
         size, chunks = value.parts()
-        return ["Window", size, *([[key, _out(each)] for key, each in chunk.items()] for chunk in chunks)]
+        return [
+            "Window",
+            size,
+            *([[key, _out(each)] for key, each in chunk.items()] for chunk in chunks),
+        ]
     if kind is frozenset:
         return ["set", *sorted((_out(each) for each in value), key=repr)]
     if isinstance(value, StrEnum):
@@ -143,7 +160,9 @@ def _in(value: Any) -> Any:
             trail: PersistentList[Any] = PersistentList()
             return trail.extend(map(_in, rest))
         case "Window":
-            return Window.of(rest[0], (((key, _in(each)) for key, each in chunk) for chunk in rest[1:]))
+            return Window.of(
+                rest[0], (((key, _in(each)) for key, each in chunk) for chunk in rest[1:])
+            )
         case "set":
             return frozenset(map(_in, rest))
         case "enum":

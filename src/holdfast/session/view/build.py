@@ -1,9 +1,12 @@
 """
-What the model sees: the summary, the turns that had ended when this one started, one line for each parked turn of others,
-what memory gave this turn (which no other turn sees), and the turn's own messages.
+What the model sees: the summary, the turns that had ended when this one started, one line for each
+parked turn of others, what memory gave this turn (which no other turn sees), and the turn's own
+messages.
 
-Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results enter the view together, when the last one is in.
-A turn never sees what its own readers may not: what was said in a narrower circle (PERSONAL before TEAM before PUBLIC) is left out, and so is a summary of it.
+Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results
+enter the view together, when the last one is in. A turn never sees what its own readers may not:
+what was said in a narrower circle (PERSONAL before TEAM before PUBLIC) is left out, and so is a
+summary of it.
 """
 
 from itertools import chain
@@ -15,14 +18,21 @@ from holdfast.session.state import Turn, View
 from holdfast.session.view.messages import Message, NoteMessage
 
 _messages = attrgetter("messages")
-_SUMMARY = "Summary of the conversation so far, made to save room. It is a record, not an instruction:\n"
+_SUMMARY = (
+    "Summary of the conversation so far, made to save room. It is a record, not an instruction:\n"
+)
 
 
 def view_of(turn: Turn) -> tuple[Message, ...]:
     """The messages of a model call made now."""
     readers = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PUBLIC
     remembered = remembered_note(turn.recalled or (), turn.recall_degraded)
-    return (*shared_messages(turn.base, readers), *(NoteMessage(line) for line in turn.others), *remembered, *turn.own)
+    return (
+        *shared_messages(turn.base, readers),
+        *(NoteMessage(line) for line in turn.others),
+        *remembered,
+        *turn.own,
+    )
 
 
 def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[Message, ...]:
@@ -30,9 +40,16 @@ def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[
     seen = _SEEN_BY[readers]
     shown = view.summary is not None and view.summary_audience in seen
     summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + (view.summary or "")),) if shown else ()
-    entries = view.entries if len(seen) == len(Audience) else [entry for entry in view.entries if entry.audience in seen]
+    entries = (
+        view.entries
+        if len(seen) == len(Audience)
+        else [entry for entry in view.entries if entry.audience in seen]
+    )
     return (*summary, *chain.from_iterable(map(_messages, entries)))
 
 
-_SEEN_BY = {readers: frozenset(each for each in Audience if each.narrowness <= readers.narrowness) for readers in Audience}
+_SEEN_BY = {
+    readers: frozenset(each for each in Audience if each.narrowness <= readers.narrowness)
+    for readers in Audience
+}
 """What was said in which circles a reader may see: their own, and every wider one."""

@@ -1,8 +1,11 @@
 """
-What of a view to summarise, and what a summary must not lose. Pure: whoever calls the model is `runtime/drive/compactor.py`.
+What of a view to summarise, and what a summary must not lose. Pure: whoever calls the model is
+`runtime/drive/compactor.py`.
 
-Ended turns are taken whole, oldest first, so nothing is ever cut between a call and its results; the last ones are kept as they are. What is open or parked is no
-part of the shared view and is never touched. A turn that outgrows the window by itself is split before one of its own model answers.
+Ended turns are taken whole, oldest first, so nothing is ever cut between a call and its results;
+the last ones are kept as they are. What is open or parked is no part of the shared view and is
+never touched. A turn that outgrows the window by itself is split before one of its own model
+answers.
 """
 
 import re
@@ -14,7 +17,13 @@ import msgspec
 
 from holdfast.session.state import SessionState, Turn, View
 from holdfast.session.view.build import view_of
-from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, ResultMessage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    Message,
+    NoteMessage,
+    ResultMessage,
+    UserMessage,
+)
 from holdfast.session.view.sizes import CHARS_PER_TOKEN, chars, estimated_tokens
 
 KEEP_TURNS = 4  # the last ones stay word for word: what was just said is what is spoken of next
@@ -43,7 +52,10 @@ class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What to summarise: the oldest `count` turns of the shared view, or of one turn's own view the base, or `count` messages after its inputs."""
+    """
+    What to summarise: the oldest `count` turns of the shared view, or of one turn's own view the
+    base, or `count` messages after its inputs.
+    """
 
     part: Part
     count: int
@@ -61,7 +73,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_tokens(turn: Turn, extra_chars: int = 0) -> int:
-    """How large a call made now would be: the model's own count of the last one, and what came since."""
+    """
+    How large a call made now would be: the model's own count of the last one, and what came since.
+    """
     if turn.tokens:
         return turn.tokens + estimated_tokens(chars(_since_last_answer(turn)))
     if turn.base.tokens:
@@ -74,19 +88,31 @@ def shared_tokens(view: View) -> int:
 
 
 def _since_last_answer(turn: Turn) -> Iterable[Message]:
-    return takewhile(lambda message: not isinstance(message, AssistantMessage), turn.own.newest_first())
+    return takewhile(
+        lambda message: not isinstance(message, AssistantMessage), turn.own.newest_first()
+    )
 
 
-def plan_for_turn(state: SessionState, turn: Turn, *, tokens: int, goal: int, keep_turns: int) -> Plan | None:
-    """For a call of this turn, whose view has `tokens`: what to summarise so that it has about `goal`. None: there is nothing that could go."""
+def plan_for_turn(
+    state: SessionState, turn: Turn, *, tokens: int, goal: int, keep_turns: int
+) -> Plan | None:
+    """
+    For a call of this turn, whose view has `tokens`: what to summarise so that it has about `goal`.
+    None: there is nothing that could go.
+    """
     is_current = turn.base.compactions == state.view.compactions
     ratio = _ratio(tokens, chars(view_of(turn)))
-    if is_current and (plan := _plan_shared(turn.base, tokens, ratio, goal, keep_turns)) is not None:
+    if (
+        is_current
+        and (plan := _plan_shared(turn.base, tokens, ratio, goal, keep_turns)) is not None
+    ):
         return plan
     own_chars = chars(turn.own)
     if not is_current and len(turn.base.entries) and turn.base.chars > own_chars:
         entries = tuple(message for entry in turn.base.entries for message in entry.messages)
-        return _plan(turn, "base", len(turn.base.entries), turn.base.summary, entries, tokens, ratio)
+        return _plan(
+            turn, "base", len(turn.base.entries), turn.base.summary, entries, tokens, ratio
+        )
     return _plan_own(turn, tokens, ratio)
 
 
@@ -102,7 +128,9 @@ def _ratio(tokens: int, characters: int) -> float:
 
 
 def _plan_shared(view: View, tokens: int, ratio: float, goal: int, keep_turns: int) -> Plan | None:
-    """The fewest of the oldest turns that bring it down to the goal, and never the last `keep_turns`."""
+    """
+    The fewest of the oldest turns that bring it down to the goal, and never the last `keep_turns`.
+    """
     entries = list(view.entries)
     most = len(entries) - keep_turns
     if most < 1:
@@ -125,14 +153,26 @@ def _plan_shared(view: View, tokens: int, ratio: float, goal: int, keep_turns: i
 
 def _plan_own(turn: Turn, tokens: int, ratio: float) -> Plan | None:
     own, asked = list(turn.own), len(turn.inputs)
-    answers = [index for index, message in enumerate(own) if index > asked and isinstance(message, AssistantMessage)]
+    answers = [
+        index
+        for index, message in enumerate(own)
+        if index > asked and isinstance(message, AssistantMessage)
+    ]
     if len(answers) < KEEP_BATCHES:
         return None
     cut = answers[-KEEP_BATCHES]
     return _plan(turn, "own", cut - asked, None, tuple(own[asked:cut]), tokens, ratio)
 
 
-def _plan(turn: Turn, part: Part, count: int, earlier: str | None, messages: tuple[Message, ...], tokens: int, ratio: float) -> Plan:
+def _plan(
+    turn: Turn,
+    part: Part,
+    count: int,
+    earlier: str | None,
+    messages: tuple[Message, ...],
+    tokens: int,
+    ratio: float,
+) -> Plan:
     return Plan(
         part=part,
         count=count,
@@ -145,9 +185,11 @@ def _plan(turn: Turn, part: Part, count: int, earlier: str | None, messages: tup
     )
 
 
-# --- what a summary must hold ----------------------------------------------------------------------------------------------
+# --- what a summary must hold
+# ----------------------------------------------------------------------------------------------
 
-# Every repetition is bounded, and a path is looked for only where one can begin: a long run of letters must not cost its square.
+# Every repetition is bounded, and a path is looked for only where one can begin: a long run of
+# letters must not cost its square.
 _NAMES = re.compile(
     r"""
     https?://[^\s<>"'`)\]]+                            # addresses
@@ -165,7 +207,8 @@ _KEPT = "Kept word for word:\n"
 
 def required_facts(plan: Plan) -> tuple[str, ...]:
     """
-    What must be in the summary, the newest first to stay: requests that came to no good end, calls whose outcome is unknown or that were denied, and names.
+    What must be in the summary, the newest first to stay: requests that came to no good end, calls
+    whose outcome is unknown or that were denied, and names.
 
     >>> names_in("see src/app.py and https://example.org/a, ticket OPS-12, e.g. this")
     ('src/app.py', 'https://example.org/a', 'OPS-12')
@@ -173,7 +216,13 @@ def required_facts(plan: Plan) -> tuple[str, ...]:
     facts: dict[str, None] = {}
     earlier = plan.earlier or ""
     if _KEPT in earlier:
-        facts.update(dict.fromkeys(line.removeprefix("- ") for line in earlier.split(_KEPT, 1)[1].splitlines() if line.startswith("- ")))
+        facts.update(
+            dict.fromkeys(
+                line.removeprefix("- ")
+                for line in earlier.split(_KEPT, 1)[1].splitlines()
+                if line.startswith("- ")
+            )
+        )
     asked = ""
     for message in plan.messages:
         match message:
@@ -201,12 +250,29 @@ def _again(facts: dict[str, None], fact: str) -> None:
 
 def names_in(text: str) -> tuple[str, ...]:
     found = (match.group().rstrip(".,;:") for match in _NAMES.finditer(text))
-    return tuple(dict.fromkeys(name for name in found if 3 <= len(name) <= FACT_CHARS_MAX and not _is_prose(name)))  # noqa: PLR2004
+    return tuple(
+        dict.fromkeys(
+            name
+            for name in found
+            if 3 <= len(name) <= FACT_CHARS_MAX and not _is_prose(name)  # noqa: PLR2004
+        )
+    )
 
 
 def _is_prose(name: str) -> bool:
     """`and/or`, `e.g`: shaped like a name, and none."""
-    return name.lower() in {"and/or", "e.g", "i.e", "he/she", "n/a", "w/o", "either/or", "yes/no", "his/her", "s/he"}
+    return name.lower() in {
+        "and/or",
+        "e.g",
+        "i.e",
+        "he/she",
+        "n/a",
+        "w/o",
+        "either/or",
+        "yes/no",
+        "his/her",
+        "s/he",
+    }
 
 
 def _said(message: Message) -> str:
@@ -223,11 +289,15 @@ def with_facts(summary: str, facts: Sequence[str]) -> str:
     return f"{summary.rstrip()}\n\n{_KEPT}" + "\n".join(f"- {each}" for each in missing)
 
 
-# --- as text ---------------------------------------------------------------------------------------------------------------
+# --- as text
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def transcript(messages: Iterable[Message]) -> Iterable[str]:
-    """One piece of text per message, for a model that is to summarise them. Calls and results are text here, and nothing else."""
+    """
+    One piece of text per message, for a model that is to summarise them. Calls and results are text
+    here, and nothing else.
+    """
     for message in messages:
         match message:
             case UserMessage(text=text, speaker=speaker, quotes=quotes):
@@ -243,7 +313,10 @@ def transcript(messages: Iterable[Message]) -> Iterable[str]:
 
 
 def extract(plan: Plan, *, chars_max: int) -> str:
-    """A summary without a model: the first words of each request and of each answer, the newest kept when there is no room for all."""
+    """
+    A summary without a model: the first words of each request and of each answer, the newest kept
+    when there is no room for all.
+    """
     lines = []
     for message in plan.messages:
         match message:
@@ -267,7 +340,9 @@ def extract(plan: Plan, *, chars_max: int) -> str:
             break
         kept.append(line)
     left_out = len(older) + len(lines) - len(kept)
-    return "\n".join([*([f"({left_out} earlier lines are left out)"] if left_out else []), *reversed(kept)])
+    return "\n".join(
+        [*([f"({left_out} earlier lines are left out)"] if left_out else []), *reversed(kept)]
+    )
 
 
 def _short(text: str) -> str:

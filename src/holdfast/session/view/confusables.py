@@ -1,8 +1,9 @@
 """
 Characters that resemble ASCII text, by what they are taken for.
 
-Written by `python -m proof.generated_docs.confusables_data`; do not edit it by hand. The data is Unicode's
-confusables.txt, © Unicode, Inc., under Unicode-3.0 (LICENSE-unicode.txt). Import it only when needed.
+Written by `python -m proof.generated_docs.confusables_data`; do not edit it by hand. The data is
+Unicode's confusables.txt, © Unicode, Inc., under Unicode-3.0 (LICENSE-unicode.txt). Import it only
+when needed.
 """
 
 # fmt: off

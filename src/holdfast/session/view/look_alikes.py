@@ -1,10 +1,11 @@
 """
-Letters that can be taken for others: which of a word's letters to write out, and what they are called.
+Letters that can be taken for others: which of a word's letters to write out, and what they are
+called.
 
-There are two rules. The strict one is for commands, paths and hosts: every letter that resembles ASCII
-is written out, every letter beyond those of ordinary Latin spelling, and every foreign letter of a
-word that mixes scripts. The lenient one is for natural text: a word is left as it is unless it mixes
-scripts that are not written together, or could be read as an ASCII word as a whole.
+There are two rules. The strict one is for commands, paths and hosts: every letter that resembles
+ASCII is written out, every letter beyond those of ordinary Latin spelling, and every foreign letter
+of a word that mixes scripts. The lenient one is for natural text: a word is left as it is unless it
+mixes scripts that are not written together, or could be read as an ASCII word as a whole.
 
 The data is Unicode's (`view/confusables.py`), loaded with the first text that is not ASCII.
 """
@@ -15,7 +16,10 @@ from functools import cache, lru_cache
 _EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
 """Written together, and with Latin words between them."""
 _NATURAL = frozenset("\u00e6\u00c6\u0153\u0152\u00fe\u01a1\u01a0")
-"""Letters of everyday spelling (ae and oe ligatures, thorn, o with horn): in natural text they are themselves."""
+"""
+Letters of everyday spelling (ae and oe ligatures, thorn, o with horn): in natural text they are
+themselves.
+"""
 
 
 def ambiguous_letters(word: str, *, strict: bool) -> list[int]:
@@ -24,7 +28,11 @@ def ambiguous_letters(word: str, *, strict: bool) -> list[int]:
     beyond = [(i, char) for i, char in letters if not char.isascii()]
     foreign = [(i, char) for i, char in beyond if script_of(char) != "LATIN"]
     latin = [(i, char) for i, char in beyond if script_of(char) == "LATIN"]
-    found = {i for i, char in latin if (is_unusual_latin(char) if strict else _is_lenient_look_alike(char))}
+    found = {
+        i
+        for i, char in latin
+        if (is_unusual_latin(char) if strict else _is_lenient_look_alike(char))
+    }
     has_latin = bool(latin) or any(char.isascii() and char.isalpha() for _, char in letters)
     if strict or has_latin:
         found.update(i for i, char in foreign if like_of(char) is not None)
@@ -43,21 +51,29 @@ def _mixes(scripts: set[str], *, has_latin: bool, strict: bool) -> bool:
 
 
 def is_unusual_latin(char: str) -> bool:
-    """Whether a Latin letter beyond ASCII resembles ASCII, or is none of the European alphabets'."""
+    """
+    Whether a Latin letter beyond ASCII resembles ASCII, or is none of the European alphabets'.
+    """
     ordinary = "\u00c0" <= char <= "\u017f" or "\u0218" <= char <= "\u021b"
     return not ordinary or like_of(char) is not None
 
 
 @lru_cache(maxsize=4096)
 def _is_lenient_look_alike(char: str) -> bool:
-    """One letter for one letter: a ligature or a letter with a hook is seen as what it is in natural text."""
+    """
+    One letter for one letter: a ligature or a letter with a hook is seen as what it is in natural
+    text.
+    """
     if char in _NATURAL:
         return False
-    target = _ascii().get(char) or (_further().get(char) if script_of(char) == "LATIN" or char in _LENIENT_FURTHER else None)
+    target = _ascii().get(char) or (
+        _further().get(char) if script_of(char) == "LATIN" or char in _LENIENT_FURTHER else None
+    )
     return target is not None and len(target) == 1
 
 
-# Of the letters that Unicode's table does not map to ASCII: those that pass for small Latin letters even in a Cyrillic or Greek word.
+# Of the letters that Unicode's table does not map to ASCII: those that pass for small Latin letters
+# even in a Cyrillic or Greek word.
 _LENIENT_FURTHER = frozenset("\u043a\u03ba\u03c7\u056c\u0967")
 
 
@@ -104,7 +120,11 @@ def name_of(char: str) -> str:
 @lru_cache(maxsize=4096)
 def script_of(char: str) -> str:
     """The first word of the character's name; empty for what is no letter, mark or number."""
-    return unicodedata.name(char, "").split(" ")[0].split("-")[0] if unicodedata.category(char)[0] in "LMN" else ""
+    return (
+        unicodedata.name(char, "").split(" ")[0].split("-")[0]
+        if unicodedata.category(char)[0] in "LMN"
+        else ""
+    )
 
 
 @cache

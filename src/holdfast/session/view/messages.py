@@ -1,8 +1,8 @@
 """
 What the model sees, as values: the messages of a view, and what a model answers.
 
-Providers' own shapes stay in the adapters. `blob` is an adapter's opaque, versioned memory of its own parts (thinking, signatures),
-given back to the same adapter and never read by anyone else.
+Providers' own shapes stay in the adapters. `blob` is an adapter's opaque, versioned memory of its
+own parts (thinking, signatures), given back to the same adapter and never read by anyone else.
 """
 
 from typing import Literal
@@ -13,7 +13,9 @@ from holdfast.ids import CallId
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices."""
+    """
+    What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices.
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -30,7 +32,10 @@ class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Quote(msgspec.Struct, frozen=True, gc=False):
-    """A message of the conversation around the input, by a named speaker, adopted for information only."""
+    """
+    A message of the conversation around the input, by a named speaker, adopted for information
+    only.
+    """
 
     speaker: str
     text: str
@@ -49,7 +54,10 @@ class NoteMessage(msgspec.Struct, frozen=True, gc=False, tag="note"):
 
 
 class CallPart(msgspec.Struct, frozen=True, gc=False):
-    """One call as the model made it. `arguments` is the exact JSON text; `provider_id` is data and may repeat."""
+    """
+    One call as the model made it. `arguments` is the exact JSON text; `provider_id` is data and may
+    repeat.
+    """
 
     call: CallId
     tool: str
@@ -76,7 +84,8 @@ class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
     @property
     def told(self) -> str:
         """
-        As every model reads it. Providers differ in how they show an outcome, or don't: the text says it to all of them, with its code.
+        As every model reads it. Providers differ in how they show an outcome, or don't: the text
+        says it to all of them, with its code.
 
         >>> ResultMessage(CallId("c-1"), "shell", "unattended", "Not run: nobody may approve it.", code="approval_unattended").told
         '[unattended: approval_unattended] Not run: nobody may approve it.'
@@ -90,7 +99,9 @@ Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage
 
 
 class ProposedCall(msgspec.Struct, frozen=True, gc=False):
-    """A call as a model asked for it, not yet checked: `arguments` is whatever JSON text it wrote."""
+    """
+    A call as a model asked for it, not yet checked: `arguments` is whatever JSON text it wrote.
+    """
 
     tool: str
     arguments: str
@@ -106,4 +117,14 @@ class ModelAnswer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     line: int | None = None  # the script line it came from (script models only)
 
 
-FailureKind = Literal["rate_limit", "timeout", "overflow", "server", "auth", "refused", "malformed", "script_expectation", "unavailable"]
+FailureKind = Literal[
+    "rate_limit",
+    "timeout",
+    "overflow",
+    "server",
+    "auth",
+    "refused",
+    "malformed",
+    "script_expectation",
+    "unavailable",
+]

@@ -1,11 +1,13 @@
 r"""
-Text made safe and complete to show: what a person reads before consenting looks like nothing but what will run.
+Text made safe and complete to show: what a person reads before consenting looks like nothing but
+what will run.
 
-Everything that can hide, reorder or imitate is written as `\u202e`: control and escape characters, carriage returns, bidirectional
-and zero-width characters, tags, variation selectors, unusual and trailing spaces, fullwidth forms, look-alikes of ASCII
-(`view/look_alikes.py`). A backslash that would read like such an escape is doubled, so `read_back` undoes `render` exactly: two different
-texts never look the same. Newlines stay, and are counted. Nothing is shortened; what is too long to judge is refused. Every
-character that is written out is named in the warnings.
+Everything that can hide, reorder or imitate is written as `\u202e`: control and escape characters,
+carriage returns, bidirectional and zero-width characters, tags, variation selectors, unusual and
+trailing spaces, fullwidth forms, look-alikes of ASCII (`view/look_alikes.py`). A backslash that
+would read like such an escape is doubled, so `read_back` undoes `render` exactly: two different
+texts never look the same. Newlines stay, and are counted. Nothing is shortened; what is too long to
+judge is refused. Every character that is written out is named in the warnings.
 """
 
 import re
@@ -15,21 +17,39 @@ from functools import lru_cache
 import msgspec
 
 from holdfast.limits import DISPLAY_CHARS_MAX
-from holdfast.session.view.look_alikes import ambiguous_letters, has_east_asian, is_look_alike_symbol, name_of, script_of
+from holdfast.session.view.look_alikes import (
+    ambiguous_letters,
+    has_east_asian,
+    is_look_alike_symbol,
+    name_of,
+    script_of,
+)
 
-__all__ = ["Rendered", "TooLongToShow", "fit", "framed", "read_back", "render", "render_argument", "render_content"]
+__all__ = [
+    "Rendered",
+    "TooLongToShow",
+    "fit",
+    "framed",
+    "read_back",
+    "render",
+    "render_argument",
+    "render_content",
+]
 
-# Printable by Unicode's books, but drawn as nothing: fillers, blank patterns, joiners, variation selectors.
+# Printable by Unicode's books, but drawn as nothing: fillers, blank patterns, joiners, variation
+# selectors.
 _DRAWN_AS_NOTHING = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
 
-# Punctuation that passes for ASCII punctuation though Unicode's table maps it to something else, or to nothing.
+# Punctuation that passes for ASCII punctuation though Unicode's table maps it to something else, or
+# to nothing.
 _LIKE_ASCII_PUNCTUATION = frozenset(
     "\u00b7\u060c\u066a\u2014\u2015\u201e\u2022\u204f\u2052\u2219\u2227\u22c5\u2303\u2329\u232a\u23d0\u2572\u2758\u30fb\uff0d"
 )
-# What word processors and models write in ordinary prose. Shown as it is in a file's content, never in a command.
+# What word processors and models write in ordinary prose. Shown as it is in a file's content, never
+# in a command.
 _TYPOGRAPHIC = frozenset(
     "\u00b4\u00b7\u2010\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2022\u2026\u2212\u00b2\u00b3\u00bd\u2122\u00aa\u00ba\u00d7\u2039\u203a\u30fb"
 )
@@ -49,7 +69,9 @@ class TooLongToShow(Exception):
     """A person could not judge it, so nobody is asked."""
 
     def __init__(self, chars: int) -> None:
-        super().__init__(f"{chars} characters are too many to show and judge (at most {DISPLAY_CHARS_MAX})")
+        super().__init__(
+            f"{chars} characters are too many to show and judge (at most {DISPLAY_CHARS_MAX})"
+        )
         self.chars = chars
 
 
@@ -76,12 +98,20 @@ def render(text: str) -> Rendered:
 
 
 def render_argument(text: str) -> Rendered:
-    """For the argument of any tool: one word may be a path, a host or a name, and is judged as such; several words are natural text."""
-    return _rendered(text, spared=frozenset(), strict=len(text.split()) <= 1 and not has_east_asian(text))
+    """
+    For the argument of any tool: one word may be a path, a host or a name, and is judged as such;
+    several words are natural text.
+    """
+    return _rendered(
+        text, spared=frozenset(), strict=len(text.split()) <= 1 and not has_east_asian(text)
+    )
 
 
 def render_content(text: str) -> Rendered:
-    """For the content of a file or a message: words of one script stay as they are, and so do the quotes and dashes of ordinary prose."""
+    """
+    For the content of a file or a message: words of one script stay as they are, and so do the
+    quotes and dashes of ordinary prose.
+    """
     return _rendered(text, spared=_TYPOGRAPHIC, strict=False)
 
 
@@ -112,11 +142,21 @@ def fit(display: str) -> str:
 
 
 def _rendered(text: str, *, spared: frozenset[str], strict: bool) -> Rendered:
-    if text.isascii() and text.isprintable() and not text.endswith(" ") and "\\u" not in text and "\\U" not in text:
+    if (
+        text.isascii()
+        and text.isprintable()
+        and not text.endswith(" ")
+        and "\\u" not in text
+        and "\\U" not in text
+    ):
         return Rendered(text=text, lines=1, warnings=_spacing_warnings(text))
     escaped = _escaped_positions(text, spared, strict=strict)
     shown = _written(text, escaped)
-    return Rendered(text=shown, lines=text.count("\n") + 1, warnings=(*_warnings(text, escaped), *_spacing_warnings(text)))
+    return Rendered(
+        text=shown,
+        lines=text.count("\n") + 1,
+        warnings=(*_warnings(text, escaped), *_spacing_warnings(text)),
+    )
 
 
 def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> set[int]:
@@ -127,12 +167,21 @@ def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> se
     for match in re.finditer(r"(?<! ) +(?=\n|\Z)", text):
         found.update(range(*match.span()))
     for match in re.finditer(r"[^\n]+", text):
-        # A right-to-left letter among ASCII reorders what stands around it, without any control character.
+        # A right-to-left letter among ASCII reorders what stands around it, without any control
+        # character.
         if not match.group().isascii() and _ASCII_SIGN.search(match.group()):
-            found.update(i for i in range(*match.span()) if unicodedata.bidirectional(text[i]) in _RIGHT_TO_LEFT)
+            found.update(
+                i
+                for i in range(*match.span())
+                if unicodedata.bidirectional(text[i]) in _RIGHT_TO_LEFT
+            )
     # Last, since a mark on a letter that is written out would sit on the escape's own last digit.
     for i, char in enumerate(text):
-        if i not in found and unicodedata.category(char) in ("Mn", "Me", "Mc") and _mark_is_ambiguous(text, i, found):
+        if (
+            i not in found
+            and unicodedata.category(char) in ("Mn", "Me", "Mc")
+            and _mark_is_ambiguous(text, i, found)
+        ):
             found.add(i)
     return found
 
@@ -141,14 +190,23 @@ def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> se
 def _hides_or_imitates(char: str) -> bool:
     if char == "\n" or " " <= char <= "~":
         return False
-    if not char.isprintable() or char in _DRAWN_AS_NOTHING or char in _LIKE_ASCII_PUNCTUATION or is_look_alike_symbol(char):
+    if (
+        not char.isprintable()
+        or char in _DRAWN_AS_NOTHING
+        or char in _LIKE_ASCII_PUNCTUATION
+        or is_look_alike_symbol(char)
+    ):
         return True
-    # Jamo compose to syllables that look the same; every other character with a second spelling has a form it normalises to.
+    # Jamo compose to syllables that look the same; every other character with a second spelling has
+    # a form it normalises to.
     return "\u1100" <= char <= "\u11ff" or unicodedata.normalize("NFKC", char) != char
 
 
 def _mark_is_ambiguous(text: str, at: int, escaped: set[int]) -> bool:
-    """A mark that could merge with what is before it into something with another spelling, or that sits on nothing."""
+    """
+    A mark that could merge with what is before it into something with another spelling, or that
+    sits on nothing.
+    """
     if at == 0 or at - 1 in escaped:
         return True
     before = text[at - 1]

@@ -1,10 +1,15 @@
-"""How large a view is. Tokens are what the model counted, where it said so; what came since, or was never counted, is estimated from its characters."""
+"""
+How large a view is. Tokens are what the model counted, where it said so; what came since, or was
+never counted, is estimated from its characters.
+"""
 
 from collections.abc import Iterable
 
 from holdfast.session.view.messages import AssistantMessage, Message, UserMessage
 
-CHARS_PER_TOKEN = 4  # of English prose and code; real counts replace it as soon as a model gives one
+CHARS_PER_TOKEN = (
+    4  # of English prose and code; real counts replace it as soon as a model gives one
+)
 
 
 def chars_of(message: Message) -> int:
@@ -17,7 +22,9 @@ def chars_of(message: Message) -> int:
         case UserMessage(quotes=quotes):
             return size + sum(len(each.text) + len(each.speaker) for each in quotes)
         case AssistantMessage(calls=calls, blob=blob):
-            return size + sum(len(each.tool) + len(each.arguments) for each in calls) + len(blob or "")
+            return (
+                size + sum(len(each.tool) + len(each.arguments) for each in calls) + len(blob or "")
+            )
         case _:
             return size
 

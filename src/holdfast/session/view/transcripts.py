@@ -1,8 +1,10 @@
 """
-Session files of other programs, read into text: JSON Lines with a header line (version 1 to 3), entries with id and parentId, messages, compactions, labels, branches.
+Session files of other programs, read into text: JSON Lines with a header line (version 1 to 3),
+entries with id and parentId, messages, compactions, labels, branches.
 
-Pure. Only the visible branch is taken: from the last entry up to the root. What comes out is text and nothing else: no calls, no results, no authority. A line that
-is no JSON, or means nothing to us, is left out and said. Nothing here raises for what stands in a file.
+Pure. Only the visible branch is taken: from the last entry up to the root. What comes out is text
+and nothing else: no calls, no results, no authority. A line that is no JSON, or means nothing to
+us, is left out and said. Nothing here raises for what stands in a file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,7 +17,9 @@ from holdfast.session.view.sizes import chars_of
 
 TEXT_CHARS_MAX = 64 * 1024  # of one message: what is longer is a dump, and its middle says little
 RESULT_CHARS_MAX = 4 * 1024
-PIECE_CHARS_MAX = 128 * 1024  # of one record; far below a record's bound, whatever the encoding does to it
+PIECE_CHARS_MAX = (
+    128 * 1024
+)  # of one record; far below a record's bound, whatever the encoding does to it
 VERSIONS = (1, 2, 3)
 
 
@@ -60,9 +64,19 @@ def read_session_file(data: bytes) -> Imported:
     skipped: list[Skipped] = []
     version, entries = _entries(data, skipped)
     branch = _branch(entries, skipped)
-    labels = {str(each.fields.get("targetId")): str(each.fields.get("label") or "") for each in entries if each.fields.get("type") == "label"}
+    labels = {
+        str(each.fields.get("targetId")): str(each.fields.get("label") or "")
+        for each in entries
+        if each.fields.get("type") == "label"
+    }
     pieces, summaries = _pieces(branch, entries, labels, skipped)
-    return Imported(pieces=tuple(pieces), summaries=tuple(summaries), skipped=tuple(skipped), version=version, entries=len(branch))
+    return Imported(
+        pieces=tuple(pieces),
+        summaries=tuple(summaries),
+        skipped=tuple(skipped),
+        version=version,
+        entries=len(branch),
+    )
 
 
 def _entries(data: bytes, skipped: list[Skipped]) -> tuple[int | None, list[_Entry]]:
@@ -80,17 +94,33 @@ def _entries(data: bytes, skipped: list[Skipped]) -> tuple[int | None, list[_Ent
             said = fields.get("version", 1)
             version = said if isinstance(said, int) else None
             if version not in VERSIONS:
-                skipped.append(Skipped(number, f"the header says version {said!r}; read as version {VERSIONS[-1]}"))
+                skipped.append(
+                    Skipped(
+                        number, f"the header says version {said!r}; read as version {VERSIONS[-1]}"
+                    )
+                )
             continue
         before = found[-1].id if found else None
         own = fields.get("id") or fields.get("uuid")
-        parent = fields.get("parentId", fields.get("parentUuid", before if own is None or version == 1 else None))
-        found.append(_Entry(str(own) if own else f"line-{number}", str(parent) if parent else None, fields, number))
+        parent = fields.get(
+            "parentId", fields.get("parentUuid", before if own is None or version == 1 else None)
+        )
+        found.append(
+            _Entry(
+                str(own) if own else f"line-{number}",
+                str(parent) if parent else None,
+                fields,
+                number,
+            )
+        )
     return version, found
 
 
 def _branch(entries: Sequence[_Entry], skipped: list[Skipped]) -> list[_Entry]:
-    """From the last entry to the root, oldest first. Where a parent is lost, the entry before in the file takes its place."""
+    """
+    From the last entry to the root, oldest first. Where a parent is lost, the entry before in the
+    file takes its place.
+    """
     by_id = {each.id: each for each in entries}
     place = {each.id: index for index, each in enumerate(entries)}
     path: list[_Entry] = []
@@ -105,15 +135,27 @@ def _branch(entries: Sequence[_Entry], skipped: list[Skipped]) -> list[_Entry]:
         if above is None:
             index = place[here.id] - 1
             above = entries[index] if index >= 0 else None
-            skipped.append(Skipped(here.line, f"its parent {here.parent[:40]} is not in the file; the entry before takes its place"))
+            skipped.append(
+                Skipped(
+                    here.line,
+                    f"its parent {here.parent[:40]} is not in the file; the entry before takes its place",
+                )
+            )
         here = above
     return path[::-1]
 
 
 def _pieces(
-    branch: Sequence[_Entry], entries: Sequence[_Entry], labels: Mapping[str, str], skipped: list[Skipped]
+    branch: Sequence[_Entry],
+    entries: Sequence[_Entry],
+    labels: Mapping[str, str],
+    skipped: list[Skipped],
 ) -> tuple[list[Piece], list[Summary]]:
-    kept_ids = {each.id: _first_kept(each, entries) for each in branch if each.fields.get("type") == "compaction"}
+    kept_ids = {
+        each.id: _first_kept(each, entries)
+        for each in branch
+        if each.fields.get("type") == "compaction"
+    }
     starts = {kept for kept in kept_ids.values() if kept is not None}
     begins: dict[str, int] = {}  # piece that an entry begins, by id
     summaries: list[Summary] = []
@@ -123,7 +165,13 @@ def _pieces(
             pieces.end()
             tokens = entry.fields.get("tokensBefore")
             kept = begins.get(kept_ids[entry.id] or "", len(pieces.ended))
-            summaries.append(Summary(_clip(_text(entry.fields.get("summary"))), kept, tokens if isinstance(tokens, int) else 0))
+            summaries.append(
+                Summary(
+                    _clip(_text(entry.fields.get("summary"))),
+                    kept,
+                    tokens if isinstance(tokens, int) else 0,
+                )
+            )
             continue
         messages = _messages(entry, skipped)
         if labels.get(entry.id):
@@ -139,7 +187,10 @@ def _pieces(
 
 
 class _Pieces:
-    """Messages on their way into records: one piece for a request and what followed it, and one more where that is too large."""
+    """
+    Messages on their way into records: one piece for a request and what followed it, and one more
+    where that is too large.
+    """
 
     def __init__(self) -> None:
         self.ended: list[Piece] = []
@@ -166,7 +217,9 @@ def _first_kept(compaction: _Entry, entries: Sequence[_Entry]) -> str | None:
     named = compaction.fields.get("firstKeptEntryId")
     if named is not None:
         return str(named)
-    index = compaction.fields.get("firstKeptEntryIndex")  # version 1, counted with or without the header: an entry too few is kept rather than lost
+    index = compaction.fields.get(
+        "firstKeptEntryIndex"
+    )  # version 1, counted with or without the header: an entry too few is kept rather than lost
     return entries[index].id if isinstance(index, int) and 0 <= index < len(entries) else None
 
 
@@ -177,10 +230,22 @@ def _messages(entry: _Entry, skipped: list[Skipped]) -> list[Message]:
         case "message" | "user" | "assistant":
             return list(_of_message(fields.get("message", fields), str(kind)))
         case "branch_summary":
-            return [NoteMessage(f"Summary of another branch: {_clip(_text(fields.get('summary')))}")]
+            return [
+                NoteMessage(f"Summary of another branch: {_clip(_text(fields.get('summary')))}")
+            ]
         case "custom_message":
             return [NoteMessage(_clip(_text(fields.get("content"))))]
-        case "label" | "model_change" | "thinking_level_change" | "session_info" | "custom" | "leaf" | "summary" | "file-history-snapshot" | "system":
+        case (
+            "label"
+            | "model_change"
+            | "thinking_level_change"
+            | "session_info"
+            | "custom"
+            | "leaf"
+            | "summary"
+            | "file-history-snapshot"
+            | "system"
+        ):
             return []
         case _:
             skipped.append(Skipped(entry.line, f"an entry of an unknown type: {str(kind)[:40]!r}"))
@@ -202,7 +267,9 @@ def _of_message(message: Any, kind: str) -> Iterator[Message]:
                 yield AssistantMessage(text)
             yield from (NoteMessage(each) for each in _calls_in(content))
         case "toolResult" | "tool" | "tool_result":
-            yield NoteMessage(f"Result of {message.get('toolName') or 'a tool'}: {_clip(_text(content), RESULT_CHARS_MAX)}")
+            yield NoteMessage(
+                f"Result of {message.get('toolName') or 'a tool'}: {_clip(_text(content), RESULT_CHARS_MAX)}"
+            )
         case "bashExecution":
             yield NoteMessage(
                 f"Ran: {_clip(_text(message.get('command')), RESULT_CHARS_MAX)}\n{_clip(_text(message.get('output')), RESULT_CHARS_MAX)}"
@@ -266,7 +333,10 @@ def _clip(text: str, most: int = TEXT_CHARS_MAX) -> str:
 def _time(fields: Mapping[str, Any]) -> int | None:
     """Unix milliseconds; ISO text is left to people: parsing dates is no business of a fold."""
     message = fields.get("message")
-    for value in (fields.get("timestamp"), message.get("timestamp") if isinstance(message, dict) else None):
+    for value in (
+        fields.get("timestamp"),
+        message.get("timestamp") if isinstance(message, dict) else None,
+    ):
         if isinstance(value, int) and 0 <= value < 2**53:
             return value
     return None

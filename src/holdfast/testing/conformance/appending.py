@@ -1,4 +1,7 @@
-"""What every store must do with an append: in order, whole, once, decided one after another; and hand it all over again. Part of `conformance/store.py`."""
+"""
+What every store must do with an append: in order, whole, once, decided one after another; and hand
+it all over again. Part of `conformance/store.py`.
+"""
 
 import asyncio
 import threading
@@ -7,7 +10,16 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.errors import InvariantBroken, NewerVersion, Refused
-from holdfast.ports.journal_store import Appended, Check, Draft, Head, Journal, Record, SealMark, Section
+from holdfast.ports.journal_store import (
+    Appended,
+    Check,
+    Draft,
+    Head,
+    Journal,
+    Record,
+    SealMark,
+    Section,
+)
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.journal_notes import (
     LIFE,
@@ -79,7 +91,9 @@ class AppendingSuite:
         assert texts(done.suffix) == ["one", "two", "three"]
 
     @in_loop
-    async def test_decide_sees_what_is_new_and_the_time_its_drafts_will_get(self, world: World) -> None:
+    async def test_decide_sees_what_is_new_and_the_time_its_drafts_will_get(
+        self, world: World
+    ) -> None:
         """The section is what is true at the moment of writing."""
         clock = ManualClock(now_ms=5_000)
         journal = await born(await world.store(clock=clock))
@@ -112,8 +126,13 @@ class AppendingSuite:
         assert again == Appended(done.head, ())
 
     @in_loop
-    async def test_a_handle_knows_without_a_lock_whether_anyone_appended(self, world: World) -> None:
-        """`is_at_head` is True only if nothing acknowledged is missing; a session that was sealed has no head to be at."""
+    async def test_a_handle_knows_without_a_lock_whether_anyone_appended(
+        self, world: World
+    ) -> None:
+        """
+        `is_at_head` is True only if nothing acknowledged is missing; a session that was sealed has
+        no head to be at.
+        """
         journal = await born(await world.store())
         other = await (await world.store()).open(OPS)
         await say(journal, "one")
@@ -128,7 +147,9 @@ class AppendingSuite:
         assert not other.is_at_head()
 
     @in_loop
-    async def test_a_refusal_of_the_caller_passes_through_and_writes_nothing(self, world: World) -> None:
+    async def test_a_refusal_of_the_caller_passes_through_and_writes_nothing(
+        self, world: World
+    ) -> None:
         """Any error of decide is the caller's own; the handle is as good as before."""
         journal = await born(await world.store())
         for error in (Refused("no", code="wrong_approver"), ValueError("a bug of the caller")):
@@ -143,7 +164,9 @@ class AppendingSuite:
         assert texts(await everything(journal)) == ["born", "after"]
 
     @in_loop
-    async def test_appends_that_wait_together_are_decided_one_after_another(self, world: World) -> None:
+    async def test_appends_that_wait_together_are_decided_one_after_another(
+        self, world: World
+    ) -> None:
         """Each sees those before it in its suffix, so no two of them decide on the same state."""
         journal = await born(await world.store())
         since = journal.head
@@ -160,7 +183,9 @@ class AppendingSuite:
             assert said == [f"{number}" for number in range(len(said))]
 
     @in_loop
-    async def test_one_refusal_among_appends_that_wait_together_harms_no_other(self, world: World) -> None:
+    async def test_one_refusal_among_appends_that_wait_together_harms_no_other(
+        self, world: World
+    ) -> None:
         """Drafts of one decide are kept or not by themselves."""
         journal = await born(await world.store())
 
@@ -194,10 +219,14 @@ class AppendingSuite:
         written = texts(await everything(first))[1:]
         assert len(written) == len(set(written)) == 40
         for who in range(4):
-            assert [text for text in written if text.startswith(f"{who}.")] == [f"{who}.{n}" for n in range(10)]
+            assert [text for text in written if text.startswith(f"{who}.")] == [
+                f"{who}.{n}" for n in range(10)
+            ]
 
     @in_loop
-    async def test_synchronous_and_asynchronous_appends_make_one_history(self, world: World) -> None:
+    async def test_synchronous_and_asynchronous_appends_make_one_history(
+        self, world: World
+    ) -> None:
         """Threads block for themselves only."""
         journal = await born(await world.store())
         peer = await (await world.store()).open(OPS)
@@ -212,8 +241,12 @@ class AppendingSuite:
             await say(journal, f"task {number}")
         await asyncio.to_thread(thread.join)
         written = texts(await everything(journal))
-        assert [text for text in written if text.startswith("thread")] == [f"thread {n}" for n in range(10)]
-        assert [text for text in written if text.startswith("task")] == [f"task {n}" for n in range(10)]
+        assert [text for text in written if text.startswith("thread")] == [
+            f"thread {n}" for n in range(10)
+        ]
+        assert [text for text in written if text.startswith("task")] == [
+            f"task {n}" for n in range(10)
+        ]
 
     @in_loop
     async def test_an_append_inside_a_decide_is_refused_as_a_bug(self, world: World) -> None:
@@ -248,17 +281,26 @@ class AppendingSuite:
         assert times == [1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_500_000]
 
     @in_loop
-    async def test_cancelling_a_waiting_append_leaves_it_whole_or_absent(self, world: World) -> None:
+    async def test_cancelling_a_waiting_append_leaves_it_whole_or_absent(
+        self, world: World
+    ) -> None:
         """And everybody else's as they were."""
         journal = await born(await world.store())
-        tasks = [asyncio.ensure_future(journal.append(says(f"{n}a", f"{n}b"), since=journal.head)) for n in range(4)]
+        tasks = [
+            asyncio.ensure_future(journal.append(says(f"{n}a", f"{n}b"), since=journal.head))
+            for n in range(4)
+        ]
         await asyncio.sleep(0)
         tasks[1].cancel()
         outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [isinstance(outcome, Appended) for outcome in outcomes if outcome is not outcomes[1]] == [True] * 3
+        assert [
+            isinstance(outcome, Appended) for outcome in outcomes if outcome is not outcomes[1]
+        ] == [True] * 3
         await say(journal, "after")
         written = texts(await everything(await (await world.store()).open(OPS)))
-        assert [text for text in written if not text.startswith("1")] == [*("born", "0a", "0b", "2a", "2b", "3a", "3b", "after")]
+        assert [text for text in written if not text.startswith("1")] == [
+            *("born", "0a", "0b", "2a", "2b", "3a", "3b", "after")
+        ]
         assert [text for text in written if text.startswith("1")] in ([], ["1a", "1b"])
 
     @in_loop
@@ -274,9 +316,22 @@ class AppendingSuite:
 
     @in_loop
     async def test_a_body_that_is_no_strict_json_object_is_refused(self, world: World) -> None:
-        """Duplicate keys, NaN, lone surrogates, anything but one object; nothing of that decide is kept."""
+        """
+        Duplicate keys, NaN, lone surrogates, anything but one object; nothing of that decide is
+        kept.
+        """
         journal = await born(await world.store())
-        for body in (b"", b"[]", b'"x"', b'{"a":1,"a":2}', b'{"a":NaN}', b'{"a":"\\ud800"}', b'{"a":1', b"{}\n{}", b"\xff"):
+        for body in (
+            b"",
+            b"[]",
+            b'"x"',
+            b'{"a":1,"a":2}',
+            b'{"a":NaN}',
+            b'{"a":"\\ud800"}',
+            b'{"a":1',
+            b"{}\n{}",
+            b"\xff",
+        ):
             drafts = [note("fine"), Draft("note", 1, body)]
             with pytest.raises(Refused):
                 await journal.append(says_drafts(drafts), since=journal.head)

@@ -1,4 +1,7 @@
-"""What every store says of an instance that has ended or is sealed, and whose quarantine it lists. Part of `conformance/store.py`."""
+"""
+What every store says of an instance that has ended or is sealed, and whose quarantine it lists.
+Part of `conformance/store.py`.
+"""
 
 from collections.abc import Awaitable, Callable
 
@@ -19,7 +22,9 @@ async def _load(journal: Journal) -> object:
 
 VERBS: dict[str, Verb] = {
     "append": lambda journal: journal.append(nothing, since=journal.head),
-    "append after a fence": lambda journal: journal.append(nothing, since=journal.head, check=Check.FENCE),
+    "append after a fence": lambda journal: journal.append(
+        nothing, since=journal.head, check=Check.FENCE
+    ),
     "claim": lambda journal: journal.claim(),
     "seal": lambda journal: journal.seal(SealMark("broken", "it makes no sense", 1)),
     "load": _load,
@@ -29,7 +34,9 @@ VERBS: dict[str, Verb] = {
 class EndsSuite:
     @in_loop
     async def test_a_sealed_session_has_no_driver(self, world: World) -> None:
-        """There is nothing to drive: a claim is refused as what sealed it, and hands out no epoch."""
+        """
+        There is nothing to drive: a claim is refused as what sealed it, and hands out no epoch.
+        """
         journal = await born(await world.store())
         await say(journal, "one")
         await world.flip(OPS, b"one")
@@ -43,8 +50,13 @@ class EndsSuite:
     @pytest.mark.parametrize("end", ["deleted", "followed"])
     @pytest.mark.parametrize("verb", VERBS)
     @in_loop
-    async def test_an_instance_that_has_ended_is_unknown_whatever_became_of_its_bytes(self, world: World, verb: str, end: str, stored: str) -> None:
-        """Nobody is accused of it, and no seal is recorded: whoever holds a handle on it opens the session again. One that was followed can still be read."""
+    async def test_an_instance_that_has_ended_is_unknown_whatever_became_of_its_bytes(
+        self, world: World, verb: str, end: str, stored: str
+    ) -> None:
+        """
+        Nobody is accused of it, and no seal is recorded: whoever holds a handle on it opens the
+        session again. One that was followed can still be read.
+        """
         store = await world.store()
         journal = await born(store)
         await say(journal, "one")
@@ -63,7 +75,9 @@ class EndsSuite:
         assert (await home_state(await world.store())).sealed == {}
 
     @in_loop
-    async def test_a_handle_on_a_sealed_instance_that_was_followed_is_unknown(self, world: World) -> None:
+    async def test_a_handle_on_a_sealed_instance_that_was_followed_is_unknown(
+        self, world: World
+    ) -> None:
         """Its seal was lifted by a person; the handle is of the instance before."""
         store = await world.store()
         await say(await born(store), "one")
@@ -78,13 +92,19 @@ class EndsSuite:
 
     @in_loop
     async def test_quarantine_is_the_sessions_and_goes_with_it(self, world: World) -> None:
-        """All instances list the same, oldest first; a session that is deleted leaves nothing behind, and one of its name begins with nothing."""
+        """
+        All instances list the same, oldest first; a session that is deleted leaves nothing behind,
+        and one of its name begins with nothing.
+        """
         store = await world.store()
         first = await (await born(store)).quarantine("reply", b'{"text":"one"}')
         later = await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
         second = await later.quarantine("reply", b'{"text":"two"}')
         assert list(await later.quarantined()) == [first, second]
-        assert [await later.read_quarantined(each) for each in (first, second)] == [("reply", b'{"text":"one"}'), ("reply", b'{"text":"two"}')]
+        assert [await later.read_quarantined(each) for each in (first, second)] == [
+            ("reply", b'{"text":"one"}'),
+            ("reply", b'{"text":"two"}'),
+        ]
         await store.delete(OPS, by="alice")
         for where in (first, second):
             with pytest.raises((LookupError, FileNotFoundError)):

@@ -1,4 +1,7 @@
-"""What every store must keep beside the journals: quarantine, outputs, handles, and the home's own history. Part of `conformance/store.py`."""
+"""
+What every store must keep beside the journals: quarantine, outputs, handles, and the home's own
+history. Part of `conformance/store.py`.
+"""
 
 import asyncio
 
@@ -51,11 +54,16 @@ class HomeSuite:
 
     @in_loop
     async def test_closing_waits_for_a_running_append(self, world: World) -> None:
-        """What was begun is kept, and acknowledged; a peer's append in the same commit is not harmed."""
+        """
+        What was begun is kept, and acknowledged; a peer's append in the same commit is not harmed.
+        """
         store = await world.store()
         journal = await born(store)
         peer = await store.open(OPS)
-        running = [asyncio.ensure_future(each.append(says("begun"), since=each.head)) for each in (journal, peer)]
+        running = [
+            asyncio.ensure_future(each.append(says("begun"), since=each.head))
+            for each in (journal, peer)
+        ]
         await asyncio.sleep(0)
         await journal.close()
         assert running[0].done() or isinstance(await running[0], Appended)
@@ -76,7 +84,9 @@ class HomeSuite:
 
     @in_loop
     async def test_the_homes_journal_tells_which_sessions_live(self, world: World) -> None:
-        """Births, deaths and seals are records of it, and fold to the same state in every process."""
+        """
+        Births, deaths and seals are records of it, and fold to the same state in every process.
+        """
         store = await world.store()
         ops = await born(store)
         await born(store, OTHER)
@@ -101,13 +111,17 @@ class HomeSuite:
         assert seen.head == done.head
         await born(await world.store())
         types = [record.type for record in await everything(await (await world.store()).home())]
-        assert [each for each in types if each in {"home_created", "token_revoked", "session_created"}] == [
-            *("home_created", "token_revoked", "session_created")
-        ]
+        assert [
+            each for each in types if each in {"home_created", "token_revoked", "session_created"}
+        ] == [*("home_created", "token_revoked", "session_created")]
 
     @in_loop
-    async def test_a_record_of_a_newer_program_in_the_home_is_never_skipped(self, world: World) -> None:
-        """It is no tampering; this program refuses to bear sessions on top of what it can't read."""
+    async def test_a_record_of_a_newer_program_in_the_home_is_never_skipped(
+        self, world: World
+    ) -> None:
+        """
+        It is no tampering; this program refuses to bear sessions on top of what it can't read.
+        """
         store = await world.store()
         home = await store.home()
         await home.append(lambda _: [Draft("of_tomorrow", 1, b"{}")], since=home.head)

@@ -1,7 +1,9 @@
 """
-What every `Index` must do, as one suite. Subclass it and bring a fixture `index`; see `conformance/store.py` for how.
+What every `Index` must do, as one suite. Subclass it and bring a fixture `index`; see
+`conformance/store.py` for how.
 
-Each test is a sentence of `holdfast.ports.index`. What a file may suffer is tested beside the file's own index.
+Each test is a sentence of `holdfast.ports.index`. What a file may suffer is tested beside the
+file's own index.
 """
 
 import msgspec
@@ -16,9 +18,18 @@ OPS = SessionId("ops/api")
 
 
 def row(
-    session: str = OPS, seq: int = 1, *, life: InstanceId = LIFE, waits: str | None = None, expires: int = 9_000, reminds: int | None = None
+    session: str = OPS,
+    seq: int = 1,
+    *,
+    life: InstanceId = LIFE,
+    waits: str | None = None,
+    expires: int = 9_000,
+    reminds: int | None = None,
 ) -> IndexRow:
-    """A row as of `seq`; with `waits`, one prompt of that id, which runs out at `expires`; with `reminds`, a reminder due then."""
+    """
+    A row as of `seq`; with `waits`, one prompt of that id, which runs out at `expires`; with
+    `reminds`, a reminder due then.
+    """
     return IndexRow(
         session=SessionId(session),
         instance=life,
@@ -27,7 +38,11 @@ def row(
         turns=seq,
         owes=False,
         updated_at=1_000 + seq,
-        approvals=(msgspec.Raw(msgspec.json.encode({"id": waits, "display": "rm -r build é \u202e"})),) if waits else (),
+        approvals=(
+            msgspec.Raw(msgspec.json.encode({"id": waits, "display": "rm -r build é \u202e"})),
+        )
+        if waits
+        else (),
         waiting_for=("alice", "bob") if waits else (),
         expires_at=expires if waits else None,
         people=("alice",),
@@ -78,9 +93,16 @@ class IndexSuite:
         names = [f"ops/{number:04d}" for number in range(700)]
         for name in names:
             index.put(row(name, waits="a-1" if name.endswith("7") else None))
-        for only_waiting, expected in ((False, names), (True, [name for name in names if name.endswith("7")])):
+        for only_waiting, expected in (
+            (False, names),
+            (True, [name for name in names if name.endswith("7")]),
+        ):
             seen: list[str] = []
-            while page := list(index.rows(after=SessionId(seen[-1]) if seen else None, limit=33, only_waiting=only_waiting)):
+            while page := list(
+                index.rows(
+                    after=SessionId(seen[-1]) if seen else None, limit=33, only_waiting=only_waiting
+                )
+            ):
                 assert len(page) <= 33
                 seen += [each.session for each in page]
             assert seen == expected
@@ -106,7 +128,12 @@ class IndexSuite:
         index.put(row(waits="a-1"))
         index.put_approval(ApprovalId("a-1"), OPS)
         index.put(row(seq=2), [ApprovalId("a-2"), ApprovalId("a-3")])
-        assert [index.session_of(ApprovalId(f"a-{number}")) for number in (1, 2, 3, 4)] == [OPS, OPS, OPS, None]
+        assert [index.session_of(ApprovalId(f"a-{number}")) for number in (1, 2, 3, 4)] == [
+            OPS,
+            OPS,
+            OPS,
+            None,
+        ]
 
     def test_a_forgotten_session_leaves_nothing(self, index: Index) -> None:
         index.put(row(waits="a-1"))
@@ -127,45 +154,86 @@ class IndexSuite:
         prompts = msgspec.json.encode(row(waits="a-1").approvals)
         assert found[7] == Standing(SessionId("ops/0007"), LIFE, 3, False, 9_000, prompts)  # noqa: FBT003  a field
         assert found[8] == Standing(SessionId("ops/0008"), LIFE, 3, False, None, b"")  # noqa: FBT003  a field
-        assert [each.session for each in found if each.prompts] == [name for name in names if name.endswith("7")]
+        assert [each.session for each in found if each.prompts] == [
+            name for name in names if name.endswith("7")
+        ]
 
     def test_a_long_prompt_comes_back_to_the_byte(self, index: Index) -> None:
         """However it is kept: what is listed is what was asked."""
-        long = msgspec.Raw(msgspec.json.encode({"id": "a-1", "display": "rm -r build é \u202e " * 2_000, "covers": {"deny": "nothing runs"}}))
-        put = msgspec.structs.replace(row(waits="a-1"), approvals=(long, *row(waits="a-2").approvals))
+        long = msgspec.Raw(
+            msgspec.json.encode(
+                {
+                    "id": "a-1",
+                    "display": "rm -r build é \u202e " * 2_000,
+                    "covers": {"deny": "nothing runs"},
+                }
+            )
+        )
+        put = msgspec.structs.replace(
+            row(waits="a-1"), approvals=(long, *row(waits="a-2").approvals)
+        )
         index.put(put)
         assert index.get(OPS) == put
-        assert [each.prompts for page in index.survey() for each in page] == [msgspec.json.encode(put.approvals)]
+        assert [each.prompts for page in index.survey() for each in page] == [
+            msgspec.json.encode(put.approvals)
+        ]
 
     def test_what_is_missing_behind_or_of_another_life_is_stale(self, index: Index) -> None:
-        """So that a crash between an append and the index forgets nothing; a row ahead of a head that was read earlier is fine."""
+        """
+        So that a crash between an append and the index forgets nothing; a row ahead of a head that
+        was read earlier is fine.
+        """
         index.put(row("ops/behind", 4))
         index.put(row("ops/there", 5))
         index.put(row("ops/ahead", 6))
         index.put(row("ops/reborn", 9))
-        heads = [(SessionId(f"ops/{name}"), LIFE, 5) for name in ("ahead", "behind", "missing", "there")]
+        heads = [
+            (SessionId(f"ops/{name}"), LIFE, 5) for name in ("ahead", "behind", "missing", "there")
+        ]
         heads.append((SessionId("ops/reborn"), LATER_LIFE, 5))
         assert list(index.stale(heads)) == ["ops/behind", "ops/missing", "ops/reborn"]
         assert list(index.stale([])) == []
 
     def test_the_earliest_reminder_of_all_is_found_and_who_has_one_due(self, index: Index) -> None:
-        """Two sessions at the same instant are both due; what was set anew is found where it is now."""
-        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (None, [])
-        for name, reminds in (("ops/b", 3_000), ("ops/none", None), ("ops/a", 3_000), ("ops/c", 5_000)):
+        """
+        Two sessions at the same instant are both due; what was set anew is found where it is now.
+        """
+        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (
+            None,
+            [],
+        )
+        for name, reminds in (
+            ("ops/b", 3_000),
+            ("ops/none", None),
+            ("ops/a", 3_000),
+            ("ops/c", 5_000),
+        ):
             index.put(row(name, reminds=reminds))
-        assert [index.next_reminder(after=after) for after in (0, 2_999, 3_000, 5_000)] == [3_000, 3_000, 5_000, None]
+        assert [index.next_reminder(after=after) for after in (0, 2_999, 3_000, 5_000)] == [
+            3_000,
+            3_000,
+            5_000,
+            None,
+        ]
         assert list(index.reminding(after=0, until=4_999)) == ["ops/a", "ops/b"]
         assert list(index.reminding(after=2_999, until=5_000)) == ["ops/a", "ops/b", "ops/c"]
         assert list(index.reminding(after=3_000, until=4_999)) == []
         index.put(row("ops/a", 2, reminds=9_000))
         index.put(row("ops/b", 2))
         index.forget(SessionId("ops/c"))
-        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=9_000))) == (9_000, ["ops/a"])
+        assert (index.next_reminder(after=0), list(index.reminding(after=0, until=9_000))) == (
+            9_000,
+            ["ops/a"],
+        )
 
-    def test_more_reminders_than_a_page_are_all_found_in_the_order_of_time(self, index: Index) -> None:
+    def test_more_reminders_than_a_page_are_all_found_in_the_order_of_time(
+        self, index: Index
+    ) -> None:
         for number in range(600):
             index.put(row(f"ops/{number:04d}", reminds=10_000 - number))
-        assert list(index.reminding(after=0, until=10_000)) == [f"ops/{number:04d}" for number in reversed(range(600))]
+        assert list(index.reminding(after=0, until=10_000)) == [
+            f"ops/{number:04d}" for number in reversed(range(600))
+        ]
 
     def test_when_the_next_prompt_runs_out_is_found_among_all_of_them(self, index: Index) -> None:
         """What waits and has no end, or is past it, is not what the timer waits for."""
@@ -173,7 +241,12 @@ class IndexSuite:
         for name, expires in (("ops/b", 3_000), ("ops/a", 5_000), ("ops/c", 3_000)):
             index.put(row(name, waits="a-1", expires=expires))
         index.put(row("ops/idle", reminds=1_000))
-        assert [index.next_expiry(after=after) for after in (0, 2_999, 3_000, 5_000)] == [3_000, 3_000, 5_000, None]
+        assert [index.next_expiry(after=after) for after in (0, 2_999, 3_000, 5_000)] == [
+            3_000,
+            3_000,
+            5_000,
+            None,
+        ]
         index.put(row("ops/a", 2, waits="a-2", expires=7_000))
         index.forget(SessionId("ops/b"))
         index.put(row("ops/c", 2))

@@ -1,7 +1,9 @@
 """
-What every `Memory` must do, as one suite. Subclass it and bring a fixture `place`; see `conformance/store.py` for how.
+What every `Memory` must do, as one suite. Subclass it and bring a fixture `place`; see
+`conformance/store.py` for how.
 
-Each test is a sentence of `holdfast.ports.memory`. What a file may suffer is tested beside the file's own memory.
+Each test is a sentence of `holdfast.ports.memory`. What a file may suffer is tested beside the
+file's own memory.
 """
 
 from typing import Protocol
@@ -45,7 +47,9 @@ class MemorySuite:
     def find(self, memory: Memory, text: str, circle: Circle = ALICE, limit: int = 8) -> Found:
         return memory.find(query_words(text), circle, limit=limit, seconds=60)
 
-    def test_what_was_added_is_found_by_any_of_its_words_and_by_the_next_process(self, place: Place, memory: Memory) -> None:
+    def test_what_was_added_is_found_by_any_of_its_words_and_by_the_next_process(
+        self, place: Place, memory: Memory
+    ) -> None:
         assert memory.is_empty()
         assert memory.add(item("1"))
         assert not memory.is_empty()
@@ -64,8 +68,13 @@ class MemorySuite:
         memory.add(item("1", "the office has a door"))
         memory.add(item("2", "the office in berlin has a door with a code"))
         memory.add(item("3", "lunch is at noon"))
-        assert [each.id for each in self.find(memory, "berlin office door code").items] == ["m-2", "m-1"]
-        assert [each.id for each in self.find(memory, "berlin office door code", limit=1).items] == ["m-2"]
+        assert [each.id for each in self.find(memory, "berlin office door code").items] == [
+            "m-2",
+            "m-1",
+        ]
+        assert [
+            each.id for each in self.find(memory, "berlin office door code", limit=1).items
+        ] == ["m-2"]
 
     @pytest.mark.parametrize(
         "other",
@@ -83,7 +92,9 @@ class MemorySuite:
         ],
         ids=str,
     )
-    def test_a_search_is_narrowed_to_its_circle(self, memory: Memory, other: dict[str, str]) -> None:
+    def test_a_search_is_narrowed_to_its_circle(
+        self, memory: Memory, other: dict[str, str]
+    ) -> None:
         memory.add(item("theirs", **other))
         memory.add(item("mine"))
         assert self.find(memory, "door code") == Found((item("mine"),))
@@ -120,14 +131,21 @@ class MemorySuite:
         assert set(self.find(memory, query).items) <= {item("mine")}
         assert memory.find([query], ALICE, limit=8, seconds=60).items == ()
 
-    def test_a_row_that_does_not_verify_is_never_an_item_and_is_listed_as_what_it_is(self, place: Place, memory: Memory) -> None:
+    def test_a_row_that_does_not_verify_is_never_an_item_and_is_listed_as_what_it_is(
+        self, place: Place, memory: Memory
+    ) -> None:
         memory.add(item("1"))
         memory.add(item("2", "the door of the cellar"))
         place.forge("m-1", msgspec.json.encode(item("1", "the door code is 6666")))
         known = place.open()
-        assert self.find(known, "door") == Found((item("2", "the door of the cellar"),), unverified=1)
+        assert self.find(known, "door") == Found(
+            (item("2", "the door of the cellar"),), unverified=1
+        )
         assert known.get("m-1") is None
-        assert list(known.rows()) == [MemoryRow("m-1", None), MemoryRow("m-2", item("2", "the door of the cellar"))]
+        assert list(known.rows()) == [
+            MemoryRow("m-1", None),
+            MemoryRow("m-2", item("2", "the door of the cellar")),
+        ]
         assert known.forget("m-1")
         assert self.find(known, "door").unverified == 0
 
@@ -155,10 +173,17 @@ class MemorySuite:
         assert [row.id for row in memory.rows(after="m-gone")] == []
 
     def test_an_empty_memory_finds_and_lists_nothing(self, memory: Memory) -> None:
-        assert (self.find(memory, "door"), memory.get("m-1"), list(memory.rows()), memory.forget("m-1")) == (Found(()), None, [], False)
+        assert (
+            self.find(memory, "door"),
+            memory.get("m-1"),
+            list(memory.rows()),
+            memory.forget("m-1"),
+        ) == (Found(()), None, [], False)
         assert memory.is_empty()
 
-    def test_a_boundary_is_not_filled_without_end(self, memory: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_boundary_is_not_filled_without_end(
+        self, memory: Memory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         from holdfast.errors import Refused
 
         monkeypatch.setattr(limits, "MEMORY_ITEMS_PER_BOUNDARY_MAX", 2)

@@ -1,4 +1,7 @@
-"""What every store must see of outside hands, and never see in our own: takeovers, missing history, seals. Part of `conformance/store.py`."""
+"""
+What every store must see of outside hands, and never see in our own: takeovers, missing history,
+seals. Part of `conformance/store.py`.
+"""
 
 from contextlib import suppress
 
@@ -7,7 +10,17 @@ import pytest
 from holdfast.errors import CutShort, Takeover, Untrusted
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Check, SealMark
-from holdfast.testing.journal_notes import OPS, born, everything, home_state, note, nothing, say, says, texts
+from holdfast.testing.journal_notes import (
+    OPS,
+    born,
+    everything,
+    home_state,
+    note,
+    nothing,
+    say,
+    says,
+    texts,
+)
 from holdfast.testing.loop import in_loop
 from holdfast.testing.worlds import World
 
@@ -38,7 +51,10 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_write_of_ours_never_hides_one_that_is_not(self, world: World) -> None:
-        """Edit, then an owned append by a peer that only looks at the end: still a takeover for who comes back."""
+        """
+        Edit, then an owned append by a peer that only looks at the end: still a takeover for who
+        comes back.
+        """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         await say(here, "one", "two")
         await there.append(nothing, since=there.head)
@@ -76,7 +92,10 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(self, world: World) -> None:
-        """D4: the last batch is cut and the half of the anchor that names it is wiped, or overwritten by the other half."""
+        """
+        D4: the last batch is cut and the half of the anchor that names it is wiped, or overwritten
+        by the other half.
+        """
         for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
             session = SessionId(f"ops/wiped-{number}")
             journal = await born(await world.store(), session)
@@ -94,8 +113,13 @@ class OutsideHandsSuite:
                 await say(reopened, "approved")
 
     @in_loop
-    async def test_a_wiped_slot_is_written_again_while_its_batch_is_there(self, world: World) -> None:
-        """L7: a crash in mid write of a slot leaves the same, and accuses nobody; afterwards the rule is as strict as before."""
+    async def test_a_wiped_slot_is_written_again_while_its_batch_is_there(
+        self, world: World
+    ) -> None:
+        """
+        L7: a crash in mid write of a slot leaves the same, and accuses nobody; afterwards the rule
+        is as strict as before.
+        """
         journal = await born(await world.store())
         await say(journal, "one")
         await world.wipe_newer_slot(OPS)
@@ -104,14 +128,22 @@ class OutsideHandsSuite:
         await say(journal, "three")
         await world.wipe_newer_slot(OPS)
         reopened = await (await world.store()).open(OPS)
-        assert (reopened.sealed, texts(await everything(reopened))) == (None, ["born", "one", "two", "three"])
+        assert (reopened.sealed, texts(await everything(reopened))) == (
+            None,
+            ["born", "one", "two", "three"],
+        )
         await world.wipe_newer_slot(OPS)
         await world.put_back(OPS, older)
         assert (await (await world.store()).open(OPS)).sealed is not None
 
     @in_loop
-    async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(self, world: World) -> None:
-        """D4: with nothing after the birth, and with a claim that wrote no record, a wiped half is somebody's work."""
+    async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(
+        self, world: World
+    ) -> None:
+        """
+        D4: with nothing after the birth, and with a claim that wrote no record, a wiped half is
+        somebody's work.
+        """
         for number, claims in enumerate((False, True)):
             session = SessionId(f"ops/newborn-{number}")
             journal = await born(await world.store(), session)
@@ -124,7 +156,9 @@ class OutsideHandsSuite:
             assert reopened.sealed is not None
 
     @in_loop
-    async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(self, world: World) -> None:
+    async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(
+        self, world: World
+    ) -> None:
         """For people's eyes: never folded, and never what stands right where the damage is."""
         journal = await born(await world.store())
         for text in ("one", "two", "three"):
@@ -146,7 +180,11 @@ class OutsideHandsSuite:
         await say(journal, "one")
         await world.put_back(OPS, await world.copy(OPS))
         await say(journal, "two", check=Check.FENCE)
-        assert texts(await everything(await (await world.store()).open(OPS))) == ["born", "one", "two"]
+        assert texts(await everything(await (await world.store()).open(OPS))) == [
+            "born",
+            "one",
+            "two",
+        ]
 
     @in_loop
     async def test_a_takeover_is_sticky_for_the_handle(self, world: World) -> None:
@@ -201,8 +239,13 @@ class OutsideHandsSuite:
             await say(again, "late")
 
     @in_loop
-    async def test_a_session_can_be_sealed_though_its_records_are_genuine(self, world: World) -> None:
-        """They make no sense together, says whoever reads them: durable, for everyone, and the first mark stays."""
+    async def test_a_session_can_be_sealed_though_its_records_are_genuine(
+        self, world: World
+    ) -> None:
+        """
+        They make no sense together, says whoever reads them: durable, for everyone, and the first
+        mark stays.
+        """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         mark = SealMark(code="broken", detail="two starts of one call", at_seq=here.head.seq)
         await here.seal(mark)

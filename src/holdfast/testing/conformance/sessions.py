@@ -1,4 +1,7 @@
-"""What every store must do with drivers and with lives: one at a time, born whole, listed, ended. Part of `conformance/store.py`."""
+"""
+What every store must do with drivers and with lives: one at a time, born whole, listed, ended. Part
+of `conformance/store.py`.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -26,7 +29,10 @@ from holdfast.testing.worlds import World
 class SessionsSuite:
     @in_loop
     async def test_one_driver_at_a_time(self, world: World) -> None:
-        """Whoever asks second is told at once, from any process; a release makes room; releasing twice is once."""
+        """
+        Whoever asks second is told at once, from any process; a release makes room; releasing twice
+        is once.
+        """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         first = await here.claim()
         assert first is not None
@@ -58,7 +64,10 @@ class SessionsSuite:
 
     @in_loop
     async def test_anyones_record_carries_the_newest_drivers_epoch(self, world: World) -> None:
-        """As the format says: a message or an answer is of the epoch it came in, also before that driver has written anything."""
+        """
+        As the format says: a message or an answer is of the epoch it came in, also before that
+        driver has written anything.
+        """
         journal = await born(await world.store())
         before = await everything(journal)
         claim = await journal.claim()
@@ -72,7 +81,10 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_life_that_another_one_follows_is_over(self, world: World) -> None:
-        """For whoever has it open, in any process: nothing is written to it any more, and nobody drives it."""
+        """
+        For whoever has it open, in any process: nothing is written to it any more, and nobody
+        drives it.
+        """
         store = await world.store()
         journal, peer = await born(store), await (await world.store()).open(OPS)
         await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
@@ -85,13 +97,23 @@ class SessionsSuite:
         assert texts(await everything(await store.open(OPS))) == ["goes on"]
 
     @in_loop
-    async def test_whoever_has_a_deleted_session_open_is_told_that_it_is_gone(self, world: World) -> None:
-        """Reading, writing, driving and sealing alike, also once another one has its name: no disk is to blame, and nobody is accused."""
+    async def test_whoever_has_a_deleted_session_open_is_told_that_it_is_gone(
+        self, world: World
+    ) -> None:
+        """
+        Reading, writing, driving and sealing alike, also once another one has its name: no disk is
+        to blame, and nobody is accused.
+        """
         journal = await born(await world.store())
         other = await world.store()
         await other.delete(OPS, by="alice")
         for _ in range(2):
-            for told in (everything(journal), say(journal, "late"), journal.claim(), journal.seal(SealMark("broken", "late", 1))):
+            for told in (
+                everything(journal),
+                say(journal, "late"),
+                journal.claim(),
+                journal.seal(SealMark("broken", "late", 1)),
+            ):
                 with pytest.raises(Refused) as refused:
                     await told
                 assert refused.value.code == "unknown"
@@ -175,7 +197,9 @@ class SessionsSuite:
     async def test_of_two_births_at_once_one_wins(self, world: World) -> None:
         """And the loser is told that it exists."""
         stores = [await world.store(), await world.store()]
-        outcomes = await asyncio.gather(born(stores[0]), born(stores[1], life=LATER_LIFE), return_exceptions=True)
+        outcomes = await asyncio.gather(
+            born(stores[0]), born(stores[1], life=LATER_LIFE), return_exceptions=True
+        )
         (lost,) = (outcome for outcome in outcomes if isinstance(outcome, BaseException))
         assert isinstance(lost, Refused)
         assert lost.code == "exists"
@@ -197,11 +221,15 @@ class SessionsSuite:
         assert texts(await everything(journal)) == ["born"]
 
     @in_loop
-    async def test_a_record_that_is_too_long_is_refused_and_the_rest_goes_on(self, world: World) -> None:
+    async def test_a_record_that_is_too_long_is_refused_and_the_rest_goes_on(
+        self, world: World
+    ) -> None:
         """Nothing of that decide is kept; the handle still works."""
         journal = await born(await world.store())
         with pytest.raises(Refused):
-            await journal.append(lambda _: [note("small"), note("x" * (1 << 21))], since=journal.head)
+            await journal.append(
+                lambda _: [note("small"), note("x" * (1 << 21))], since=journal.head
+            )
         await say(journal, "after")
         assert texts(await everything(journal)) == ["born", "after"]
 
@@ -224,7 +252,9 @@ class SessionsSuite:
         assert await (await world.store()).sessions() == ["chat/z", "ops/b"]
 
     @in_loop
-    async def test_heads_name_the_last_acknowledged_record_of_every_living_session(self, world: World) -> None:
+    async def test_heads_name_the_last_acknowledged_record_of_every_living_session(
+        self, world: World
+    ) -> None:
         """From any process, without opening a journal."""
         store = await world.store()
         assert list(await store.heads()) == []
@@ -249,8 +279,13 @@ class SessionsSuite:
         assert texts(await everything(again)) == ["born"]
 
     @in_loop
-    async def test_a_session_that_somebody_wrote_to_is_not_deleted_as_it_was(self, world: World) -> None:
-        """Whoever looked and then deletes names the record that was the last; anything after it was acknowledged to somebody."""
+    async def test_a_session_that_somebody_wrote_to_is_not_deleted_as_it_was(
+        self, world: World
+    ) -> None:
+        """
+        Whoever looked and then deletes names the record that was the last; anything after it was
+        acknowledged to somebody.
+        """
         store, other = await world.store(), await world.store()
         journal = await born(store)
         seen = journal.head.seq
@@ -284,7 +319,9 @@ class SessionsSuite:
         await world.flip(OPS, b"born")
         with pytest.raises(Untrusted):
             await say(journal, "late", check=Check.FENCE)
-        unsealed = await store.create(OPS, LATER_LIFE, [note("unsealed")], origin="unseal", by="tests")
+        unsealed = await store.create(
+            OPS, LATER_LIFE, [note("unsealed")], origin="unseal", by="tests"
+        )
         assert unsealed.sealed is None
         await say(unsealed, "goes on", check=Check.FENCE)
         reopened = await (await world.store()).open(OPS)

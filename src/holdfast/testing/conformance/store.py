@@ -1,12 +1,13 @@
 """
-What every `JournalStore` must do, as one suite over a `World`. Subclass it, bring a fixture `world`, and run it with pytest:
+What every `JournalStore` must do, as one suite over a `World`. Subclass it, bring a fixture
+`world`, and run it with pytest:
 
     class TestMyStore(JournalStoreSuite):
         @pytest.fixture
         def world(self): return MyWorld()
 
-Each test is a sentence of the port's contract. Nothing here knows files: records, heads, claims and outside hands are all there is.
-The sentences stand by topic in the files beside this one.
+Each test is a sentence of the port's contract. Nothing here knows files: records, heads, claims and
+outside hands are all there is. The sentences stand by topic in the files beside this one.
 """
 
 import pytest

@@ -1,8 +1,10 @@
 """
-The lane: where appends to one session in this process queue up, and how those that wait together are committed together.
+The lane: where appends to one session in this process queue up, and how those that wait together
+are committed together.
 
-Whoever finds the lane idle leads: it takes the write lock, brings every waiting handle up to the head, lets each decide in turn, writes and
-syncs once, and wakes them all. Followers wait; no lock is held when a call returns. Asynchronous callers lead in a thread of the store's pool.
+Whoever finds the lane idle leads: it takes the write lock, brings every waiting handle up to the
+head, lets each decide in turn, writes and syncs once, and wakes them all. Followers wait; no lock
+is held when a call returns. Asynchronous callers lead in a thread of the store's pool.
 """
 
 import threading
@@ -20,7 +22,15 @@ from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session.catch_up import Damaged, catch_up
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.locks import FolderLock, keeps_too_many
-from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, NotSaved, Untrusted
+from holdfast.errors import (
+    Busy,
+    Fenced,
+    HoldfastError,
+    InDoubt,
+    InvariantBroken,
+    NotSaved,
+    Untrusted,
+)
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.record import Head, Record
@@ -30,7 +40,9 @@ from holdfast.ports.journal_store import Appended, Check, Decide, Section
 if TYPE_CHECKING:
     from holdfast.adapters.files.session.journal import FileJournal
 
-_TOGETHER_MAX = 256  # appends in one commit; bounds how long the first waits for the last's decision
+_TOGETHER_MAX = (
+    256  # appends in one commit; bounds how long the first waits for the last's decision
+)
 
 
 def _nobody_waits() -> None:
@@ -40,15 +52,42 @@ def _nobody_waits() -> None:
 class Request:
     """One append on its way. Filled in by whoever leads."""
 
-    __slots__ = ("before", "check", "decide", "done", "epoch", "error", "journal", "result", "since", "upto", "wake")
+    __slots__ = (
+        "before",
+        "check",
+        "decide",
+        "done",
+        "epoch",
+        "error",
+        "journal",
+        "result",
+        "since",
+        "upto",
+        "wake",
+    )
 
-    def __init__(self, journal: "FileJournal", decide: Decide, *, since: Head, epoch: int | None, check: Check) -> None:
-        self.journal, self.decide, self.since, self.epoch, self.check = journal, decide, since, epoch, check
+    def __init__(
+        self,
+        journal: "FileJournal",
+        decide: Decide,
+        *,
+        since: Head,
+        epoch: int | None,
+        check: Check,
+    ) -> None:
+        self.journal, self.decide, self.since, self.epoch, self.check = (
+            journal,
+            decide,
+            since,
+            epoch,
+            check,
+        )
         self.result: Appended | None = None
         self.error: BaseException | None = None
         self.wake: Callable[[], None] = _nobody_waits
         self.done = False
-        # The caller's view of the commit: what was there before it, and how many of the commit's records come with it.
+        # The caller's view of the commit: what was there before it, and how many of the commit's
+        # records come with it.
         self.before: list[Record] = []
         self.upto = 0
 
@@ -68,7 +107,8 @@ class LaneHost(Protocol):
     def now_ms(self) -> int: ...
     def check_alive(self, journal: "FileJournal", *, at_once: bool = False) -> bool:
         """
-        Raise if the session is sealed, deleted, replaced by another life, or the home can't be written.
+        Raise if the session is sealed, deleted, replaced by another life, or the home can't be
+        written.
 
         `at_once`: False when the home's journal would have to be read on first.
         """
@@ -84,11 +124,17 @@ class LaneHost(Protocol):
         ...
 
     def sync(self, commit: Syncable) -> bool:
-        """In the thread that writes and acknowledges for everybody. False: there is none, and nothing happens."""
+        """
+        In the thread that writes and acknowledges for everybody. False: there is none, and nothing
+        happens.
+        """
         ...
 
     def run_quick(self, work: Callable[[], None]) -> None:
-        """In one of the few threads that commit: it waits for the disk only. Busy: there is none, and nothing happens."""
+        """
+        In one of the few threads that commit: it waits for the disk only. Busy: there is none, and
+        nothing happens.
+        """
         ...
 
 
@@ -154,7 +200,9 @@ class AppendQueue:
 
     def append_now(self, request: Request) -> Appended:
         if deciding.now:
-            raise InvariantBroken("an append inside the decision of another one would wait for itself")
+            raise InvariantBroken(
+                "an append inside the decision of another one would wait for itself"
+            )
         with self._guard:
             leads, self._led = not self._led, True
             if not leads:
@@ -162,11 +210,14 @@ class AppendQueue:
         if leads:
             try:
                 self._commit([request], self._try_lock())
-            except BaseException:  # Ctrl-C between two steps: every error of a commit is the request's
+            except (
+                BaseException
+            ):  # Ctrl-C between two steps: every error of a commit is the request's
                 self.files.release_if_ours()
                 raise
             finally:
-                # The caller has its answer; what came meanwhile is led by the pool. No call where Ctrl-C could come before the lane is free.
+                # The caller has its answer; what came meanwhile is led by the pool. No call where
+                # Ctrl-C could come before the lane is free.
                 with self._guard:
                     self._led = others = bool(self._queue)
                     if self._is_awaited and not others:
@@ -187,7 +238,10 @@ class AppendQueue:
             self._idle.notify_all()
 
     def append_soon(self, request: Request) -> None:
-        """`request.wake` is called when it is done. Decided here and now if nothing is in the way; a thread of the pool waits for the disk."""
+        """
+        `request.wake` is called when it is done. Decided here and now if nothing is in the way; a
+        thread of the pool waits for the disk.
+        """
         if not self._enqueue(request):
             return
         soon: PendingAppend | None = None
@@ -199,7 +253,8 @@ class AppendQueue:
                     self.files.release_if_ours()
                     alone = soon = None  # from the beginning, in another thread
         except BaseException:
-            # Once in line it is seen through, whatever interrupts its caller: by the thread it was given to, or else from the beginning.
+            # Once in line it is seen through, whatever interrupts its caller: by the thread it was
+            # given to, or else from the beginning.
             if soon is None or soon.withdraw():
                 self.files.release_if_ours()
                 self._hand_on(self.host.run_quick, self._lead_at_once)
@@ -226,7 +281,9 @@ class AppendQueue:
         return alone
 
     def take_over(self, lock: FolderLock) -> None:
-        """This thread goes on with the request that was begun: it leads, so it is the first in line."""
+        """
+        This thread goes on with the request that was begun: it leads, so it is the first in line.
+        """
         with self._guard:
             self._queue.popleft()
         lock.hand_over()
@@ -256,14 +313,20 @@ class AppendQueue:
             return leads
 
     def _try_lock(self) -> FolderLock | None:
-        """Without waiting. Whoever then takes it the long way meets the same trouble, and tells those who wait."""
+        """
+        Without waiting. Whoever then takes it the long way meets the same trouble, and tells those
+        who wait.
+        """
         try:
             return self.files.try_acquire()
         except (OSError, HoldfastError):
             return None
 
     def _hand_on(self, run: Callable[[Callable[[], None]], None], lead: Callable[[], None]) -> None:
-        """Have another thread lead. Where there is none to be had nobody would: whoever waits is told, and nothing of theirs was written."""
+        """
+        Have another thread lead. Where there is none to be had nobody would: whoever waits is told,
+        and nothing of theirs was written.
+        """
         try:
             run(lead)
         except Busy as exc:
@@ -277,7 +340,10 @@ class AppendQueue:
                 request.wake()
 
     def _lead_at_once(self) -> None:
-        """In one of the few threads that commit for everybody: a lock that would have to be waited for is waited for elsewhere."""
+        """
+        In one of the few threads that commit for everybody: a lock that would have to be waited for
+        is waited for elsewhere.
+        """
         lock = self._try_lock()
         if lock is None:
             self._hand_on(self.host.run, self._lead)
@@ -289,7 +355,9 @@ class AppendQueue:
             with self._guard:
                 if not self._queue:
                     return self._rest()
-                requests = [self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER_MAX))]
+                requests = [
+                    self._queue.popleft() for _ in range(min(len(self._queue), _TOGETHER_MAX))
+                ]
             self._commit(requests, lock)
             lock = None
             for request in requests:
@@ -319,14 +387,27 @@ class AppendQueue:
             if self.host.is_lost(exc.generation):
                 self._fail(requests, no_key(str(exc)))
             else:
-                self._seal(requests, Damaged(Damage("broken", f"a segment names a key that never was ({exc})", requests[0].journal.head.seq, 1, 0)))
+                self._seal(
+                    requests,
+                    Damaged(
+                        Damage(
+                            "broken",
+                            f"a segment names a key that never was ({exc})",
+                            requests[0].journal.head.seq,
+                            1,
+                            0,
+                        )
+                    ),
+                )
         except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
             self._fail(requests, exc)
         else:
             self._refill_reserve()
 
     def _refill_reserve(self) -> None:
-        """After a commit that succeeded, in another thread; where there is none, after the next one."""
+        """
+        After a commit that succeeded, in another thread; where there is none, after the next one.
+        """
         if self.files.reserve.is_spent:
             with suppress(Busy):
                 self.host.run(self.files.reserve.refill_if_spent)
@@ -336,8 +417,12 @@ class AppendQueue:
             error = disk_refused(self.files.session, error)
         doubt = error if isinstance(error, InDoubt) else None
         if not isinstance(error, HoldfastError | OSError):
-            # Ctrl-C or no memory in the thread that commits: how far its fence was moved nobody knows, and it must accuse no one of the difference.
-            doubt = InDoubt(f"{self.files.session}: a commit was interrupted", hint="reopen: what is found then is the truth")
+            # Ctrl-C or no memory in the thread that commits: how far its fence was moved nobody
+            # knows, and it must accuse no one of the difference.
+            doubt = InDoubt(
+                f"{self.files.session}: a commit was interrupted",
+                hint="reopen: what is found then is the truth",
+            )
             self.files.release_if_ours()
         for request in requests:
             request.result, request.error = None, error
@@ -345,10 +430,18 @@ class AppendQueue:
                 request.journal.spend(doubt)
 
     def _seal(self, requests: list[Request], error: Damaged | Untrusted) -> None:
-        """The lock is free again: the mark goes to the home's journal, whose lock must never be waited for under a session's."""
+        """
+        The lock is free again: the mark goes to the home's journal, whose lock must never be waited
+        for under a session's.
+        """
         journal = requests[0].journal
-        untrusted = error if isinstance(error, Untrusted) else journal.untrusted(error.damage, while_open=True)
-        # Before sealing: whatever that meets, every append has its outcome and every handle is spent.
+        untrusted = (
+            error
+            if isinstance(error, Untrusted)
+            else journal.untrusted(error.damage, while_open=True)
+        )
+        # Before sealing: whatever that meets, every append has its outcome and every handle is
+        # spent.
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
@@ -372,7 +465,14 @@ class AppendQueue:
         now = self.host.now_ms()
         anchor: Anchor | None = None
         for request in requests:
-            caught = catch_up(self.files, folder, request.journal.fence, request.check, writer=self.host.writer, now=now)
+            caught = catch_up(
+                self.files,
+                folder,
+                request.journal.fence,
+                request.check,
+                writer=self.host.writer,
+                now=now,
+            )
             if caught.records:
                 request.journal.remember(caught.records)
             anchor = caught.anchor
@@ -412,7 +512,9 @@ class AppendQueue:
         request.upto = len(batch.records)
 
     def refused(self, request: Request, error: Exception) -> None:
-        request.error = disk_refused(self.files.session, error) if isinstance(error, OSError) else error
+        request.error = (
+            disk_refused(self.files.session, error) if isinstance(error, OSError) else error
+        )
 
     def check_epoch(self, request: Request, anchor: Anchor) -> None:
         if request.epoch is None:
@@ -423,7 +525,9 @@ class AppendQueue:
                 hint="stop this driver; another one goes on",
             )
 
-    def _acknowledge(self, batch: Batch, request: Request, first: "FileJournal", before: Head) -> None:
+    def _acknowledge(
+        self, batch: Batch, request: Request, first: "FileJournal", before: Head
+    ) -> None:
         journal = request.journal
         if journal is not first and journal.fence.seq < first.fence.seq:
             journal.fence = first.fence.copy()

@@ -1,9 +1,12 @@
 """
-One commit: drafts framed one after another, one write, one sync, the anchor; or nothing, and it is known to be nothing.
+One commit: drafts framed one after another, one write, one sync, the anchor; or nothing, and it is
+known to be nothing.
 
-Under the write lock and behind a caught-up fence. After a failed write or sync the batch goes to quarantine, the segment is cut back to
-its durable length and synced, and the journal goes on in a new segment: "not saved" is said only once the cut is durable, else it is in doubt.
-A disk that is full gives back its reserve for a driver's records; only then, and on a fresh descriptor, are the same bytes written again.
+Under the write lock and behind a caught-up fence. After a failed write or sync the batch goes to
+quarantine, the segment is cut back to its durable length and synced, and the journal goes on in a
+new segment: "not saved" is said only once the cut is durable, else it is in doubt. A disk that is
+full gives back its reserve for a driver's records; only then, and on a fresh descriptor, are the
+same bytes written again.
 """
 
 import contextlib
@@ -55,12 +58,25 @@ def check_drafts(drafts: Sequence[Draft]) -> int:
 
 
 class Batch:
-    """What one commit adds. Framed at once, so that later decisions of the same commit see earlier ones' records."""
+    """
+    What one commit adds. Framed at once, so that later decisions of the same commit see earlier
+    ones' records.
+    """
 
-    def __init__(self, files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, *, writer: str, now: int) -> None:
+    def __init__(
+        self,
+        files: SessionFiles,
+        folder: int,
+        fence: Fence,
+        anchor: Anchor,
+        *,
+        writer: str,
+        now: int,
+    ) -> None:
         self._files, self._folder, self._base, self._anchor = files, folder, fence, anchor
         self._writer, self.now = writer, max(now, fence.at)
-        # Ahead of the durable position while a batch is being made; the very same again after each flush.
+        # Ahead of the durable position while a batch is being made; the very same again after each
+        # flush.
         self.fence = fence
         self.records: list[Record] = []
         self.may_use_reserve = False
@@ -68,24 +84,34 @@ class Batch:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._new_segment = False
-        # Where the decision before the last one ends: the slots of the anchor end one decision apart.
+        # Where the decision before the last one ends: the slots of the anchor end one decision
+        # apart.
         self._before_last: Anchor | None = None
 
     def add(self, drafts: list[Draft], epoch: int | None) -> None:
-        """Frame them all or none. What one decision adds is one batch of records: it is kept whole or not at all."""
+        """
+        Frame them all or none. What one decision adds is one batch of records: it is kept whole or
+        not at all.
+        """
         if not drafts:
             return
         size = check_drafts(drafts)
         if self._bytes + size > BATCH_BYTES_MAX or self.fence.offset >= self._files.segment_bytes:
-            self.flush()  # segments are cut at the same places whether appends were committed together or one by one
+            # segments are cut at the same places whether appends were committed together or one by
+            # one
+            self.flush()
         if not self._lines:
             self.fence = self._base.copy()
             self._start_segment_if_full()
         else:
             self._before_last = self._files.anchor_at(self.fence, 0, 0)
-        carried = max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch  # anyone's carries the newest driver's
+        carried = (
+            max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch
+        )  # anyone's carries the newest driver's
         for left, draft in enumerate(drafts, start=1 - len(drafts)):
-            line, record = self.fence.write(draft, at=self.now, epoch=carried, writer=self._writer, more=left < 0)
+            line, record = self.fence.write(
+                draft, at=self.now, epoch=carried, writer=self._writer, more=left < 0
+            )
             self._lines.append(line)
             self.records.append(record)
         self._bytes += size
@@ -97,11 +123,18 @@ class Batch:
                 return
             self._closing = self.fence.close_segment(at=self.now, writer=self._writer)
         self.fence.enter_next()
-        self._lines.append(self.fence.open_segment(generation=self._files.generation(), at=self.now, writer=self._writer))
+        self._lines.append(
+            self.fence.open_segment(
+                generation=self._files.generation(), at=self.now, writer=self._writer
+            )
+        )
         self._new_segment = True
 
     def flush(self) -> None:
-        """Make it durable and move the base fence. Raises NotSaved, InDoubt or Damaged; the base fence then stays."""
+        """
+        Make it durable and move the base fence. Raises NotSaved, InDoubt or Damaged; the base fence
+        then stays.
+        """
         if not self._lines:
             return
         data = b"".join(self._lines)
@@ -112,26 +145,39 @@ class Batch:
         else:
             self.write_in_place(self._base, data)
         try:
-            # Commit point: the records are durable. Before the anchor is moved a crash keeps them too, for whoever comes next.
+            # Commit point: the records are durable. Before the anchor is moved a crash keeps them
+            # too, for whoever comes next.
             if self._before_last is not None:
                 self._anchor = write_anchor(self._files, self._before_last, self._anchor)
             self._anchor = move_anchor(self._files, self.fence, self._anchor)
         except OSError as exc:
-            raise InDoubt(f"{self._files.session}: the anchor could not be written ({exc})", hint="reopen") from exc
+            raise InDoubt(
+                f"{self._files.session}: the anchor could not be written ({exc})", hint="reopen"
+            ) from exc
         self._base.adopt(self.fence)
         self.fence = self._base
         self._files.must_rotate = False
-        self._closing, self._lines, self._bytes, self._new_segment, self._before_last = b"", [], 0, False, None
+        self._closing, self._lines, self._bytes, self._new_segment, self._before_last = (
+            b"",
+            [],
+            0,
+            False,
+            None,
+        )
 
     def write_in_place(self, base: Fence, data: bytes) -> None:
         for _ in range(_REPLACED_MAX):
             try:
                 return self._write_once(base, data)
             except Replaced:
-                # A copy took the file's place: if it holds the bytes we know, it is the journal now.
+                # A copy took the file's place: if it holds the bytes we know, it is the journal
+                # now.
                 if self._copy_has(base, data):
                     return None
-        raise NotSaved(f"{self._files.session}: its segment is being replaced again and again", hint="stop the program that does it")
+        raise NotSaved(
+            f"{self._files.session}: its segment is being replaced again and again",
+            hint="stop the program that does it",
+        )
 
     def _write_once(self, base: Fence, data: bytes) -> None:
         """Path and descriptor name the same file, of the expected size, before and after."""
@@ -143,7 +189,15 @@ class Batch:
         except FileNotFoundError:
             raise self._removed(base, name) from None
         if before.st_size != base.offset:
-            raise Damaged(Damage("broken", f"{name} changed its size while it was locked", base.seq, base.number, base.offset))
+            raise Damaged(
+                Damage(
+                    "broken",
+                    f"{name} changed its size while it was locked",
+                    base.seq,
+                    base.number,
+                    base.offset,
+                )
+            )
         fd = files.active(self._folder, base.number, before)
         try:
             write_all(fd, data, base.offset)
@@ -154,14 +208,18 @@ class Batch:
 
     def recover(self, base: Fence, data: bytes, failure: OSError) -> None:
         """A write or sync failed: afterwards it is there after all, by the reserve; else raises."""
-        # Never again on this descriptor: its error has been reported, and a second sync on it could claim success.
+        # Never again on this descriptor: its error has been reported, and a second sync on it could
+        # claim success.
         with contextlib.suppress(OSError):
             self._files.let_go()
         if not self._retry_from_reserve(base, data, failure):
             self._undo(base, data, failure)
 
     def look_again(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
-        """Written and synced, but the path does not show it: it is there after all, in a copy that took the file's place; else raises."""
+        """
+        Written and synced, but the path does not show it: it is there after all, in a copy that
+        took the file's place; else raises.
+        """
         try:
             self._check_after(base, data, wrote_to)
         except Replaced:
@@ -179,7 +237,15 @@ class Batch:
             files.check_place(self._folder)
             raise Replaced
         if after.st_size != base.offset + len(data):
-            raise Damaged(Damage("broken", f"{name} was changed while it was written", base.seq, base.number, base.offset))
+            raise Damaged(
+                Damage(
+                    "broken",
+                    f"{name} was changed while it was written",
+                    base.seq,
+                    base.number,
+                    base.offset,
+                )
+            )
 
     def _check_prefix(self, base: Fence) -> None:
         fd = self._files.open_segment(self._folder, base.number)
@@ -189,19 +255,42 @@ class Batch:
         finally:
             os.close(fd)
         name = self._files.name(base.number)
-        raise Damaged(Damage("broken", f"{name} was replaced by other bytes", base.seq, base.number, 0))
+        raise Damaged(
+            Damage("broken", f"{name} was replaced by other bytes", base.seq, base.number, 0)
+        )
 
     def _removed(self, base: Fence, name: str) -> Damaged:
-        return Damaged(Damage("cut_short", f"{name} was removed while it was written", base.seq, base.number, base.offset))
+        return Damaged(
+            Damage(
+                "cut_short",
+                f"{name} was removed while it was written",
+                base.seq,
+                base.number,
+                base.offset,
+            )
+        )
 
     def _copy_has(self, base: Fence, data: bytes) -> bool:
-        """Was the copy made after our write? Then it is synced, and counts. Made before it, we write again. Anything else is not ours."""
+        """
+        Was the copy made after our write? Then it is synced, and counts. Made before it, we write
+        again. Anything else is not ours.
+        """
         fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
         try:
             status, name = os.fstat(fd), self._files.name(base.number)
-            rest = read_at(fd, base.offset, len(data)) if status.st_size == base.offset + len(data) else b""
-            if not base.prefix_holds(read_at(fd, 0, base.offset)) or (rest != data and status.st_size != base.offset):
-                raise Damaged(Damage("broken", f"{name} was replaced by other bytes", base.seq, base.number, 0))
+            rest = (
+                read_at(fd, base.offset, len(data))
+                if status.st_size == base.offset + len(data)
+                else b""
+            )
+            if not base.prefix_holds(read_at(fd, 0, base.offset)) or (
+                rest != data and status.st_size != base.offset
+            ):
+                raise Damaged(
+                    Damage(
+                        "broken", f"{name} was replaced by other bytes", base.seq, base.number, 0
+                    )
+                )
             if rest != data:
                 return False
             os.fsync(fd)
@@ -212,7 +301,10 @@ class Batch:
             os.close(fd)
 
     def _retry_from_reserve(self, base: Fence, data: bytes, failure: OSError) -> bool:
-        """A full disk, and what already happened must be written down. The failed bytes are cut, durably, before they are written again."""
+        """
+        A full disk, and what already happened must be written down. The failed bytes are cut,
+        durably, before they are written again.
+        """
         if failure.errno not in FULL or not self.may_use_reserve:
             return False
         with contextlib.suppress(OSError):
@@ -239,16 +331,22 @@ class Batch:
             self._cut_back(base)
         except OSError as exc:
             raise InDoubt(
-                f"{files.session}: a write failed ({failure}), and undoing it did too ({exc})", hint="reopen: what is found then is the truth"
+                f"{files.session}: a write failed ({failure}), and undoing it did too ({exc})",
+                hint="reopen: what is found then is the truth",
             ) from failure
         self._go_on_in_new_segment()
         raise NotSaved(
             f"{files.session}: the write failed ({failure}); nothing was saved; the batch is kept in {kept}",
-            hint="make room on the disk" if failure.errno in FULL else "look at the disk, then try again",
+            hint="make room on the disk"
+            if failure.errno in FULL
+            else "look at the disk, then try again",
         ) from failure
 
     def _cut_back(self, base: Fence) -> None:
-        """Durably. On a fresh descriptor: the old one has had its error reported, and a second sync on it could claim success."""
+        """
+        Durably. On a fresh descriptor: the old one has had its error reported, and a second sync on
+        it could claim success.
+        """
         fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
         try:
             os.ftruncate(fd, base.offset)
@@ -257,7 +355,10 @@ class Batch:
             os.close(fd)
 
     def _keep(self, name: str, offset: int, data: bytes) -> str:
-        """For people, and without its macs: a batch that was not saved must not be put back in the place of one that was."""
+        """
+        For people, and without its macs: a batch that was not saved must not be put back in the
+        place of one that was.
+        """
         data = without_macs(data)
         try:
             return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
@@ -267,12 +368,17 @@ class Batch:
             return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
 
     def _go_on_in_new_segment(self) -> None:
-        """So that nobody appends where a write failed. If there is no room for it, `must_rotate` makes the next commit try."""
+        """
+        So that nobody appends where a write failed. If there is no room for it, `must_rotate` makes
+        the next commit try.
+        """
         if self._base.where == "start":
             return
         fresh = self._base.copy()
         fresh.enter_next()
-        header = fresh.open_segment(generation=self._files.generation(), at=self.now, writer=self._writer, more=False)
+        header = fresh.open_segment(
+            generation=self._files.generation(), at=self.now, writer=self._writer, more=False
+        )
         with contextlib.suppress(OSError):
             name = self._files.name(fresh.number)
             create_whole(self._folder, name, header, temporary=self._files.temporary(fresh.number))
@@ -285,13 +391,21 @@ class Batch:
         try:
             create_whole(self._folder, name, data, temporary=files.temporary(number))
         except OSError as exc:
-            if exc.errno in FULL and self.may_use_reserve and not files.has_segment(self._folder, number) and files.reserve.free():
+            if (
+                exc.errno in FULL
+                and self.may_use_reserve
+                and not files.has_segment(self._folder, number)
+                and files.reserve.free()
+            ):
                 with contextlib.suppress(OSError):
                     return create_whole(self._folder, name, data, temporary=files.temporary(number))
             self._undo_new_segment(name, data, exc)
 
     def _undo_new_segment(self, name: str, data: bytes, failure: OSError) -> None:
-        """Always raises. The rename may have happened, with only the folder's sync failing. The closing record goes too: its batch is not to be."""
+        """
+        Always raises. The rename may have happened, with only the folder's sync failing. The
+        closing record goes too: its batch is not to be.
+        """
         try:
             kept = self._keep(name, 0, data)
             with contextlib.suppress(FileNotFoundError):
@@ -300,8 +414,13 @@ class Batch:
             if self._closing:
                 self._cut_back(self._base)
         except OSError as exc:
-            raise InDoubt(f"{self._files.session}: a new segment failed ({failure}), and undoing it did too ({exc})", hint="reopen") from failure
+            raise InDoubt(
+                f"{self._files.session}: a new segment failed ({failure}), and undoing it did too ({exc})",
+                hint="reopen",
+            ) from failure
         raise NotSaved(
             f"{self._files.session}: a new segment could not be made ({failure}); nothing was saved; the batch is kept in {kept}",
-            hint="make room on the disk" if failure.errno in FULL else "look at the disk, then try again",
+            hint="make room on the disk"
+            if failure.errno in FULL
+            else "look at the disk, then try again",
         ) from failure

@@ -1,9 +1,12 @@
 """
-An append that comes alone to a journal where nothing has happened since: the common case, in as few steps as its promises need.
+An append that comes alone to a journal where nothing has happened since: the common case, in as few
+steps as its promises need.
 
-It is the same commit as in commit/append_queue.py and commit/commit.py, without the parts that an ordinary append never enters. Whatever is not ordinary (records of
-others, a full segment, a file that was replaced) is left to them, before anything was decided or written; a failure afterwards is mended there
-too. In two halves, so that an asynchronous caller's own thread decides and another one waits for the disk.
+It is the same commit as in commit/append_queue.py and commit/commit.py, without the parts that an
+ordinary append never enters. Whatever is not ordinary (records of others, a full segment, a file
+that was replaced) is left to them, before anything was decided or written; a failure afterwards is
+mended there too. In two halves, so that an asynchronous caller's own thread decides and another one
+waits for the disk.
 """
 
 import os
@@ -33,20 +36,46 @@ deciding = _Deciding()
 
 
 class FastAppend:
-    """One request, decided with the lock held. `complete` makes it durable; the lock is the maker's to release."""
+    """
+    One request, decided with the lock held. `complete` makes it durable; the lock is the maker's to
+    release.
+    """
 
-    __slots__ = ("_anchor", "_data", "_lane", "_now", "_records", "_request", "_wrote_to", "fd", "lock")
+    __slots__ = (
+        "_anchor",
+        "_data",
+        "_lane",
+        "_now",
+        "_records",
+        "_request",
+        "_wrote_to",
+        "fd",
+        "lock",
+    )
 
-    def __init__(self, lane: "AppendQueue", request: "Request", lock: FolderLock, anchor: Anchor, now: int) -> None:
-        self._lane, self._request, self.lock, self._anchor, self._now = lane, request, lock, anchor, now
+    def __init__(
+        self, lane: "AppendQueue", request: "Request", lock: FolderLock, anchor: Anchor, now: int
+    ) -> None:
+        self._lane, self._request, self.lock, self._anchor, self._now = (
+            lane,
+            request,
+            lock,
+            anchor,
+            now,
+        )
         self._data = b""
         self._wrote_to: Identity | None = None
         self.fd = lane.files.active_fd
         self._records: list[Record] = []
 
     @staticmethod
-    def begin(lane: "AppendQueue", request: "Request", lock: FolderLock, *, at_once: bool) -> "FastAppend | None":
-        """With the lock held. None: not an ordinary append, and nothing was decided yet. What the caller's decision raises is the request's error."""
+    def begin(
+        lane: "AppendQueue", request: "Request", lock: FolderLock, *, at_once: bool
+    ) -> "FastAppend | None":
+        """
+        With the lock held. None: not an ordinary append, and nothing was decided yet. What the
+        caller's decision raises is the request's error.
+        """
         journal, files, host = request.journal, lane.files, lane.host
         fence = journal.fence
         if not host.check_alive(journal, at_once=at_once):
@@ -57,7 +86,12 @@ class FastAppend:
         if request.since.seq != fence.seq and not journal.has_at_hand(request.since):
             return None
         anchor = files.anchor.read(files.keys)
-        if anchor is None or anchor.seq != fence.seq or anchor.mac != fence.mac or not is_unchanged_since(files, lock.fd, fence, request.check):
+        if (
+            anchor is None
+            or anchor.seq != fence.seq
+            or anchor.mac != fence.mac
+            or not is_unchanged_since(files, lock.fd, fence, request.check)
+        ):
             return None
         alone = FastAppend(lane, request, lock, anchor, max(host.now_ms(), fence.at))
         try:
@@ -79,11 +113,18 @@ class FastAppend:
             deciding.now = False
         if drafts:
             check_drafts(drafts)
-            epoch = max(fence.epoch, self._anchor.epoch) if request.epoch is None else request.epoch  # anyone's carries the newest driver's
-            self._data, self._records = fence.frame(drafts, at=self._now, epoch=epoch, writer=lane.host.writer)
+            epoch = (
+                max(fence.epoch, self._anchor.epoch) if request.epoch is None else request.epoch
+            )  # anyone's carries the newest driver's
+            self._data, self._records = fence.frame(
+                drafts, at=self._now, epoch=epoch, writer=lane.host.writer
+            )
 
     def complete(self) -> None:
-        """Durable and acknowledged afterwards; or raises as a batch's `flush` does, and nothing is acknowledged."""
+        """
+        Durable and acknowledged afterwards; or raises as a batch's `flush` does, and nothing is
+        acknowledged.
+        """
         if self.owes_a_sync:
             failure: OSError | None = None
             try:
@@ -101,7 +142,8 @@ class FastAppend:
 
     def write(self) -> bool:
         """
-        The path was just seen to name the descriptor's file; its size is looked at again, since a decision came between.
+        The path was just seen to name the descriptor's file; its size is looked at again, since a
+        decision came between.
 
         False: it is not what it was, and nothing was written.
         """
@@ -122,7 +164,10 @@ class FastAppend:
         return identity(after) == self._wrote_to and after.st_size == fence.offset + len(self._data)
 
     def mend(self, failure: OSError | None) -> None:
-        """A write or sync failed, or the path does not show it: it is durable after all when this returns; else raises."""
+        """
+        A write or sync failed, or the path does not show it: it is durable after all when this
+        returns; else raises.
+        """
         base, data, batch = self._request.journal.fence, self._data, self._as_batch()
         if self._wrote_to is None and failure is None:
             return batch.write_in_place(base, data)  # it says what happened to the file
@@ -140,12 +185,22 @@ class FastAppend:
             try:
                 move_anchor(self._lane.files, journal.fence, self._anchor)
             except OSError as exc:
-                raise InDoubt(f"{self._lane.files.session}: the anchor could not be written ({exc})", hint="reopen") from exc
+                raise InDoubt(
+                    f"{self._lane.files.session}: the anchor could not be written ({exc})",
+                    hint="reopen",
+                ) from exc
             journal.remember(self._records)
         request.result = Appended(journal.fence.head, (*request.before, *self._records))
 
     def _as_batch(self) -> Batch:
         lane = self._lane
-        batch = Batch(lane.files, self.lock.fd, self._request.journal.fence, self._anchor, writer=lane.host.writer, now=self._now)
+        batch = Batch(
+            lane.files,
+            self.lock.fd,
+            self._request.journal.fence,
+            self._anchor,
+            writer=lane.host.writer,
+            now=self._now,
+        )
         batch.may_use_reserve = self._request.epoch is not None
         return batch

@@ -1,9 +1,12 @@
 """
-One sync for many files: `syncfs`, where it promises what `fdatasync` on each of them does, and costs less.
+One sync for many files: `syncfs`, where it promises what `fdatasync` on each of them does, and
+costs less.
 
-Sixty commits to as many journals are sixty flushes of the disk one by one, and one this way. It is used where all of this holds: ext4 or xfs; a Linux
-that tells every error of it (5.17); all files on the home's own filesystem; and little else that waits to be written, since it waits for that too.
-An error says that some file of the filesystem could not be written, not which: each is asked by itself then, and its own `fdatasync` tells.
+Sixty commits to as many journals are sixty flushes of the disk one by one, and one this way. It is
+used where all of this holds: ext4 or xfs; a Linux that tells every error of it (5.17); all files on
+the home's own filesystem; and little else that waits to be written, since it waits for that too. An
+error says that some file of the filesystem could not be written, not which: each is asked by itself
+then, and its own `fdatasync` tells.
 """
 
 import ctypes
@@ -17,12 +20,17 @@ from holdfast.adapters.filesystems import MagicOf, filesystem_magic
 
 _GOOD = frozenset({0xEF53, 0x58465342})  # ext4, xfs
 _TELLS_ERRORS_SINCE = (5, 17)
-DIRTY_KIB_MAX = 32 * 1024  # of the whole machine: more than a moment's work of any disk, and it is somebody else's
+DIRTY_KIB_MAX = (
+    32 * 1024
+)  # of the whole machine: more than a moment's work of any disk, and it is somebody else's
 SLOW_SECONDS, _PAUSE_SECONDS = 0.1, 10.0  # after one that took that long, the next that long after
 
 
 class FilesystemSync:
-    """Used by one thread at a time: an error is told once to each open file description, and this is ours."""
+    """
+    Used by one thread at a time: an error is told once to each open file description, and this is
+    ours.
+    """
 
     def __init__(self, folder: int, device: int, syncfs: Callable[[int], int]) -> None:
         self._folder, self._device, self._syncfs = folder, device, syncfs
@@ -31,7 +39,10 @@ class FilesystemSync:
 
     @classmethod
     def open(cls, home: int, magic_of: MagicOf = filesystem_magic) -> "FilesystemSync | None":
-        """Before the first write that it is to make durable: errors from before are not told. None: not here."""
+        """
+        Before the first write that it is to make durable: errors from before are not told. None:
+        not here.
+        """
         if _kernel() < _TELLS_ERRORS_SINCE or magic_of(home) not in _GOOD:
             return None
         with suppress(OSError, AttributeError):
@@ -45,7 +56,10 @@ class FilesystemSync:
 
     def is_quick(self, files: Sequence[int]) -> bool:
         """Whether these are all there is to wait for, as far as can be seen."""
-        if time.monotonic() < self._not_before or _dirty_kib(os.pread(self._meminfo, 1024, 0)) > DIRTY_KIB_MAX:
+        if (
+            time.monotonic() < self._not_before
+            or _dirty_kib(os.pread(self._meminfo, 1024, 0)) > DIRTY_KIB_MAX
+        ):
             return False
         return all(os.fstat(fd).st_dev == self._device for fd in files)
 

@@ -1,9 +1,11 @@
 """
-Many sessions at once: one thread writes and acknowledges for all of them, others do nothing but wait for the disk.
+Many sessions at once: one thread writes and acknowledges for all of them, others do nothing but
+wait for the disk.
 
-Everything of a commit but its sync is a matter of microseconds, and of the interpreter, which one thread uses best alone. A commit that comes by
-itself is synced right there, with no further change of thread; a few are synced side by side; many are synced with one call for all of them, while
-those that come meanwhile are written and wait for the next.
+Everything of a commit but its sync is a matter of microseconds, and of the interpreter, which one
+thread uses best alone. A commit that comes by itself is synced right there, with no further change
+of thread; a few are synced side by side; many are synced with one call for all of them, while those
+that come meanwhile are written and wait for the next.
 """
 
 import os
@@ -49,7 +51,9 @@ class _SyncedTogether(NamedTuple):
 
 
 class GroupCommitThread:
-    def __init__(self, most: int, name: str, filesystem: Callable[[], FilesystemSync | None]) -> None:
+    def __init__(
+        self, most: int, name: str, filesystem: Callable[[], FilesystemSync | None]
+    ) -> None:
         self._most, self._name = most, name
         self._open_filesystem = filesystem
         self._guard = threading.Lock()
@@ -57,14 +61,17 @@ class GroupCommitThread:
         self._to_sync: SimpleQueue[_Written | list[_Written] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._syncers: list[threading.Thread] = []
-        # The writer's own: for many at once; what is given to a syncer and not back; whether many are; what waits until they are.
+        # The writer's own: for many at once; what is given to a syncer and not back; whether many
+        # are; what waits until they are.
         self._filesystem: FilesystemSync | None = None
         self._out = 0
         self._many_are_out = False
         self._waiting: list[_Written] = []
 
     def put(self, commit: Syncable) -> bool:
-        """Soon: written, synced, ended. False: no thread could be started for it, and nothing happens."""
+        """
+        Soon: written, synced, ended. False: no thread could be started for it, and nothing happens.
+        """
         if self._writer is None and not self._start_writer():
             return False
         self._inbox.put(commit)
@@ -73,7 +80,9 @@ class GroupCommitThread:
     def _start_writer(self) -> bool:
         with self._guard:
             if self._writer is None:
-                writer = threading.Thread(target=self._write_all, name=f"{self._name}-writer", daemon=True)
+                writer = threading.Thread(
+                    target=self._write_all, name=f"{self._name}-writer", daemon=True
+                )
                 try:
                     writer.start()
                 except RuntimeError:
@@ -124,7 +133,11 @@ class GroupCommitThread:
         if len(written) == 1 and not self._out:
             ((commit, fd),) = written
             commit.end(_sync(fd))
-        elif len(written) >= MANY and self._filesystem is not None and self._filesystem.is_quick([each.fd for each in written]):
+        elif (
+            len(written) >= MANY
+            and self._filesystem is not None
+            and self._filesystem.is_quick([each.fd for each in written])
+        ):
             self._many_are_out = True
             self._hand_out(written)
         else:
@@ -134,7 +147,9 @@ class GroupCommitThread:
     def _hand_out(self, written: _Written | list[_Written]) -> None:
         self._out += 1
         if self._out > len(self._syncers) and len(self._syncers) < self._most:
-            syncer = threading.Thread(target=self._sync_each, name=f"{self._name}-{len(self._syncers)}", daemon=True)
+            syncer = threading.Thread(
+                target=self._sync_each, name=f"{self._name}-{len(self._syncers)}", daemon=True
+            )
             try:
                 syncer.start()
             except RuntimeError:
@@ -163,7 +178,9 @@ class GroupCommitThread:
         if isinstance(given, _Written):
             self._inbox.put(_Synced(given.commit, _sync(given.fd)))
         else:
-            self._inbox.put(_SyncedTogether(given, self._filesystem is not None and self._filesystem.sync()))
+            self._inbox.put(
+                _SyncedTogether(given, self._filesystem is not None and self._filesystem.sync())
+            )
 
 
 def _sync(fd: int) -> OSError | None:

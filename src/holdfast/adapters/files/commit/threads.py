@@ -1,7 +1,9 @@
 """
-The store's own threads: bounded, made on demand, and quick to wake. Whatever blocks (a sync, a lock, a big hash) runs here, never on the event loop.
+The store's own threads: bounded, made on demand, and quick to wake. Whatever blocks (a sync, a
+lock, a big hash) runs here, never on the event loop.
 
-What was begun is awaited to its end: a cancelled caller gets its cancellation after the outcome is known, never instead of it.
+What was begun is awaited to its end: a cancelled caller gets its cancellation after the outcome is
+known, never instead of it.
 """
 
 import asyncio
@@ -21,7 +23,9 @@ T = TypeVar("T")
 def no_thread() -> Busy:
     """The system gives no more threads: a bound of the user's or the container's processes."""
     return Busy(
-        "no thread could be started", code="io", hint="let this user have more processes (`ulimit -u`, the container's `pids.max`), then try again"
+        "no thread could be started",
+        code="io",
+        hint="let this user have more processes (`ulimit -u`, the container's `pids.max`), then try again",
     )
 
 
@@ -34,7 +38,10 @@ class Threads:
         self._owed = 0  # work that was given and is not done
 
     def run(self, work: Callable[[], None]) -> None:
-        """Soon, in one of them. `work` handles its own errors. Busy: there is no thread, and none to be had; `work` is not done."""
+        """
+        Soon, in one of them. `work` handles its own errors. Busy: there is no thread, and none to
+        be had; `work` is not done.
+        """
         with self._guard:
             if self._owed >= len(self._made) and len(self._made) < self._most:
                 self._make_one()
@@ -42,7 +49,9 @@ class Threads:
         self._work.put(work)
 
     def _make_one(self) -> None:
-        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True)
+        thread = threading.Thread(
+            target=self._serve, name=f"{self._name}-{len(self._made)}", daemon=True
+        )
         try:
             thread.start()
         except RuntimeError as exc:
@@ -120,7 +129,9 @@ class LoopWaker:
             return
         self._is_rung = True
         loop = self._loop()
-        with contextlib.suppress(RuntimeError):  # the loop was closed under the work; there is nobody to tell
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop was closed under the work; there is nobody to tell
             if loop is not None:
                 loop.call_soon_threadsafe(self._answer)
 
@@ -131,7 +142,9 @@ class LoopWaker:
             self._done.popleft()()
 
 
-_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]" = weakref.WeakKeyDictionary()
+_bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]" = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class Completion:

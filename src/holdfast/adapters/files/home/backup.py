@@ -1,9 +1,11 @@
 """
 A whole home, copied while others write to it.
 
-Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal before the sessions' anchors, those before the sessions' segments,
-and all of them before the keys. So no anchor in the copy is ahead of its journal, and no journal names a key that was made too late for the copy. Closed segments never
-change; the last one is copied with the session's write lock held. A backup is there whole or not at all. Caches, locks and the reserve stay behind.
+Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal
+before the sessions' anchors, those before the sessions' segments, and all of them before the keys.
+So no anchor in the copy is ahead of its journal, and no journal names a key that was made too late
+for the copy. Closed segments never change; the last one is copied with the session's write lock
+held. A backup is there whole or not at all. Caches, locks and the reserve stay behind.
 """
 
 import contextlib
@@ -20,7 +22,14 @@ import msgspec
 
 from holdfast.adapters.files.home.keys import KEYS
 from holdfast.adapters.files.home.layout import HOME_PARTS, MANIFEST, SESSIONS
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, read_at, refused, sync_folder, write_and_close
+from holdfast.adapters.files.paths import (
+    FILE_MODE,
+    FOLDER_MODE,
+    read_at,
+    refused,
+    sync_folder,
+    write_and_close,
+)
 from holdfast.adapters.files.session.anchors import ANCHORS, HOME_TABLE
 from holdfast.adapters.files.session.outputs import OUTPUTS
 from holdfast.adapters.files.session.quarantine import QUARANTINE
@@ -36,7 +45,12 @@ from holdfast.session.home.events import SessionCreated
 
 SETTINGS = "holdfast.toml"
 _FORMAT = 1
-_FILE_BYTES_MAX = 1024 * MIB  # outputs, segments and what lies in quarantine are far smaller; a sparse file is not copied until the disk is full
+_FILE_BYTES_MAX = (
+    1024 * MIB
+    # outputs, segments and what lies in quarantine are far smaller; a sparse file is not copied
+    # until
+    # the disk is full
+)
 _TRIES = 3  # a session that is deleted while it is copied makes the copy start again
 
 
@@ -76,7 +90,11 @@ def refuse_taken(target: Path) -> None:
     except NotADirectoryError:
         taken = True
     if taken:
-        raise Refused(f"{target} is there already; nothing is written over", code="exists", hint="name a folder that is not there, or is empty")
+        raise Refused(
+            f"{target} is there already; nothing is written over",
+            code="exists",
+            hint="name a folder that is not there, or is empty",
+        )
 
 
 def read_manifest(source: Path) -> Manifest:
@@ -85,20 +103,33 @@ def read_manifest(source: Path) -> Manifest:
             manifest = msgspec.json.decode(file.read(), type=Manifest)
     except (OSError, ValueError, RecursionError) as exc:
         why = f"{MANIFEST}: {exc.strerror}" if isinstance(exc, OSError) else str(exc)
-        raise Unusable(f"{source} is no backup ({why})", code="no_backup", hint="name a folder that `holdfast backup` made") from exc
+        raise Unusable(
+            f"{source} is no backup ({why})",
+            code="no_backup",
+            hint="name a folder that `holdfast backup` made",
+        ) from exc
     if manifest.format > _FORMAT:
-        raise Unusable(f"{source} was made by a newer Holdfast", code="newer_version", hint="upgrade Holdfast")
+        raise Unusable(
+            f"{source} was made by a newer Holdfast", code="newer_version", hint="upgrade Holdfast"
+        )
     return manifest
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """A backup's files, as a home's: folders 0700, files 0600, whatever the backup's own modes became on the way."""
+    """
+    A backup's files, as a home's: folders 0700, files 0600, whatever the backup's own modes became
+    on the way.
+    """
     for folder, names, files in os.walk(source):
         here = target / Path(folder).relative_to(source)
         here.mkdir(mode=FOLDER_MODE)
         for name in [*names, *files]:
             if (Path(folder) / name).is_symlink():
-                raise Refused(f"{Path(folder) / name} is a symlink; a backup has none", code="unsafe_path", hint="look who put it there")
+                raise Refused(
+                    f"{Path(folder) / name} is a symlink; a backup has none",
+                    code="unsafe_path",
+                    hint="look who put it there",
+                )
         for name in files:
             if name != MANIFEST:
                 _copy_file(Path(folder) / name, here / name)
@@ -123,7 +154,9 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
         _copy_file(home / SETTINGS, temporary / SETTINGS)
     (temporary / ANCHORS).mkdir(mode=FOLDER_MODE)
     _copy_table(home / ANCHORS / HOME_TABLE, temporary / ANCHORS / HOME_TABLE)
-    living = store.copy_home_journal(lambda: _copy_folder(home.joinpath(*HOME_PARTS), temporary.joinpath(*HOME_PARTS)))
+    living = store.copy_home_journal(
+        lambda: _copy_folder(home.joinpath(*HOME_PARTS), temporary.joinpath(*HOME_PARTS))
+    )
     for table in sorted((home / ANCHORS).iterdir()):
         if table.name != HOME_TABLE and not table.name.startswith("."):
             _copy_table(table, temporary / ANCHORS / table.name)
@@ -133,7 +166,8 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     copy_memory(home / MEMORY, temporary / MEMORY)
     if (home / QUARANTINE).exists():
         copy_tree(home / QUARANTINE, temporary / QUARANTINE)
-    # After everything that is sealed with them: a key is never removed, and one of a rotation meanwhile is needed for what it sealed.
+    # After everything that is sealed with them: a key is never removed, and one of a rotation
+    # meanwhile is needed for what it sealed.
     _copy_folder(home / KEYS, temporary / KEYS)
     manifest = Manifest(made_at=now_ms, sessions=tuple(created.session for created in living))
     (temporary / MANIFEST).write_bytes(msgspec.json.encode(manifest))
@@ -146,7 +180,8 @@ def _copy_session(store: FileStore, created: SessionCreated, home: Path, tempora
     source, target = home.joinpath(*parts), temporary.joinpath(*parts)
     if source.exists():
         _copy_lives(store, created.session, source, target)
-    # Looked at afterwards: whoever deletes says so first. A folder that is missing and was never deleted is missing in the copy too, and the rest is worth keeping.
+    # Looked at afterwards: whoever deletes says so first. A folder that is missing and was never
+    # deleted is missing in the copy too, and the rest is worth keeping.
     if not store.keeps(created):
         raise _Gone
 
@@ -158,7 +193,10 @@ def _copy_lives(store: FileStore, session: SessionId, source: Path, target: Path
             _copy_file(source / name, target / name)
         with store.write_lock(session):
             for name in _segments(source):
-                if not (target / name).exists() or (target / name).stat().st_size != (source / name).stat().st_size:
+                if (
+                    not (target / name).exists()
+                    or (target / name).stat().st_size != (source / name).stat().st_size
+                ):
                     (target / name).unlink(missing_ok=True)
                     _copy_file(source / name, target / name)
         if (source / OUTPUTS).exists():
@@ -174,7 +212,9 @@ def _copy_lives(store: FileStore, session: SessionId, source: Path, target: Path
 
 def _segments(folder: Path) -> list[str]:
     """Of every life, oldest first within each."""
-    return sorted(path.name for path in folder.iterdir() if parse_segment_name(path.name) is not None)
+    return sorted(
+        path.name for path in folder.iterdir() if parse_segment_name(path.name) is not None
+    )
 
 
 def _copy_folder(source: Path, target: Path) -> None:
@@ -191,21 +231,30 @@ def _plain_files(folder: Path) -> Iterator[Path]:
 
 
 def _copy_table(source: Path, target: Path) -> None:
-    """Cell by cell as each stood at one moment: halves of two moments would not belong together, and the copy would count as cut short."""
+    """
+    Cell by cell as each stood at one moment: halves of two moments would not belong together, and
+    the copy would count as cut short.
+    """
     with _opened(source) as table:
         fd = table.fileno()
         size = os.fstat(fd).st_size
         once, twice = read_at(fd, 0, size), read_at(fd, 0, size)
         starts = range(0, min(len(once), len(twice)), ANCHOR_BYTES)
         cells = b"".join(
-            twice[at : at + ANCHOR_BYTES] if once[at : at + ANCHOR_BYTES] == twice[at : at + ANCHOR_BYTES] else _cell_at_rest(fd, at) for at in starts
+            twice[at : at + ANCHOR_BYTES]
+            if once[at : at + ANCHOR_BYTES] == twice[at : at + ANCHOR_BYTES]
+            else _cell_at_rest(fd, at)
+            for at in starts
         )
     fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     write_and_close(fd, cells)
 
 
 def _cell_at_rest(fd: int, at: int) -> bytes:
-    """Read until it is the same twice: its writer takes microseconds for a slot, and milliseconds from one to the next."""
+    """
+    Read until it is the same twice: its writer takes microseconds for a slot, and milliseconds from
+    one to the next.
+    """
     cell, before = os.pread(fd, ANCHOR_BYTES, at), b""
     while cell != before:
         cell, before = os.pread(fd, ANCHOR_BYTES, at), cell
@@ -222,7 +271,10 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _opened(source: Path) -> BinaryIO:
-    """A plain file, to be read. Anything else in its place is refused, and nobody waits for what a FIFO might say, or for a file without end."""
+    """
+    A plain file, to be read. Anything else in its place is refused, and nobody waits for what a
+    FIFO might say, or for a file without end.
+    """
     try:
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as exc:
@@ -233,6 +285,9 @@ def _opened(source: Path) -> BinaryIO:
     if not stat.S_ISREG(status.st_mode) or status.st_size > _FILE_BYTES_MAX:
         os.close(fd)
         raise refused(
-            str(source), "is no regular file" if not stat.S_ISREG(status.st_mode) else f"is larger than any file of ours ({status.st_size} bytes)"
+            str(source),
+            "is no regular file"
+            if not stat.S_ISREG(status.st_mode)
+            else f"is larger than any file of ours ({status.st_size} bytes)",
         )
     return os.fdopen(fd, "rb")

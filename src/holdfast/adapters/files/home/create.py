@@ -1,8 +1,9 @@
 """
-A home's birth: folder, key, anchor, and last its own journal's first records. Two processes at once make one home.
+A home's birth: folder, key, anchor, and last its own journal's first records. Two processes at once
+make one home.
 
-Half born is what has no journal yet, and whose anchor, if any, is a birth's: it is born to the end by the next one. An older anchor
-without its journal is history cut short, and never born over.
+Half born is what has no journal yet, and whose anchor, if any, is a birth's: it is born to the end
+by the next one. An older anchor without its journal is history cut short, and never born over.
 """
 
 import contextlib
@@ -12,7 +13,13 @@ import secrets
 from pathlib import Path
 
 from holdfast.adapters.files.home.keys import load_keys, make_first_key, no_key
-from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_PARTS, HOME_SESSION, SESSIONS, HomeFiles
+from holdfast.adapters.files.home.layout import (
+    HOME_INSTANCE,
+    HOME_PARTS,
+    HOME_SESSION,
+    SESSIONS,
+    HomeFiles,
+)
 from holdfast.adapters.files.paths import FOLDER_MODE, READ_ONLY, open_folder, refused
 from holdfast.adapters.files.session import create as birth
 from holdfast.adapters.files.session.anchors import AnchorTables
@@ -22,11 +29,15 @@ from holdfast.journal.record import Draft
 from holdfast.journal.segment import segment_name
 from holdfast.session.home.events import HomeCreated, encode_home_event
 
-_ELSEWHERE = "name a home where you may write: --home, $HOLDFAST_HOME, or the path given to `holdfast.open`"
+_ELSEWHERE = (
+    "name a home where you may write: --home, $HOLDFAST_HOME, or the path given to `holdfast.open`"
+)
 
 
 def open_home_folder(path: Path, *, create: bool) -> int | None:
-    """The home folder's descriptor; a symlink in its place is followed once, here and nowhere below."""
+    """
+    The home folder's descriptor; a symlink in its place is followed once, here and nowhere below.
+    """
     real = path.resolve()
     if create:
         try:
@@ -36,7 +47,9 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
         except OSError as exc:
             if exc.errno not in READ_ONLY:
                 raise
-            raise Refused(f"{path} can't be made: {exc.strerror}", code="not_permitted", hint=_ELSEWHERE) from exc
+            raise Refused(
+                f"{path} can't be made: {exc.strerror}", code="not_permitted", hint=_ELSEWHERE
+            ) from exc
     try:
         fd = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -46,14 +59,21 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         os.close(fd)
-        raise refused(str(path), f"belongs to uid {status.st_uid} or others may write in it (mode {status.st_mode & 0o777:o})")
+        raise refused(
+            str(path),
+            f"belongs to uid {status.st_uid} or others may write in it (mode {status.st_mode & 0o777:o})",
+        )
     return fd
 
 
 def is_born(home: int) -> bool:
     """Has its journal a first segment, or an anchor that remembers one?"""
     with contextlib.suppress(FileNotFoundError):
-        os.stat("/".join((*HOME_PARTS, segment_name(HOME_INSTANCE, 1))), dir_fd=home, follow_symlinks=False)
+        os.stat(
+            "/".join((*HOME_PARTS, segment_name(HOME_INSTANCE, 1))),
+            dir_fd=home,
+            follow_symlinks=False,
+        )
         return True
     return _was_born(home)
 
@@ -69,7 +89,11 @@ def _was_born(home: int) -> bool:
             os.close(folder)
     tables = AnchorTables(home)
     try:
-        anchor = tables.home_cell().look(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE)).anchor
+        anchor = (
+            tables.home_cell()
+            .look(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE))
+            .anchor
+        )
     except FileNotFoundError:
         return False
     finally:

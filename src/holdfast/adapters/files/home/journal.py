@@ -1,8 +1,10 @@
 """
-The home's own journal as one process knows it: its handle, what it adds up to, and whether anything in the home may be written.
+The home's own journal as one process knows it: its handle, what it adds up to, and whether anything
+in the home may be written.
 
-It names every session's living instance and every seal, and is looked at in every append. A damaged one is sealed by a file beside it
-(home/seal.py); without its key everything can be read and nothing verified or written. A seal is recorded with no session's lock held.
+It names every session's living instance and every seal, and is looked at in every append. A damaged
+one is sealed by a file beside it (home/seal.py); without its key everything can be read and nothing
+verified or written. A seal is recorded with no session's lock held.
 """
 
 import contextlib
@@ -30,7 +32,12 @@ from holdfast.journal.record import Draft, read_unverified
 from holdfast.journal.segment import read_opened
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Appended, Check, SealMark, Section
-from holdfast.session.home.events import AnyHomeEvent, SessionCreated, SessionSealed, encode_home_event
+from holdfast.session.home.events import (
+    AnyHomeEvent,
+    SessionCreated,
+    SessionSealed,
+    encode_home_event,
+)
 
 if TYPE_CHECKING:
     from holdfast.adapters.files.store import FileStore
@@ -39,7 +46,9 @@ if TYPE_CHECKING:
 class HomeJournal:
     """Made with its store; knows nothing until it is loaded."""
 
-    def __init__(self, store: "FileStore", files: SessionFiles, keys: KnownKeys, trouble: str | None) -> None:
+    def __init__(
+        self, store: "FileStore", files: SessionFiles, keys: KnownKeys, trouble: str | None
+    ) -> None:
         self._store, self._keys, self.files = store, keys, files
         self._pid = os.getpid()
         # Why nothing can be written or verified for want of a key, in words. Once set it stays.
@@ -48,7 +57,9 @@ class HomeJournal:
         self.mark: SealMark | None = None
         self.registry = Registry(files, store.writer)
         self.lane = AppendQueue(files, store)
-        self._handle = FileJournal(store, self.lane, files.fence(), verified=trouble is None or bool(keys))
+        self._handle = FileJournal(
+            store, self.lane, files.fence(), verified=trouble is None or bool(keys)
+        )
         # One at a time finds out what became of a commit that was in doubt.
         self._reopening = threading.Lock()
 
@@ -56,10 +67,13 @@ class HomeJournal:
     def is_verified(self) -> bool:
         return self._handle.is_verified
 
-    # --- opening -----------------------------------------------------------------------------------------------------
+    # --- opening
+    # -----------------------------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Verify and fold it; a damaged one is sealed, and everything in the home can only be read."""
+        """
+        Verify and fold it; a damaged one is sealed, and everything in the home can only be read.
+        """
         if not self.is_verified:
             return self._read_unverified()
         try:
@@ -75,10 +89,24 @@ class HomeJournal:
         except KeyMissing as exc:
             return self._without_key(str(exc))
         except FileNotFoundError:
-            self._seal_itself(self._handle.untrusted(Damage("cut_short", "its journal is missing", 0, 1, 0), while_open=False))
-        missing = next((each for each in range(1, self.registry.state.generation + 1) if each not in self._keys), None)
+            self._seal_itself(
+                self._handle.untrusted(
+                    Damage("cut_short", "its journal is missing", 0, 1, 0), while_open=False
+                )
+            )
+        missing = next(
+            (
+                each
+                for each in range(1, self.registry.state.generation + 1)
+                if each not in self._keys
+            ),
+            None,
+        )
         if missing is not None:
-            self.trouble = self.trouble or f"key {missing} is missing, or is not the one that the home's journal names"
+            self.trouble = (
+                self.trouble
+                or f"key {missing} is missing, or is not the one that the home's journal names"
+            )
         self._look_for_mark()
         return None
 
@@ -90,10 +118,15 @@ class HomeJournal:
             self._handle.spend(sealed_error(HOME_SESSION, mark))
 
     def _verified_to_head(self) -> Fence:
-        return open_at_head(self.files, first_mac=None, writer=self._store.writer, now=self._store.now_ms())
+        return open_at_head(
+            self.files, first_mac=None, writer=self._store.writer, now=self._store.now_ms()
+        )
 
     def _without_key(self, why: str) -> None:
-        """Everything can be read and nothing verified or written. Never a seal: the journal is not to blame."""
+        """
+        Everything can be read and nothing verified or written. Never a seal: the journal is not to
+        blame.
+        """
         self.trouble = self.trouble or why
         self._handle.is_verified = False
         self._read_unverified()
@@ -112,9 +145,14 @@ class HomeJournal:
             return False
         record = read_unverified(line + b"\n")
         opened = read_opened(record.body) if record else None
-        return opened is not None and opened.key.generation in self._keys and key_id(self._keys[opened.key.generation]) != opened.key.id
+        return (
+            opened is not None
+            and opened.key.generation in self._keys
+            and key_id(self._keys[opened.key.generation]) != opened.key.id
+        )
 
-    # --- what it says ------------------------------------------------------------------------------------------------
+    # --- what it says
+    # ------------------------------------------------------------------------------------------------
 
     def refresh(self) -> None:
         """Fold what was added since the last look."""
@@ -136,7 +174,11 @@ class HomeJournal:
         """As of the last look; refused when there is none."""
         created = self.created(session)
         if created is None:
-            raise Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
+            raise Refused(
+                f"there is no session {session}",
+                code="unknown",
+                hint="`holdfast sessions list` shows them",
+            )
         return created
 
     def seals(self) -> Mapping[SessionId, SessionSealed]:
@@ -164,7 +206,11 @@ class HomeJournal:
         state = self.registry.state
         living = state.sessions.get(journal.session)
         if living is None or living.instance != journal.instance:
-            raise Refused(f"this life of {journal.session} is over: it was deleted, restored or unsealed", code="unknown", hint="open it again")
+            raise Refused(
+                f"this life of {journal.session} is over: it was deleted, restored or unsealed",
+                code="unknown",
+                hint="open it again",
+            )
         if journal.session in state.sealed:
             mark = self.seal_mark(journal.session, journal.instance)
             if mark is not None:
@@ -186,20 +232,28 @@ class HomeJournal:
 
     def is_lost(self, generation: int) -> bool:
         """
-        A key that the home's journal knows of and we lack. Any other key that a segment names was not named by us: that is damage.
+        A key that the home's journal knows of and we lack. Any other key that a segment names was
+        not named by us: that is damage.
 
-        A home that is itself sealed may have lost the record that names it, and accuses no session of that.
+        A home that is itself sealed may have lost the record that names it, and accuses no session
+        of that.
         """
-        return generation not in self._keys and (self.mark is not None or 1 <= generation <= self.registry.state.generation)
+        return generation not in self._keys and (
+            self.mark is not None or 1 <= generation <= self.registry.state.generation
+        )
 
-    # --- writing to it -----------------------------------------------------------------------------------------------
+    # --- writing to it
+    # -----------------------------------------------------------------------------------------------
 
     def append(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
         journal = self._usable_handle()
         return journal.append_now(decide, since=journal.head, check=Check.SHORT)
 
     def _usable_handle(self) -> FileJournal:
-        """A commit in doubt spends the handle like any other; a process that stays opens it anew, and so finds out what became of it."""
+        """
+        A commit in doubt spends the handle like any other; a process that stays opens it anew, and
+        so finds out what became of it.
+        """
         with self._reopening:
             if self._handle.is_in_doubt:
                 self._handle = FileJournal(self._store, self.lane, self._fence_anew())
@@ -211,19 +265,31 @@ class HomeJournal:
         except Damaged as exc:
             raise self._sealed_by(exc) from None
         except OSError as exc:
-            raise InDoubt(f"the home's journal can't be opened to see what became of the last commit ({exc})", hint="try again") from exc
+            raise InDoubt(
+                f"the home's journal can't be opened to see what became of the last commit ({exc})",
+                hint="try again",
+            ) from exc
 
     async def open_handle(self) -> FileJournal:
         """A caller's own handle, at our head."""
         if self._handle.is_in_doubt:
             await self._store.in_thread(self._usable_handle)
-        return FileJournal(self._store, self.lane, self._handle.fence.copy(), mark=self.mark, verified=self.is_verified)
+        return FileJournal(
+            self._store,
+            self.lane,
+            self._handle.fence.copy(),
+            mark=self.mark,
+            verified=self.is_verified,
+        )
 
     def seal(self, journal: FileJournal, error: Untrusted) -> None:
         """Durable when it returns; once is enough."""
         if journal.session == HOME_SESSION:
             return self._seal_itself(error)
-        if self.seal_mark(journal.session, journal.instance) is not None or self.trouble is not None:
+        if (
+            self.seal_mark(journal.session, journal.instance) is not None
+            or self.trouble is not None
+        ):
             return None
         event = SessionSealed(
             session=journal.session,

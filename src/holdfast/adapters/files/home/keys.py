@@ -1,8 +1,9 @@
 """
 The home's keys on disk: HOME/keys/<generation>.key, 32 random bytes each, 0600 in a 0700 folder.
 
-A key is linked into place whole, never replaced, never made anew when it is lost: without it journals are readable but not verifiable,
-and nothing is written. A key that others may read is still used for checking, but no longer for writing.
+A key is linked into place whole, never replaced, never made anew when it is lost: without it
+journals are readable but not verifiable, and nothing is written. A key that others may read is
+still used for checking, but no longer for writing.
 """
 
 import os
@@ -12,7 +13,14 @@ import stat
 from typing import NamedTuple
 
 from holdfast.adapters.files.home.trusted_keys import trusted_keys
-from holdfast.adapters.files.paths import create_exclusively, create_whole, make_folder, open_file, open_folder, read_at
+from holdfast.adapters.files.paths import (
+    create_exclusively,
+    create_whole,
+    make_folder,
+    open_file,
+    open_folder,
+    read_at,
+)
 from holdfast.errors import Refused
 from holdfast.journal.chain import KEY_BYTES
 
@@ -22,7 +30,10 @@ _NOT_OWNER = 0o077
 
 
 class KnownKeys(dict[int, bytes]):
-    """A home's keys by generation, those that count. One that is asked for and unknown may be a peer's rotation: it is looked for again."""
+    """
+    A home's keys by generation, those that count. One that is asked for and unknown may be a peer's
+    rotation: it is looked for again.
+    """
 
     def __init__(self, home: int, found: dict[int, bytes]) -> None:
         super().__init__(trusted_keys(home, found))
@@ -40,7 +51,9 @@ class KnownKeys(dict[int, bytes]):
 
 
 class Keys(NamedTuple):
-    """What was found: usable keys by generation, counted or not, and why writing is refused, if it is."""
+    """
+    What was found: usable keys by generation, counted or not, and why writing is refused, if it is.
+    """
 
     by_generation: dict[int, bytes]
     trouble: str | None
@@ -90,7 +103,8 @@ def make_next_key(home: int, generation: int) -> bytes:
     """
     The key of a generation that no record names yet; with the home's write lock held.
 
-    A file that bears its name already is a rotation's that died, or somebody's who waits for us to use it: nothing was sealed with it, and it is replaced.
+    A file that bears its name already is a rotation's that died, or somebody's who waits for us to
+    use it: nothing was sealed with it, and it is replaced.
     """
     folder = open_folder(home, KEYS)
     try:

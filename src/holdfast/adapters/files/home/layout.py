@@ -1,8 +1,9 @@
 """
 Where everything of a home lies: the files of its own journal, and those of any life of any session.
 
-HOME/keys, HOME/home (its own journal), HOME/anchors, HOME/sessions/<channel>/<thread>, HOME/quarantine, HOME/run, HOME/reserve.
-Made once for each opening; the `SessionFiles` it makes are cheap. Nothing here reads a journal, decides or locks.
+HOME/keys, HOME/home (its own journal), HOME/anchors, HOME/sessions/<channel>/<thread>,
+HOME/quarantine, HOME/run, HOME/reserve. Made once for each opening; the `SessionFiles` it makes are
+cheap. Nothing here reads a journal, decides or locks.
 """
 
 from collections.abc import Callable, Mapping
@@ -53,7 +54,9 @@ class HomeFiles:
         """Of a life that may not be registered yet."""
         return self._made(session, instance, session_parts(session), self.tables.cell(slot))
 
-    def _made(self, session: SessionId, instance: InstanceId, parts: tuple[str, ...], cell: AnchorCell) -> SessionFiles:
+    def _made(
+        self, session: SessionId, instance: InstanceId, parts: tuple[str, ...], cell: AnchorCell
+    ) -> SessionFiles:
         return SessionFiles(
             home=self.home,
             home_path=self.path,

@@ -1,8 +1,10 @@
 """
-What the home's journal adds up to, as far as the store needs it: which sessions live, which are sealed, whose bytes may be removed.
+What the home's journal adds up to, as far as the store needs it: which sessions live, which are
+sealed, whose bytes may be removed.
 
-Read without a lock, up to the home's anchor, a little more each time. Looked at in every append: a session that was sealed, deleted or
-given another life by anyone is refused from then on. An opening verifies every byte and parses what no snapshot covers; a snapshot is a cache (D9).
+Read without a lock, up to the home's anchor, a little more each time. Looked at in every append: a
+session that was sealed, deleted or given another life by anyone is refused from then on. An opening
+verifies every byte and parses what no snapshot covers; a snapshot is a cache (D9).
 """
 
 import contextlib
@@ -25,12 +27,25 @@ from holdfast.journal.segment import REPAIRED, is_own
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Check
 from holdfast.ports.snapshots import Snapshot
-from holdfast.session.home.events import HomeState, SessionCreated, SessionDeleted, decode_home_event
+from holdfast.session.home.events import (
+    HomeState,
+    SessionCreated,
+    SessionDeleted,
+    decode_home_event,
+)
 from holdfast.session.snapshots.home import decode_home_state, encode_home_state
 
 SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
-_PAUSES_SECONDS = (0.001, 0.004, 0.016, 0.064, 0.256)  # for a writer that was stopped in mid write of the home's slot
-_SNAPSHOT_SHARE = 8  # and an eighth of all: so that what a birth costs does not grow with how many there were
+_PAUSES_SECONDS = (
+    0.001,
+    0.004,
+    0.016,
+    0.064,
+    0.256,
+)  # for a writer that was stopped in mid write of the home's slot
+_SNAPSHOT_SHARE = (
+    8  # and an eighth of all: so that what a birth costs does not grow with how many there were
+)
 
 
 class _AnotherPast(Exception):
@@ -53,13 +68,17 @@ class Registry:
         # The last record folded; and the one that the snapshot we know of stands for.
         self._last: Head | None = None
         self._kept_seq = 0
-        # A genuine record that this program can't read (D8): nothing behind it is folded, however often somebody looks.
+        # A genuine record that this program can't read (D8): nothing behind it is folded, however
+        # often somebody looks.
         self._newer: NewerVersion | None = None
         # The living, sorted; None when one came or went since the last list.
         self._names: list[SessionId] | None = None
 
     def load(self, fence: Fence, kept: Snapshot | None) -> None:
-        """Fold up to a fence behind which every byte was verified just now. What `kept` covers is not parsed, if it is of this very journal."""
+        """
+        Fold up to a fence behind which every byte was verified just now. What `kept` covers is not
+        parsed, if it is of this very journal.
+        """
         with self._guard:
             if kept is None or not self._starts_from(kept, fence):
                 self.reset()
@@ -87,10 +106,15 @@ class Registry:
         return is_past
 
     def snapshot_if_due(self) -> Snapshot | None:
-        """What is worth keeping, once enough came since the last one that folding it again would be felt."""
+        """
+        What is worth keeping, once enough came since the last one that folding it again would be
+        felt.
+        """
         with self._guard:
             last = self._last
-            if last is None or last.seq - self._kept_seq < max(SNAPSHOT_EVERY, self._kept_seq // _SNAPSHOT_SHARE):
+            if last is None or last.seq - self._kept_seq < max(
+                SNAPSHOT_EVERY, self._kept_seq // _SNAPSHOT_SHARE
+            ):
                 return None
             self._kept_seq = last.seq
             return Snapshot(last, encode_home_state(self.state))
@@ -108,13 +132,20 @@ class Registry:
         self._last = Head(record.seq, record.mac)
 
     def page(self, after: SessionId | None, limit: int | None) -> list[SessionCreated]:
-        """The living after that name, sorted. What a page costs does not depend on how many there are, once they are sorted."""
+        """
+        The living after that name, sorted. What a page costs does not depend on how many there are,
+        once they are sorted.
+        """
         names, sessions = self._names, self.state.sessions
         if names is None:
             names = sorted(sessions)
             self._names = names
         start = bisect_right(names, after) if after is not None else 0
-        return [sessions[name] for name in names[start : None if limit is None else start + limit] if name in sessions]
+        return [
+            sessions[name]
+            for name in names[start : None if limit is None else start + limit]
+            if name in sessions
+        ]
 
     def is_fresh(self) -> bool:
         """Nothing was added since the last look. One small read; waits for nobody."""
@@ -133,17 +164,21 @@ class Registry:
                 self._read_to_anchor()
             except BaseException as exc:
                 if not isinstance(exc, Damaged | KeyMissing | NewerVersion | Busy | OSError):
-                    # Ctrl-C or no memory in the middle of it: records may have been read and not folded, so the next look begins anew.
+                    # Ctrl-C or no memory in the middle of it: records may have been read and not
+                    # folded, so the next look begins anew.
                     self.reset()
                 raise
-            # A cell that had to be settled is looked at again: only bytes that say all by themselves are known by themselves.
+            # A cell that had to be settled is looked at again: only bytes that say all by
+            # themselves are known by themselves.
             self._seen = raw if self._files.anchor.was_settled(raw) else b""
 
     def _settled_anchor(self) -> Anchor:
         """
-        The home's head. Slots that do not verify together are judged and written again under the home's write lock.
+        The home's head. Slots that do not verify together are judged and written again under the
+        home's write lock.
 
-        That lock is never waited for, since the caller may hold a session's: whoever has it writes the slot, and a few more looks show that.
+        That lock is never waited for, since the caller may hold a session's: whoever has it writes
+        the slot, and a few more looks show that.
         """
         files = self._files
         for pause in _PAUSES_SECONDS:
@@ -154,7 +189,10 @@ class Registry:
             if lock is not None:
                 return self._settle(lock)
             time.sleep(pause)
-        raise Busy("the home's journal is being written; what was acknowledged last is not known yet", hint="try again")
+        raise Busy(
+            "the home's journal is being written; what was acknowledged last is not known yet",
+            hint="try again",
+        )
 
     def _settle(self, lock: FolderLock) -> Anchor:
         """With the home's write lock, which is released afterwards."""
@@ -162,7 +200,9 @@ class Registry:
         try:
             anchor = believable(files.anchor.look(files.keys), self._fence)
             fence = fence_at(files, lock.fd, anchor)
-            return catch_up(files, lock.fd, fence, Check.SHORT, writer=self._writer, now=fence.at).anchor
+            return catch_up(
+                files, lock.fd, fence, Check.SHORT, writer=self._writer, now=fence.at
+            ).anchor
         except OSError as exc:
             if exc.errno not in READ_ONLY or anchor is None:
                 raise
@@ -188,4 +228,12 @@ class Registry:
                     break
                 fence.enter_next()
         if (fence.seq, fence.mac) != (anchor.seq, anchor.mac):
-            raise Damaged(Damage("broken", f"after record {fence.seq} the line does not verify", fence.seq, fence.number, fence.offset))
+            raise Damaged(
+                Damage(
+                    "broken",
+                    f"after record {fence.seq} the line does not verify",
+                    fence.seq,
+                    fence.number,
+                    fence.offset,
+                )
+            )

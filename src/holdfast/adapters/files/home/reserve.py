@@ -1,9 +1,12 @@
 """
-HOME/reserve: blocks set aside while the disk has room, given back when it has none, so that what already happened can still be written down.
+HOME/reserve: blocks set aside while the disk has room, given back when it has none, so that what
+already happened can still be written down.
 
-Only a driver's records and what goes to quarantine may use it: outcomes of tools that were started. New messages are refused instead.
-Spent by this process, it is filled again after a later commit, once the disk has room for more than that: what little room was made is for records first.
-What bears its name and is no plain file of ours, or has another name too, is somebody's, and is neither filled nor emptied.
+Only a driver's records and what goes to quarantine may use it: outcomes of tools that were started.
+New messages are refused instead. Spent by this process, it is filled again after a later commit,
+once the disk has room for more than that: what little room was made is for records first. What
+bears its name and is no plain file of ours, or has another name too, is somebody's, and is neither
+filled nor emptied.
 """
 
 import contextlib

@@ -1,7 +1,9 @@
 """
-What `[retention]` lets go of beside the journals: tools' full outputs, and what lies in quarantine, by age.
+What `[retention]` lets go of beside the journals: tools' full outputs, and what lies in quarantine,
+by age.
 
-A journal is never shortened. An output that is gone is still named by its digest; cut bytes that a segment's end may still need are never removed.
+A journal is never shortened. An output that is gone is still named by its digest; cut bytes that a
+segment's end may still need are never removed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,12 +16,20 @@ from holdfast.adapters.files.session.quarantine import FAILED_BATCH, QUARANTINE,
 
 
 def old_outputs(home: Path, *, before_seconds: float) -> list[Path]:
-    return [path for path in _files(home / SESSIONS, f"*/*/{OUTPUTS}/*") if path.lstat().st_mtime < before_seconds]
+    return [
+        path
+        for path in _files(home / SESSIONS, f"*/*/{OUTPUTS}/*")
+        if path.lstat().st_mtime < before_seconds
+    ]
 
 
 def old_quarantine(home: Path, *, before_seconds: float) -> list[Path]:
     needed = (f"-{TORN_TAIL}.json", f"-{FAILED_BATCH}.json")
-    return [path for path in _files(home / QUARANTINE, "*/*/*.json") if not path.name.endswith(needed) and path.lstat().st_mtime < before_seconds]
+    return [
+        path
+        for path in _files(home / QUARANTINE, "*/*/*.json")
+        if not path.name.endswith(needed) and path.lstat().st_mtime < before_seconds
+    ]
 
 
 def remove(paths: Sequence[Path]) -> None:

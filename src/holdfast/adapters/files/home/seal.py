@@ -1,7 +1,9 @@
 """
-HOME/home/home.sealed: the seal of the home itself, which can't be kept in a journal that is not believed.
+HOME/home/home.sealed: the seal of the home itself, which can't be kept in a journal that is not
+believed.
 
-Durable, and lifted only by a person who removes the file. One that can't be read seals all the same.
+Durable, and lifted only by a person who removes the file. One that can't be read seals all the
+same.
 """
 
 import os
@@ -21,7 +23,12 @@ _BYTES_MAX = 4096
 def write(home: int, mark: SealMark) -> None:
     make_folder(home, *HOME_PARTS)
     with walk(home, *HOME_PARTS) as folder:
-        create_whole(folder, _NAME, msgspec.json.encode(mark), temporary=f".{_NAME}.{secrets.token_hex(8)}.tmp")
+        create_whole(
+            folder,
+            _NAME,
+            msgspec.json.encode(mark),
+            temporary=f".{_NAME}.{secrets.token_hex(8)}.tmp",
+        )
 
 
 def is_there(home: int) -> bool:

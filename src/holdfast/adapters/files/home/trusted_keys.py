@@ -1,8 +1,10 @@
 """
-Which of the keys in HOME/keys count: the first, and every later one that the home's own journal names by its id.
+Which of the keys in HOME/keys count: the first, and every later one that the home's own journal
+names by its id.
 
-A rotation is a record, sealed with a key that counted before it. A key file that no such record names is a rotation that died, or somebody's who
-wants us to believe what they sealed with it: nothing verifies under it, whatever a segment, an anchor or a snapshot says of its generation.
+A rotation is a record, sealed with a key that counted before it. A key file that no such record
+names is a rotation that died, or somebody's who wants us to believe what they sealed with it:
+nothing verifies under it, whatever a segment, an anchor or a snapshot says of its generation.
 """
 
 import contextlib
@@ -24,21 +26,33 @@ _READ_MAX = SEGMENT_BYTES + 2 * BATCH_BYTES_MAX
 
 
 def trusted_keys(home: int, found: Mapping[int, bytes]) -> dict[int, bytes]:
-    """Of the keys that were found, by generation. Reads the home's journal only where there is more than one to tell apart."""
+    """
+    Of the keys that were found, by generation. Reads the home's journal only where there is more
+    than one to tell apart.
+    """
     counted = {generation: found[generation] for generation in (1,) if generation in found}
     if not counted or len(found) == 1:
         return counted
     for previous, line in _rotations(home):
         event = _genuine(counted, previous, line)
-        if event is not None and event.generation in found and key_id(found[event.generation]) == event.key_id:
+        if (
+            event is not None
+            and event.generation in found
+            and key_id(found[event.generation]) == event.key_id
+        ):
             counted[event.generation] = found[event.generation]
     return counted
 
 
 def _genuine(counted: Mapping[int, bytes], previous: bytes, line: bytes) -> KeyRotated | None:
-    """A record is somebody's with the key if it verifies after the mac of the line before it, whatever else is wrong with the journal."""
+    """
+    A record is somebody's with the key if it verifies after the mac of the line before it, whatever
+    else is wrong with the journal.
+    """
     keys = Keyring(counted, HOME_SESSION, HOME_INSTANCE).all()
-    record: Record | None = next((found for key in keys if (found := believe(key.record, previous, line)) is not None), None)
+    record: Record | None = next(
+        (found for key in keys if (found := believe(key.record, previous, line)) is not None), None
+    )
     if record is None or record.type != _TYPE:
         return None
     with contextlib.suppress(NewerVersion, BrokenChain):
@@ -48,7 +62,10 @@ def _genuine(counted: Mapping[int, bytes], previous: bytes, line: bytes) -> KeyR
 
 
 def _rotations(home: int) -> Iterator[tuple[bytes, bytes]]:
-    """Every line that may be one, oldest first, with the mac of the line before it. A segment's first line is its header, and never one."""
+    """
+    Every line that may be one, oldest first, with the mac of the line before it. A segment's first
+    line is its header, and never one.
+    """
     with contextlib.suppress(FileNotFoundError), walk(home, *HOME_PARTS) as folder:
         for name in sorted(os.listdir(folder)):  # noqa: PTH208  by descriptor
             parsed = parse_segment_name(name)

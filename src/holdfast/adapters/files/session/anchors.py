@@ -1,8 +1,10 @@
 """
-Anchors on disk: packed tables of 512 bytes a session, so that a parked session costs no file of its own for it.
+Anchors on disk: packed tables of 512 bytes a session, so that a parked session costs no file of its
+own for it.
 
-HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` says where. The home's own is HOME/anchors/_home.
-Each cell belongs to whoever holds its session's write lock; neighbours never touch each other's bytes.
+HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` says where. The
+home's own is HOME/anchors/_home. Each cell belongs to whoever holds its session's write lock;
+neighbours never touch each other's bytes.
 """
 
 import os
@@ -32,8 +34,10 @@ from holdfast.session.home.events import SessionCreated
 ANCHORS = "anchors"
 HOME_TABLE = "_home"
 SESSIONS_PER_TABLE = 2048  # 1 MiB a table
-_CELL_BY_CELL = 256  # a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
-_LOOKS = 3  # a slot is written in one go: who meets a writer again and again waits for the write lock instead
+# a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
+_CELL_BY_CELL = 256
+# a slot is written in one go: who meets a writer again and again waits for the write lock instead
+_LOOKS = 3
 
 
 class _Table(NamedTuple):
@@ -48,8 +52,9 @@ class AnchorTables:
     """
     The tables of one home, as the paths name them. Shared by all its sessions.
 
-    A table that was replaced, were it by the very same bytes, is the one that others write from then on: every look asks the path first. The descriptor
-    keeps its number, since threads that have it may be about to use it.
+    A table that was replaced, were it by the very same bytes, is the one that others write from
+    then on: every look asks the path first. The descriptor keeps its number, since threads that
+    have it may be about to use it.
     """
 
     def __init__(self, home: int) -> None:
@@ -58,22 +63,31 @@ class AnchorTables:
         self._open: dict[str, _Table] = {}
 
     def cell(self, slot: int) -> "AnchorCell":
-        return AnchorCell(self, f"{slot // SESSIONS_PER_TABLE:04d}.anchors", slot % SESSIONS_PER_TABLE * ANCHOR_BYTES)
+        return AnchorCell(
+            self,
+            f"{slot // SESSIONS_PER_TABLE:04d}.anchors",
+            slot % SESSIONS_PER_TABLE * ANCHOR_BYTES,
+        )
 
     def home_cell(self) -> "AnchorCell":
         return AnchorCell(self, HOME_TABLE, 0)
 
     def seqs(self, living: Sequence[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
         """
-        The last acknowledged record of each: of a page by looking at its cells, of many by reading every table once.
+        The last acknowledged record of each: of a page by looking at its cells, of many by reading
+        every table once.
 
-        An anchor whose slots do not verify together counts as more than any row of a cache can have, so that its session is opened.
+        An anchor whose slots do not verify together counts as more than any row of a cache can
+        have, so that its session is opened.
         """
         if len(living) <= _CELL_BY_CELL:
             cells: Iterable[bytes] = (self.cell(created.slot).read_raw() for created in living)
         else:
             cells = self._cells(living)
-        seqs = (acknowledged_seq(cell, keys, created.session, created.instance) for created, cell in zip(living, cells, strict=True))
+        seqs = (
+            acknowledged_seq(cell, keys, created.session, created.instance)
+            for created, cell in zip(living, cells, strict=True)
+        )
         return [INTEGER_MAX if seq is None else seq for seq in seqs]
 
     def _cells(self, living: Sequence[SessionCreated]) -> Iterator[bytes]:
@@ -140,7 +154,8 @@ class AnchorCell:
 
     def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
         self._tables, self._table, self._offset = tables, table, offset
-        # What the cell's bytes were the last time, and what they said: the same bytes say the same again.
+        # What the cell's bytes were the last time, and what they said: the same bytes say the same
+        # again.
         self._seen: tuple[bytes, Look] = (b"", NOTHING_SEEN)
 
     def look(self, keys: Keyring) -> Look:
@@ -153,7 +168,10 @@ class AnchorCell:
         return look
 
     def look_twice(self, keys: Keyring) -> Look:
-        """For readers without the lock: a few times, so that a writer that was met in the middle is not taken for a torn slot."""
+        """
+        For readers without the lock: a few times, so that a writer that was met in the middle is
+        not taken for a torn slot.
+        """
         look = self.look(keys)
         for _ in range(_LOOKS):
             if look.slots is Slots.SETTLED:
@@ -191,10 +209,16 @@ class AnchorCell:
         seen, look = self._seen
         is_next = look.settled is not None and look.settled.counter + 1 == anchor.counter
         if len(seen) == ANCHOR_BYTES and is_next:
-            self._seen = (seen[:start] + slot + seen[start + len(slot) :], Look(Slots.SETTLED, anchor))
+            self._seen = (
+                seen[:start] + slot + seen[start + len(slot) :],
+                Look(Slots.SETTLED, anchor),
+            )
 
     def claim(self, epoch: int, generation: int, keys: Keyring) -> None:
-        """The newest driver's epoch. No slot moves with it, and it is not synced: a claim does not outlive the machine."""
+        """
+        The newest driver's epoch. No slot moves with it, and it is not synced: a claim does not
+        outlive the machine.
+        """
         self._write(encode_claim(epoch, generation, keys), claim_offset(epoch))
 
     def _write(self, data: bytes, start: int) -> None:

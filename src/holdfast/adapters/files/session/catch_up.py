@@ -1,8 +1,10 @@
 """
-Coming up to the head: with the write lock held, everything past a fence is verified, made durable, and only then handed on.
+Coming up to the head: with the write lock held, everything past a fence is verified, made durable,
+and only then handed on.
 
-The state of the anchor's slots and the journal's end is one of the cases in journal/anchor_cases.py; each leads to one action here. Records
-count batch by batch: part of a batch at the end was never acknowledged, and is cut like a torn line.
+The state of the anchor's slots and the journal's end is one of the cases in
+journal/anchor_cases.py; each leads to one action here. Records count batch by batch: part of a
+batch at the end was never acknowledged, and is cut like a torn line.
 """
 
 import logging
@@ -45,7 +47,10 @@ class _Piece(NamedTuple):
 
 
 class SharedTail(NamedTuple):
-    """Part of a batch that a crash left: past the last whole batch in its segment, and in a next one whose header is not whole."""
+    """
+    Part of a batch that a crash left: past the last whole batch in its segment, and in a next one
+    whose header is not whole.
+    """
 
     cut: bytes
     stray: bytes | None = None  # None: there is no such next one
@@ -65,13 +70,18 @@ class CaughtUp(NamedTuple):
     anchor: Anchor
 
 
-def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, writer: str, now: int) -> CaughtUp:
-    """Move the fence to the head. Raises `Damaged`, or an OSError; the fence then stays where it was."""
+def catch_up(
+    files: SessionFiles, folder: int, fence: Fence, check: Check, *, writer: str, now: int
+) -> CaughtUp:
+    """
+    Move the fence to the head. Raises `Damaged`, or an OSError; the fence then stays where it was.
+    """
     look = files.anchor.look(files.keys)
     anchor = believable(look, fence)
     if look.slots is Slots.SETTLED and nothing_new(files, folder, fence, anchor, check):
         return CaughtUp([], anchor)
-    # An anchor behind our own position: every batch past it is looked at again, so that the slots end one batch apart.
+    # An anchor behind our own position: every batch past it is looked at again, so that the slots
+    # end one batch apart.
     ahead = fence.copy() if fence.seq <= anchor.seq else fence_at(files, folder, anchor)
     found = read_on(files, folder, ahead, check, anchor)
     _check_anchor(ahead, anchor, found.records)
@@ -89,14 +99,19 @@ def catch_up(files: SessionFiles, folder: int, fence: Fence, check: Check, *, wr
         files.anchor.sync()
     records = [record for record in found.records if record.seq > fence.seq]
     if found.tail is not None:
-        repaired, anchor = _cut_torn_tail(files, folder, ahead, anchor, found.tail, writer=writer, now=now)
+        repaired, anchor = _cut_torn_tail(
+            files, folder, ahead, anchor, found.tail, writer=writer, now=now
+        )
         records.append(repaired)
     fence.adopt(ahead)
     return CaughtUp(records, anchor)
 
 
 def believable(look: Look, fence: Fence) -> Anchor:
-    """The newest slot that verifies, where the journal's end is worth a look. With the write lock held, or it may have met a writer."""
+    """
+    The newest slot that verifies, where the journal's end is worth a look. With the write lock
+    held, or it may have met a writer.
+    """
     if look.anchor is None:
         if look.missing is not None:
             raise look.missing
@@ -107,7 +122,10 @@ def believable(look: Look, fence: Fence) -> Anchor:
 
 
 def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
-    """Without the write lock. Slots that do not verify together are looked at again under it, and so is what they mean: by `catch_up`."""
+    """
+    Without the write lock. Slots that do not verify together are looked at again under it, and so
+    is what they mean: by `catch_up`.
+    """
     look = files.anchor.look_twice(files.keys)
     if look.slots is not Slots.SETTLED:
         with files.locked():
@@ -122,30 +140,53 @@ def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
     fed = fence.feed(data[: anchor.length])
     if fence.offset < anchor.length:
         cut = len(data) < anchor.length and not fed.bad_line
-        what = f"history ends after record {fence.seq}; record {anchor.seq} was acknowledged" if cut else "the line does not verify"
-        raise Damaged(Damage("cut_short" if cut else "broken", what, fence.seq, fence.number, fence.offset))
+        what = (
+            f"history ends after record {fence.seq}; record {anchor.seq} was acknowledged"
+            if cut
+            else "the line does not verify"
+        )
+        raise Damaged(
+            Damage("cut_short" if cut else "broken", what, fence.seq, fence.number, fence.offset)
+        )
     if (fence.seq, fence.mac) != (anchor.seq, anchor.mac):
-        raise Damaged(Damage("broken", f"record {fence.seq} is not the one the anchor names", fence.seq, fence.number, fence.offset))
+        raise Damaged(
+            Damage(
+                "broken",
+                f"record {fence.seq} is not the one the anchor names",
+                fence.seq,
+                fence.number,
+                fence.offset,
+            )
+        )
     return fence
 
 
-def nothing_new(files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check) -> bool:
+def nothing_new(
+    files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, check: Check
+) -> bool:
     """Case A, the common one."""
-    return anchor.seq == fence.seq and anchor.mac == fence.mac and is_unchanged_since(files, folder, fence, check)
+    return (
+        anchor.seq == fence.seq
+        and anchor.mac == fence.mac
+        and is_unchanged_since(files, folder, fence, check)
+    )
 
 
 def is_unchanged_since(files: SessionFiles, folder: int, fence: Fence, check: Check) -> bool:
     """
     Is the segment's size what we know, and so, where asked for, every byte?
 
-    A file that we did not have open before may be a copy, so its bytes are looked at whether asked for or not.
+    A file that we did not have open before may be a copy, so its bytes are looked at whether asked
+    for or not.
     """
     named = files.named(fence.number)
     try:
         status = os.stat(named.path, dir_fd=files.home, follow_symlinks=False)
     except FileNotFoundError:
         return False
-    if status.st_size != fence.offset or os.access(named.next, os.F_OK, dir_fd=folder, follow_symlinks=False):
+    if status.st_size != fence.offset or os.access(
+        named.next, os.F_OK, dir_fd=folder, follow_symlinks=False
+    ):
         return False
     known = files.known(fence.number, status)
     if known is not None:
@@ -180,7 +221,10 @@ _EMPTY = bytearray()
 
 
 def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor: Anchor) -> _Found:
-    """Verify everything past the fence, across segments, and leave the fence behind the last whole batch."""
+    """
+    Verify everything past the fence, across segments, and leave the fence behind the last whole
+    batch.
+    """
     records: list[Record] = []
     pieces: list[_Piece] = []
     ends: tuple[BatchEnd, ...] = ()
@@ -200,9 +244,17 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
                 raise _broken(fence, "the line does not verify")
             stray = _read_stray(files, folder, fence) if has_next else None
             _check_end(before, fence, fed, rest, anchor, size)
-            whole = fed.taken if not fence.goes_on else (fed.ends[-1].offset - before.offset if fed.ends else 0)
+            whole = (
+                fed.taken
+                if not fence.goes_on
+                else (fed.ends[-1].offset - before.offset if fed.ends else 0)
+            )
             if whole != fed.taken:
-                records = [record for record in records if record.seq <= ends[-1].record.seq] if ends else []
+                records = (
+                    [record for record in records if record.seq <= ends[-1].record.seq]
+                    if ends
+                    else []
+                )
                 pieces[-1] = pieces[-1]._replace(data=data[:whole])
                 before.feed(data[:whole])
                 fence.adopt(before)
@@ -217,7 +269,10 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
 
 
 def _read_stray(files: SessionFiles, folder: int, fence: Fence) -> bytes:
-    """A last segment whose header is not whole: a torn birth of a segment, unless more than that is wrong."""
+    """
+    A last segment whose header is not whole: a torn birth of a segment, unless more than that is
+    wrong.
+    """
     stray = files.read_segment(folder, fence.number + 1)
     if files.has_segment(folder, fence.number + 2) or not tail_is_torn(stray):
         raise _broken(fence, "the line does not verify")
@@ -225,7 +280,10 @@ def _read_stray(files: SessionFiles, folder: int, fence: Fence) -> bytes:
 
 
 def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> tuple[bytes, int]:
-    """What follows the fence in its segment, which is opened by its path: a byte-identical replacement is as good as the original."""
+    """
+    What follows the fence in its segment, which is opened by its path: a byte-identical replacement
+    is as good as the original.
+    """
     try:
         fd = files.open_segment(folder, fence.number)
     except FileNotFoundError:
@@ -233,25 +291,41 @@ def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> 
     try:
         size = os.fstat(fd).st_size
         if size < fence.offset:
-            raise _cut_short(fence, f"{files.name(fence.number)} has {size} bytes; {fence.offset} were acknowledged")
+            raise _cut_short(
+                fence,
+                f"{files.name(fence.number)} has {size} bytes; {fence.offset} were acknowledged",
+            )
         is_known = files.is_known(fence.number, os.fstat(fd))
         if (check is Check.FENCE or not is_known) and not _prefix_holds(fd, fence):
             raise _broken(fence, "the bytes before it were changed", byte=0)
-        return (read_at(fd, fence.offset, min(size - fence.offset, files.read_max)) if size > fence.offset else b""), size
+        return (
+            read_at(fd, fence.offset, min(size - fence.offset, files.read_max))
+            if size > fence.offset
+            else b""
+        ), size
     finally:
         os.close(fd)
 
 
-def _check_end(before: Fence, fence: Fence, fed: Fed, rest: bytes, anchor: Anchor, size: int) -> None:
-    """At the end of the last segment stands nothing but, perhaps, part of a batch. `before` is where these bytes were read from."""
+def _check_end(
+    before: Fence, fence: Fence, fed: Fed, rest: bytes, anchor: Anchor, size: int
+) -> None:
+    """
+    At the end of the last segment stands nothing but, perhaps, part of a batch. `before` is where
+    these bytes were read from.
+    """
     if (anchor.segment, anchor.length) > (fence.number, fence.offset):
         if (anchor.segment == fence.number and size >= anchor.length) or b"\n" in rest:
             raise _broken(fence, "the line does not verify")
-        raise _cut_short(fence, f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged")
+        raise _cut_short(
+            fence, f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
+        )
     begun = 0
     if fence.goes_on:
         if before.goes_on and not fed.ends:
-            raise _cut_short(fence, "its last segment ends inside the batch that begins it")  # but a segment appears whole
+            raise _cut_short(
+                fence, "its last segment ends inside the batch that begins it"
+            )  # but a segment appears whole
         begun = fence.offset - (fed.ends[-1].offset if fed.ends else before.offset)
     if (rest and fence.where != "middle") or not tail_is_torn(rest, begun=begun):
         raise _broken(fence, "the line does not verify")
@@ -259,7 +333,9 @@ def _check_end(before: Fence, fence: Fence, fed: Fed, rest: bytes, anchor: Ancho
 
 def _check_anchor(fence: Fence, anchor: Anchor, records: list[Record]) -> None:
     if fence.seq < anchor.seq:
-        raise _cut_short(fence, f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged")
+        raise _cut_short(
+            fence, f"history ends with record {fence.seq}; record {anchor.seq} was acknowledged"
+        )
     known = anchor.mac if fence.seq != anchor.seq else fence.mac
     named = next((record.mac for record in records if record.seq == anchor.seq), known)
     if named != anchor.mac:
@@ -269,17 +345,22 @@ def _check_anchor(fence: Fence, anchor: Anchor, records: list[Record]) -> None:
 def _check_position(fence: Fence, ahead: Fence, records: list[Record]) -> None:
     """Where the anchor was behind our own position, the walk from it must have come by there."""
     if ahead.seq < fence.seq:
-        raise _cut_short(ahead, f"history ends with record {ahead.seq}; record {fence.seq} was acknowledged")
+        raise _cut_short(
+            ahead, f"history ends with record {ahead.seq}; record {fence.seq} was acknowledged"
+        )
     if any(record.seq == fence.seq and record.mac != fence.mac for record in records):
         raise _broken(fence, f"record {fence.seq} is not the one that was acknowledged")
 
 
-def _make_durable(files: SessionFiles, folder: int, anchor: Anchor, pieces: list[_Piece], past: Sequence[BatchEnd]) -> Anchor:
+def _make_durable(
+    files: SessionFiles, folder: int, anchor: Anchor, pieces: list[_Piece], past: Sequence[BatchEnd]
+) -> Anchor:
     """
     A peer wrote these and died before it could say so, and the sync may not have happened.
 
-    Rewritten, since a failed sync may have marked pages clean that never reached the disk. A crash in here leads here again. The slots end
-    one batch apart: were the newer one to cover several, it could be wiped and all but the first of them cut.
+    Rewritten, since a failed sync may have marked pages clean that never reached the disk. A crash
+    in here leads here again. The slots end one batch apart: were the newer one to cover several, it
+    could be wiped and all but the first of them cut.
     """
     for piece in pieces:
         skipped = 0 if piece.number != anchor.segment else max(0, anchor.length - piece.offset)
@@ -291,7 +372,9 @@ def _make_durable(files: SessionFiles, folder: int, anchor: Anchor, pieces: list
         os.fsync(folder)
     for end in past:
         generation, number, offset, record = end
-        place = Anchor(generation, 0, number, offset, record.seq, record.at, record.epoch, record.mac)
+        place = Anchor(
+            generation, 0, number, offset, record.seq, record.at, record.epoch, record.mac
+        )
         anchor = write_anchor(files, place, anchor)
     return anchor
 
@@ -311,20 +394,30 @@ def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
 
 
 def _cut_torn_tail(
-    files: SessionFiles, folder: int, fence: Fence, anchor: Anchor, tail: SharedTail, *, writer: str, now: int
+    files: SessionFiles,
+    folder: int,
+    fence: Fence,
+    anchor: Anchor,
+    tail: SharedTail,
+    *,
+    writer: str,
+    now: int,
 ) -> tuple[Record, Anchor]:
     """
-    Part of a batch is quarantined; then a new segment, whole or absent, closes the torn one before it, names it by length and digest, and says
-    what was cut; then it is truncated.
+    Part of a batch is quarantined; then a new segment, whole or absent, closes the torn one before
+    it, names it by length and digest, and says what was cut; then it is truncated.
 
-    A crash before the new segment finds the same part again; after it, its header says that these very bytes do not count.
+    A crash before the new segment finds the same part again; after it, its header says that these
+    very bytes do not count.
     """
     segment, beside = files.name(fence.number), files.name(fence.number + 1)
     where = files.quarantine.keep_cut(TORN_TAIL, segment, fence.offset, tail.cut)
     if tail.stray:
         where = files.quarantine.keep_cut(TORN_TAIL, beside, 0, tail.stray)
     if tail.cut:
-        _sync_segment(files, folder, fence.number)  # what the header names must be what a power cut leaves, or it would accuse us
+        _sync_segment(
+            files, folder, fence.number
+        )  # what the header names must be what a power cut leaves, or it would accuse us
     next_ = fence.copy()
     at = max(now, fence.at)
     next_.enter_next(ignored=tail.cut)
@@ -356,7 +449,9 @@ def _sync_segment(files: SessionFiles, folder: int, number: int, cut_to: int | N
 
 def _broken(fence: Fence, why: str, byte: int | None = None) -> Damaged:
     at = fence.offset if byte is None else byte
-    return Damaged(Damage("broken", f"after record {fence.seq}: {why}", fence.seq, fence.number, at))
+    return Damaged(
+        Damage("broken", f"after record {fence.seq}: {why}", fence.seq, fence.number, at)
+    )
 
 
 def _cut_short(fence: Fence, why: str) -> Damaged:

@@ -1,11 +1,14 @@
 """
-The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed when the session is closed.
+The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed
+when the session is closed.
 
-Between two drives of one process its descriptor is kept, unlocked: making a folder, finding it and having the filesystem forget it again costs
-more than all the rest of a claim, and anyone else may lock it meanwhile.
+Between two drives of one process its descriptor is kept, unlocked: making a folder, finding it and
+having the filesystem forget it again costs more than all the rest of a claim, and anyone else may
+lock it meanwhile.
 
-After locking, and in every driver's append, the path must still name the locked folder. The epoch is one more than the larger of the
-anchor's claim and the head's, and is claimed there at once: a later driver's is higher even if this one never wrote. No slot moves.
+After locking, and in every driver's append, the path must still name the locked folder. The epoch
+is one more than the larger of the anchor's claim and the head's, and is claimed there at once: a
+later driver's is higher even if this one never wrote. No slot moves.
 """
 
 import contextlib
@@ -15,7 +18,12 @@ from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
 from holdfast.adapters.files.session.catch_up import Damaged, catch_up, nothing_new
-from holdfast.adapters.files.session.locks import KeptFile, close_kept, keep_from_children, keeps_too_many
+from holdfast.adapters.files.session.locks import (
+    KeptFile,
+    close_kept,
+    keep_from_children,
+    keeps_too_many,
+)
 from holdfast.ports.journal_store import Check
 
 if TYPE_CHECKING:
@@ -69,17 +77,25 @@ class DriverClaim:
             files.driver_folders.append(KeptFile(self._fd))
 
 
-def try_claim(journal: "FileJournal", store: "FileStore", *, at_once: bool = False) -> DriverClaim | None:
+def try_claim(
+    journal: "FileJournal", store: "FileStore", *, at_once: bool = False
+) -> DriverClaim | None:
     """
     Never waits for another driver, even one that is stopped with the write lock in its hands.
 
-    `at_once`: nor for the write lock; `WouldWait`, with nothing claimed, where it is not free or there is more to do than to look.
+    `at_once`: nor for the write lock; `WouldWait`, with nothing claimed, where it is not free or
+    there is more to do than to look.
     """
     fd = _lock_driver_folder(journal.files)
     if fd is None:
         return None
     try:
-        return DriverClaim(journal, store, fd, _next_epoch_at_once(journal, store) if at_once else _next_epoch(journal, store))
+        return DriverClaim(
+            journal,
+            store,
+            fd,
+            _next_epoch_at_once(journal, store) if at_once else _next_epoch(journal, store),
+        )
     except Damaged as exc:
         close_kept(fd)
         raise journal.sealed_by(exc.damage, while_open=True) from None
@@ -112,7 +128,9 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
     journal.check_usable()
     with files.locked() as folder:
         store.check_alive(journal)
-        caught = catch_up(files, folder, fence, Check.SHORT, writer=store.writer, now=store.now_ms())
+        caught = catch_up(
+            files, folder, fence, Check.SHORT, writer=store.writer, now=store.now_ms()
+        )
         journal.remember(caught.records)
         epoch = max(caught.anchor.epoch, fence.epoch) + 1
         files.anchor.claim(epoch, fence.generation, files.keys)
@@ -120,7 +138,10 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
 
 
 def remove_folder(files: "SessionFiles") -> None:
-    """A handle of this process is closed: nothing is left of a claim that it gave up, unless somebody else has it now."""
+    """
+    A handle of this process is closed: nothing is left of a claim that it gave up, unless somebody
+    else has it now.
+    """
     while (kept := _kept(files)) is not None:
         if _is_locked(kept):
             _remove(files, kept)
@@ -162,7 +183,9 @@ def _lock_driver_folder(files: "SessionFiles") -> int | None:
         try:
             with walk(files.home, *files.parts) as folder:
                 with contextlib.suppress(FileExistsError):
-                    os.mkdir(DRIVER, FOLDER_MODE, dir_fd=folder)  # not synced: a claim does not outlive the machine
+                    os.mkdir(
+                        DRIVER, FOLDER_MODE, dir_fd=folder
+                    )  # not synced: a claim does not outlive the machine
                 fd = open_folder(folder, DRIVER)
         except FileNotFoundError:
             files.check_there()

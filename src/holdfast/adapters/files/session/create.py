@@ -1,9 +1,9 @@
 """
 Births of a session's life: whole or not at all. A home's is in home/create.py.
 
-Every file is written under a temporary name, synced, then moved into place. A session exists from its SessionCreated record on: anchor,
-folder with first segment, record, in this order.
-What a birth that died left behind is removed by the next one, and said.
+Every file is written under a temporary name, synced, then moved into place. A session exists from
+its SessionCreated record on: anchor, folder with first segment, record, in this order. What a birth
+that died left behind is removed by the next one, and said.
 """
 
 import contextlib
@@ -13,7 +13,15 @@ import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from holdfast.adapters.files.paths import FILE_MODE, FOLDER_MODE, create_whole, make_folder, open_folder, walk, write_and_close
+from holdfast.adapters.files.paths import (
+    FILE_MODE,
+    FOLDER_MODE,
+    create_whole,
+    make_folder,
+    open_folder,
+    walk,
+    write_and_close,
+)
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.quarantine import QUARANTINE
 from holdfast.ids import InstanceId
@@ -25,13 +33,20 @@ _log = logging.getLogger("holdfast.files")
 
 
 def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
-    """Anchor, then folder and segments, all durable. Returns the fence at its head, and the first mac. A life that carries years over has many segments."""
+    """
+    Anchor, then folder and segments, all durable. Returns the fence at its head, and the first mac.
+    A life that carries years over has many segments.
+    """
     for draft in first:
         check_draft(draft)
     fence = files.fence()
     generation = files.generation()
     times = times_of_birth(first, at)
-    lines = [fence.open_segment(generation=generation, at=times[0] if times else at, writer=writer, more=bool(first))]
+    lines = [
+        fence.open_segment(
+            generation=generation, at=times[0] if times else at, writer=writer, more=bool(first)
+        )
+    ]
     first_mac = fence.mac.hex()
     segments: list[bytes] = []
     for left, draft, happened in zip(range(1 - len(first), 1), first, times, strict=True):
@@ -63,7 +78,9 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
         else:
             try:
                 for number, data in enumerate(segments, 1):
-                    create_whole(folder, files.name(number), data, temporary=files.temporary(number))
+                    create_whole(
+                        folder, files.name(number), data, temporary=files.temporary(number)
+                    )
             finally:
                 os.close(folder)
     finally:
@@ -73,7 +90,9 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
     """The folder with its segments appears at once."""
     temporary = _being_born(name)
-    with contextlib.suppress(FileNotFoundError):  # of a home's birth that died: nobody else looks for it
+    with contextlib.suppress(
+        FileNotFoundError
+    ):  # of a home's birth that died: nobody else looks for it
         shutil.rmtree(files.home_path.joinpath(*files.parts[:-1], temporary))
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
@@ -89,8 +108,13 @@ def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequenc
     os.fsync(parent)
 
 
-def remove_leftovers(home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]) -> list[str]:
-    """What no life that is kept owns: births that died, and lives that were deleted. With the home's write lock held."""
+def remove_leftovers(
+    home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]
+) -> list[str]:
+    """
+    What no life that is kept owns: births that died, and lives that were deleted. With the home's
+    write lock held.
+    """
     *above, name = parts
     removed: list[str] = []
     if not lives and remove_quarantine(home, home_path, parts):
@@ -118,7 +142,9 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
     *above, name = parts
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
         gone = _going(name)
-        if os.access(gone, os.F_OK, dir_fd=parent, follow_symlinks=False):  # a deletion that died halfway, of a life before
+        if os.access(
+            gone, os.F_OK, dir_fd=parent, follow_symlinks=False
+        ):  # a deletion that died halfway, of a life before
             shutil.rmtree(home_path.joinpath(*above, gone))
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
@@ -127,7 +153,10 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
 
 
 def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
-    """What was put aside for a session that was deleted, of all its lives; whether there was any. A link in its place is not followed."""
+    """
+    What was put aside for a session that was deleted, of all its lives; whether there was any. A
+    link in its place is not followed.
+    """
     *above, name = (QUARANTINE, *parts[1:])
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
         if os.access(name, os.F_OK, dir_fd=parent, follow_symlinks=False):
@@ -138,7 +167,10 @@ def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> boo
 
 
 def _being_born(name: str) -> str:
-    """One name for each: births have the home's write lock, and a leftover is found without listing a folder of a hundred thousand sessions."""
+    """
+    One name for each: births have the home's write lock, and a leftover is found without listing a
+    folder of a hundred thousand sessions.
+    """
     return f".{name}.born.tmp"
 
 

@@ -1,8 +1,10 @@
 """
-The lives of sessions in one process: born, opened, deleted. Births, deletions and new keys are records of the home's journal.
+The lives of sessions in one process: born, opened, deleted. Births, deletions and new keys are
+records of the home's journal.
 
-What the record names exists, and nothing else does: bytes come before the record of a birth and go after that of a deletion, and what a
-crash leaves between is a leftover. Locks are taken in one order, the home's before a session's.
+What the record names exists, and nothing else does: bytes come before the record of a birth and go
+after that of a deletion, and what a crash leaves between is a leftover. Locks are taken in one
+order, the home's before a session's.
 """
 
 import contextlib
@@ -35,14 +37,27 @@ if TYPE_CHECKING:
 
 
 class SessionDirectory:
-    def __init__(self, store: "FileStore", files: HomeFiles, own: HomeJournal, keys: KnownKeys) -> None:
+    def __init__(
+        self, store: "FileStore", files: HomeFiles, own: HomeJournal, keys: KnownKeys
+    ) -> None:
         self._store, self._files, self._own, self._keys = store, files, own, keys
-        # One birth or deletion at a time in this process: each must see the one before in the registry.
+        # One birth or deletion at a time in this process: each must see the one before in the
+        # registry.
         self._one_at_a_time = threading.Lock()
-        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = weakref.WeakValueDictionary()
+        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = (
+            weakref.WeakValueDictionary()
+        )
         self._guard = threading.Lock()
 
-    def create(self, session: SessionId, instance: InstanceId, first: Sequence[Draft], *, origin: str, by: str) -> FileJournal:
+    def create(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        first: Sequence[Draft],
+        *,
+        origin: str,
+        by: str,
+    ) -> FileJournal:
         born: list[FileJournal] = []
         registry = self._own.registry
 
@@ -50,17 +65,41 @@ class SessionDirectory:
             registry.refresh()
             state = registry.state
             if session in state.sessions and origin not in {"unseal", "restore"}:
-                raise Refused(f"{session} exists already", code="exists", hint="send to it, or choose another name")
+                raise Refused(
+                    f"{session} exists already",
+                    code="exists",
+                    hint="send to it, or choose another name",
+                )
             lives = state.lives_of(session)
             if instance in lives:
-                raise Refused(f"instance {instance} of {session} exists already", code="exists", hint="mint a new instance id")
-            birth.remove_leftovers(self._files.home, self._files.path, session_parts(session), lives)
+                raise Refused(
+                    f"instance {instance} of {session} exists already",
+                    code="exists",
+                    hint="mint a new instance id",
+                )
+            birth.remove_leftovers(
+                self._files.home, self._files.path, session_parts(session), lives
+            )
             slot = state.slots_used
             files = self._files.at(session, instance, slot)
-            # A crash from here to the commit of the record below leaves leftovers, which the next birth removes.
+            # A crash from here to the commit of the record below leaves leftovers, which the next
+            # birth removes.
             fence, first_mac = birth.bear(files, first, at=section.now, writer=self._store.writer)
-            born.append(FileJournal(self._store, self._lane(session, instance, lambda: files), fence))
-            return [draft(SessionCreated(session=session, instance=instance, first_mac=first_mac, slot=slot, origin=origin, by=by))]
+            born.append(
+                FileJournal(self._store, self._lane(session, instance, lambda: files), fence)
+            )
+            return [
+                draft(
+                    SessionCreated(
+                        session=session,
+                        instance=instance,
+                        first_mac=first_mac,
+                        slot=slot,
+                        origin=origin,
+                        by=by,
+                    )
+                )
+            ]
 
         with self._one_at_a_time:
             self._own.append(decide)
@@ -76,27 +115,45 @@ class SessionDirectory:
         lane = self._lane(session, created.instance, lambda: self._files.of(created))
         mark = own.seal_mark(session, created.instance)
         if mark is not None or not own.is_verified:
-            return FileJournal(self._store, lane, lane.files.fence(), mark=mark, verified=own.is_verified)
+            return FileJournal(
+                self._store, lane, lane.files.fence(), mark=mark, verified=own.is_verified
+            )
         try:
-            fence = open_at_head(lane.files, first_mac=created.first_mac, writer=self._store.writer, now=self._store.now_ms())
+            fence = open_at_head(
+                lane.files,
+                first_mac=created.first_mac,
+                writer=self._store.writer,
+                now=self._store.now_ms(),
+            )
         except (Damaged, FileNotFoundError, KeyMissing) as exc:
             if isinstance(exc, KeyMissing) and own.is_lost(exc.generation):
                 return FileJournal(self._store, lane, lane.files.fence(), verified=False)
             journal = FileJournal(self._store, lane, lane.files.fence())
-            journal.sealed_by(self._placed(lane.files, created, _damage_from_error(exc)), while_open=False)
+            journal.sealed_by(
+                self._placed(lane.files, created, _damage_from_error(exc)), while_open=False
+            )
             return journal
         return FileJournal(self._store, lane, fence)
 
     def _placed(self, files: SessionFiles, created: SessionCreated, damage: Damage) -> Damage:
-        """Where history stops being believable, as `verify` says it: an opening finds that something is wrong, and not always the first thing."""
-        found = verify_files(files, sealed=False, first_mac=created.first_mac, is_lost=self._own.is_lost)
+        """
+        Where history stops being believable, as `verify` says it: an opening finds that something
+        is wrong, and not always the first thing.
+        """
+        found = verify_files(
+            files, sealed=False, first_mac=created.first_mac, is_lost=self._own.is_lost
+        )
         if found.verdict not in ("broken", "cut_short"):
             return damage
         named = parse_segment_name(found.segment) if found.segment is not None else None
         number = named[1] if named is not None else damage.number
-        return Damage(found.verdict, found.detail or damage.detail, found.at_seq or 0, number, found.byte or 0)
+        return Damage(
+            found.verdict, found.detail or damage.detail, found.at_seq or 0, number, found.byte or 0
+        )
 
-    def _lane(self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]) -> AppendQueue:
+    def _lane(
+        self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]
+    ) -> AppendQueue:
         """The one lane of this life in this store, as long as somebody uses it."""
         with self._guard:
             lane = self._lanes.get((session, instance))
@@ -112,20 +169,25 @@ class SessionDirectory:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
             created = self._own.living(session)
-            # Held to the end: whoever appends next finds a life that is over, and whoever is in the middle of an append is not robbed.
+            # Held to the end: whoever appends next finds a life that is over, and whoever is in the
+            # middle of an append is not robbed.
             held.enter_context(self._held(created, at_seq))
             return [draft(SessionDeleted(session=session, instance=created.instance, by=by))]
 
         with self._one_at_a_time, contextlib.ExitStack() as held:
             self._own.append(decide)
-            # Deleted from here on; the bytes are leftovers that a crash leaves to the next birth of that name.
+            # Deleted from here on; the bytes are leftovers that a crash leaves to the next birth of
+            # that name.
             self._own.registry.refresh()
             birth.remove_life(self._files.home, self._files.path, session_parts(session))
             birth.remove_quarantine(self._files.home, self._files.path, session_parts(session))
 
     @contextlib.contextmanager
     def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:
-        """The session's write lock, if that is its last record; where its folder is gone, there is none to take."""
+        """
+        The session's write lock, if that is its last record; where its folder is gone, there is
+        none to take.
+        """
         files = self._files.of(created)
         with contextlib.ExitStack() as lock:
             try:
@@ -135,7 +197,11 @@ class SessionDirectory:
                     raise
             if at_seq is not None:
                 anchor = files.anchor.read(files.keys)
-                if anchor is None or anchor.seq != at_seq or files.stat_segment(anchor.segment).st_size != anchor.length:
+                if (
+                    anchor is None
+                    or anchor.seq != at_seq
+                    or files.stat_segment(anchor.segment).st_size != anchor.length
+                ):
                     raise Busy(f"{created.session} was written to meanwhile", hint="look again")
             yield
 
@@ -145,7 +211,8 @@ class SessionDirectory:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
             generation = self._own.registry.state.generation + 1
-            # A crash from here to the commit of the record below leaves a key that no record names, and that the next rotation replaces.
+            # A crash from here to the commit of the record below leaves a key that no record names,
+            # and that the next rotation replaces.
             key = make_next_key(self._files.home, generation)
             made.append(generation)
             return [draft(KeyRotated(generation=generation, key_id=key_id(key), by=by))]

@@ -1,5 +1,6 @@
 """
-One life of one session on disk: its folder, its segments, its anchor, its keys. What reads and writes them is in session/catch_up.py and commit/commit.py.
+One life of one session on disk: its folder, its segments, its anchor, its keys. What reads and
+writes them is in session/catch_up.py and commit/commit.py.
 
 Nothing here decides or locks. A missing file is an answer (None), an unsafe one is refused.
 """
@@ -14,7 +15,13 @@ from typing import NamedTuple
 from holdfast.adapters.files.home.reserve import Reserve
 from holdfast.adapters.files.paths import open_file, read_at, walk
 from holdfast.adapters.files.session.anchors import AnchorCell
-from holdfast.adapters.files.session.locks import FolderLock, KeptFile, folder_lock, forked, keeps_too_many
+from holdfast.adapters.files.session.locks import (
+    FolderLock,
+    KeptFile,
+    folder_lock,
+    forked,
+    keeps_too_many,
+)
 from holdfast.adapters.files.session.quarantine import Quarantine
 from holdfast.errors import InvariantBroken, NewerVersion, NotSaved, Refused
 from holdfast.ids import InstanceId, SessionId
@@ -75,12 +82,14 @@ class SessionFiles:
         self._lock: FolderLock | None = None
         self._active: _Active | None = None
         self._named = Named(0, "", "", "")  # the last one asked for
-        # What the driver's claim was made on, from one drive to the next; see session/claim.py. One, but for two that give up at once.
+        # What the driver's claim was made on, from one drive to the next; see session/claim.py.
+        # One, but for two that give up at once.
         self.driver_folders: list[KeptFile] = []
         # Set by a failed write or sync: the next commit starts a new segment.
         self.must_rotate = False
 
-    # --- the write lock ---------------------------------------------------------------------------------------------
+    # --- the write lock
+    # ---------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def locked(self, wait_seconds: float | None = None) -> Iterator[int]:
@@ -92,7 +101,10 @@ class SessionFiles:
             lock.release()
 
     def try_acquire(self) -> FolderLock | None:
-        """The write lock if it is free and the folder is the one we know; else None, and `acquire` is the way."""
+        """
+        The write lock if it is free and the folder is the one we know; else None, and `acquire` is
+        the way.
+        """
         lock = self._lock
         if lock is None or not lock.try_acquire():
             return None
@@ -133,17 +145,28 @@ class SessionFiles:
             self._lock = None
 
     def release_if_ours(self) -> None:
-        """After an interrupt, which may have come between taking the lock and the step that would have released it."""
+        """
+        After an interrupt, which may have come between taking the lock and the step that would have
+        released it.
+        """
         lock = self._lock
         if lock is not None and lock.is_ours:
             lock.release()
 
     def check_place(self, folder: int) -> None:
-        """After a write: what we wrote into must still be what the path names, or it was written for nobody."""
+        """
+        After a write: what we wrote into must still be what the path names, or it was written for
+        nobody.
+        """
         with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.stat(self._path, dir_fd=self.home, follow_symlinks=False), os.fstat(folder)):
+            if os.path.samestat(
+                os.stat(self._path, dir_fd=self.home, follow_symlinks=False), os.fstat(folder)
+            ):
                 return
-        raise NotSaved(f"{self.session}: its folder was replaced while it was written; what was written went with the old one", hint="try again")
+        raise NotSaved(
+            f"{self.session}: its folder was replaced while it was written; what was written went with the old one",
+            hint="try again",
+        )
 
     def _open_lock(self) -> FolderLock:
         try:
@@ -161,9 +184,14 @@ class SessionFiles:
             raise self.gone() from None
 
     def gone(self) -> Refused:
-        return Refused(f"{self.session} is gone: its folder was deleted", code="unknown", hint="`holdfast sessions list` shows them")
+        return Refused(
+            f"{self.session} is gone: its folder was deleted",
+            code="unknown",
+            hint="`holdfast sessions list` shows them",
+        )
 
-    # --- segments ----------------------------------------------------------------------------------------------------
+    # --- segments
+    # ----------------------------------------------------------------------------------------------------
 
     def name(self, number: int) -> str:
         return segment_name(self.instance, number)
@@ -171,17 +199,25 @@ class SessionFiles:
     def numbers(self, folder: int) -> list[int]:
         """Of the segments there are, sorted."""
         found = (parse_segment_name(name) for name in os.listdir(folder))
-        return sorted(number for instance, number in filter(None, found) if instance == self.instance)
+        return sorted(
+            number for instance, number in filter(None, found) if instance == self.instance
+        )
 
     def paths(self) -> Sequence[Path]:
         try:
             with walk(self.home, *self.parts) as fd:
-                return [self.home_path.joinpath(*self.parts, self.name(number)) for number in self.numbers(fd)]
+                return [
+                    self.home_path.joinpath(*self.parts, self.name(number))
+                    for number in self.numbers(fd)
+                ]
         except FileNotFoundError:
             return []
 
     def has_segment(self, folder: int, number: int) -> bool:
-        """Or whatever bears its name: a symlink to nowhere is refused by whoever opens it, and not passed by."""
+        """
+        Or whatever bears its name: a symlink to nowhere is refused by whoever opens it, and not
+        passed by.
+        """
         return os.access(self.name(number), os.F_OK, dir_fd=folder, follow_symlinks=False)
 
     def named(self, number: int) -> Named:
@@ -205,7 +241,12 @@ class SessionFiles:
     def known(self, number: int, status: os.stat_result) -> int | None:
         """The descriptor of this file, if it is the very one that we last checked and wrote."""
         active = self._active
-        if active is None or active.number != number or active.inode != status.st_ino or active.device != status.st_dev:
+        if (
+            active is None
+            or active.number != number
+            or active.inode != status.st_ino
+            or active.device != status.st_dev
+        ):
             return None
         return active.file.fd
 
@@ -217,7 +258,10 @@ class SessionFiles:
         return self._active.file.fd
 
     def active(self, folder: int, number: int, status: os.stat_result) -> int:
-        """A descriptor to write with, of the file that `status` describes; kept from one commit to the next."""
+        """
+        A descriptor to write with, of the file that `status` describes; kept from one commit to the
+        next.
+        """
         known = self.known(number, status)
         if known is not None:
             return known
@@ -234,7 +278,10 @@ class SessionFiles:
             active.file.close()
 
     def rest(self) -> None:
-        """With the lock held, at a commit's end: a process with very many sessions keeps no descriptors for those that are quiet."""
+        """
+        With the lock held, at a commit's end: a process with very many sessions keeps no
+        descriptors for those that are quiet.
+        """
         if keeps_too_many():
             with contextlib.suppress(OSError):
                 self.let_go()
@@ -257,11 +304,17 @@ class SessionFiles:
 
     @property
     def read_max(self) -> int:
-        """More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go past that."""
+        """
+        More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go
+        past that.
+        """
         return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
 
     def claimed_closing(self, folder: int, number: int) -> Previous | None:
-        """What segment `number`'s next one says of it in its header, which the chain has yet to confirm; None without a next."""
+        """
+        What segment `number`'s next one says of it in its header, which the chain has yet to
+        confirm; None without a next.
+        """
         try:
             first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
         except FileNotFoundError:
@@ -276,7 +329,10 @@ class SessionFiles:
         return closing.length if closing else None
 
     def verified_closing(self, folder: int, number: int) -> Previous | None:
-        """The same, if the next one's header is somebody's with the key. It may be of another past: the chain has yet to confirm it."""
+        """
+        The same, if the next one's header is somebody's with the key. It may be of another past:
+        the chain has yet to confirm it.
+        """
         header = self.fence(number + 1)
         with contextlib.suppress(FileNotFoundError, KeyMissing, NewerVersion):
             first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
@@ -287,10 +343,20 @@ class SessionFiles:
     def temporary(self, number: int) -> str:
         return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"
 
-    # --- fence and anchor --------------------------------------------------------------------------------------------
+    # --- fence and anchor
+    # --------------------------------------------------------------------------------------------
 
     def fence(self, number: int = 1) -> Fence:
         return Fence(self.keys, self.session, self.instance, number=number)
 
     def anchor_at(self, fence: Fence, counter: int, epoch: int) -> Anchor:
-        return Anchor(fence.generation, counter, fence.number, fence.offset, fence.seq, fence.at, max(epoch, fence.epoch), fence.mac)
+        return Anchor(
+            fence.generation,
+            counter,
+            fence.number,
+            fence.offset,
+            fence.seq,
+            fence.at,
+            max(epoch, fence.epoch),
+            fence.mac,
+        )

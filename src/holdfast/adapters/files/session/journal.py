@@ -1,7 +1,9 @@
 """
-One handle on one session's files: its fence, what it remembers of the last records, and the verbs of the port.
+One handle on one session's files: its fence, what it remembers of the last records, and the verbs
+of the port.
 
-A handle is spent by a takeover or an append in doubt, and says so again every time. All blocking work runs in the store's threads.
+A handle is spent by a takeover or an append in doubt, and says so again every time. All blocking
+work runs in the store's threads.
 """
 
 import contextlib
@@ -17,8 +19,24 @@ from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session import outputs
 from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.claim import DriverClaim, WouldWait, try_claim
-from holdfast.adapters.files.session.reader import advance, lines_of, stream, stream_unverified, stream_what_verifies
-from holdfast.errors import BrokenChain, CutShort, HoldfastError, InDoubt, InvariantBroken, NotSaved, Refused, Takeover, Untrusted
+from holdfast.adapters.files.session.reader import (
+    advance,
+    lines_of,
+    stream,
+    stream_unverified,
+    stream_what_verifies,
+)
+from holdfast.errors import (
+    BrokenChain,
+    CutShort,
+    HoldfastError,
+    InDoubt,
+    InvariantBroken,
+    NotSaved,
+    Refused,
+    Takeover,
+    Untrusted,
+)
 from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
@@ -37,13 +55,25 @@ T = TypeVar("T")
 _log = logging.getLogger("holdfast.files")
 _REMEMBERED_MAX = 512
 _REMEMBERED_BYTES_MAX = 1024 * 1024
-_KINDS: dict[str, type[Untrusted]] = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}
+_KINDS: dict[str, type[Untrusted]] = {
+    "takeover": Takeover,
+    "broken": BrokenChain,
+    "cut_short": CutShort,
+}
 
 
 class FileJournal:
     """See `holdfast.ports.journal_store.Journal`."""
 
-    def __init__(self, store: "FileStore", lane: AppendQueue, fence: Fence, *, mark: SealMark | None = None, verified: bool = True) -> None:
+    def __init__(
+        self,
+        store: "FileStore",
+        lane: AppendQueue,
+        fence: Fence,
+        *,
+        mark: SealMark | None = None,
+        verified: bool = True,
+    ) -> None:
         self._store, self.lane, self.files = store, lane, lane.files
         self.session, self.instance = lane.files.session, lane.files.instance
         # Moved by whoever leads the lane; only ever forward, only over verified bytes.
@@ -65,18 +95,27 @@ class FileJournal:
 
     @property
     def is_in_doubt(self) -> bool:
-        """A commit through this handle is undecided, and it is spent: open another one to find out."""
+        """
+        A commit through this handle is undecided, and it is spent: open another one to find out.
+        """
         return isinstance(self._spent, InDoubt)
 
     def is_at_head(self) -> bool:
-        if self._closed or self._spent is not None or not self.is_verified or self.sealed is not None:
+        if (
+            self._closed
+            or self._spent is not None
+            or not self.is_verified
+            or self.sealed is not None
+        ):
             return False
         fence = self.fence
-        # Moved before anything is acknowledged. A slot that is being written does not verify, and the older one is not our head.
+        # Moved before anything is acknowledged. A slot that is being written does not verify, and
+        # the older one is not our head.
         anchor = self.files.anchor.read(self.files.keys)
         return anchor is not None and (anchor.seq, anchor.mac) == (fence.seq, fence.mac)
 
-    # --- reading -----------------------------------------------------------------------------------------------------
+    # --- reading
+    # -----------------------------------------------------------------------------------------------------
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         return await self._store.in_thread(lambda: self.load_now(fold, after=after))
@@ -90,24 +129,33 @@ class FileJournal:
         fence = self.fence.copy()
         try:
             with walk(self.files.home, *self.files.parts) as folder:
-                advance(self.files, folder, fence, writer=self._store.writer, now=self._store.now_ms())
+                advance(
+                    self.files, folder, fence, writer=self._store.writer, now=self._store.now_ms()
+                )
             stream(self.files, fence, fold, after=after)
         except Damaged as exc:
             raise self.sealed_by(exc.damage, while_open=False) from None
         except FileNotFoundError:
-            raise self.sealed_by(Damage("cut_short", "its folder is missing", 0, 1, 0), while_open=False) from None
+            raise self.sealed_by(
+                Damage("cut_short", "its folder is missing", 0, 1, 0), while_open=False
+            ) from None
         if fence.seq > self.fence.seq:
             self.fence = fence.copy()
         return fence.head
 
     def has_at_hand(self, since: Head) -> bool:
         """Would `records_after` need no look at the disk?"""
-        return since.seq >= self.fence.seq or bool(self._remembered and self._remembered[0].seq <= since.seq + 1)
+        return since.seq >= self.fence.seq or bool(
+            self._remembered and self._remembered[0].seq <= since.seq + 1
+        )
 
     def records_after(self, since: Head) -> list[Record]:
         """The callers' records after `since`, up to the fence. With the lock held."""
         if since.seq > self.fence.seq:
-            raise Refused(f"{self.session}: record {since.seq} is not there yet (the head is {self.fence.seq})", code="unknown_head")
+            raise Refused(
+                f"{self.session}: record {since.seq} is not there yet (the head is {self.fence.seq})",
+                code="unknown_head",
+            )
         if since.seq == self.fence.seq:
             self._check_same(since, self.fence.mac)
             return []
@@ -116,35 +164,50 @@ class FileJournal:
             known = next((record for record in remembered if record.seq == since.seq), None)
             if known is not None:
                 self._check_same(since, known.mac)
-            return [record for record in remembered if record.seq > since.seq and not is_own(record)]
+            return [
+                record for record in remembered if record.seq > since.seq and not is_own(record)
+            ]
         found: list[Record] = []
         stream(self.files, self.fence, found.append, after=since.seq)
         return found
 
     def _check_same(self, since: Head, mac: bytes) -> None:
         if since.mac != mac:
-            raise Refused(f"{self.session}: the given record {since.seq} is not this journal's", code="unknown_head", hint="reopen it")
+            raise Refused(
+                f"{self.session}: the given record {since.seq} is not this journal's",
+                code="unknown_head",
+                hint="reopen it",
+            )
 
     def remember(self, records: Sequence[Record]) -> None:
-        """The tail of what was read or written, so that a caller a little behind needs no second read."""
+        """
+        The tail of what was read or written, so that a caller a little behind needs no second read.
+        """
         remembered = self._remembered
         for record in records:
             if remembered and record.seq <= remembered[-1].seq:
                 continue
             remembered.append(record)
             self._remembered_bytes += len(record.body)
-        while len(remembered) > _REMEMBERED_MAX or (self._remembered_bytes > _REMEMBERED_BYTES_MAX and len(remembered) > 1):
+        while len(remembered) > _REMEMBERED_MAX or (
+            self._remembered_bytes > _REMEMBERED_BYTES_MAX and len(remembered) > 1
+        ):
             self._remembered_bytes -= len(remembered.popleft().body)
 
-    # --- writing -----------------------------------------------------------------------------------------------------
+    # --- writing
+    # -----------------------------------------------------------------------------------------------------
 
-    async def append(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    async def append(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         self.check_open()
         request = Request(self, decide, since=since, epoch=epoch, check=check)
         await self._store.wait_for(request, self.lane)
         return request.outcome()
 
-    def append_now(self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT) -> Appended:
+    def append_now(
+        self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
+    ) -> Appended:
         self.check_open()
         return self.lane.append_now(Request(self, decide, since=since, epoch=epoch, check=check))
 
@@ -163,7 +226,10 @@ class FileJournal:
             raise sealed_error(self.session, self._mark)
 
     def check_not_over(self) -> None:
-        """Whoever reads without the lock and finds bytes missing looks here before anybody is accused: a session may be deleted between any two steps."""
+        """
+        Whoever reads without the lock and finds bytes missing looks here before anybody is accused:
+        a session may be deleted between any two steps.
+        """
         try:
             self._store.check_alive(self)
         except Refused as exc:
@@ -178,7 +244,9 @@ class FileJournal:
             self._mark = self._mark or SealMark(error.code, error.message, error.at_seq)
 
     def untrusted(self, damage: Damage, *, while_open: bool) -> Untrusted:
-        """What damage is called: found while a handle stood there, a change is somebody's takeover."""
+        """
+        What damage is called: found while a handle stood there, a change is somebody's takeover.
+        """
         code = "takeover" if while_open and damage.verdict == "broken" else damage.verdict
         segment = self.files.name(damage.number)
         return _KINDS[code](
@@ -190,7 +258,10 @@ class FileJournal:
         )
 
     def sealed_by(self, damage: Damage, *, while_open: bool) -> Untrusted:
-        """Durably, and the handle is spent. Returns what the caller is told. Refused when this life is over: its bytes are gone, and nobody is to blame."""
+        """
+        Durably, and the handle is spent. Returns what the caller is told. Refused when this life is
+        over: its bytes are gone, and nobody is to blame.
+        """
         self.check_not_over()
         error = self.untrusted(damage, while_open=while_open)
         self._store.seal(self, error)
@@ -209,11 +280,15 @@ class FileJournal:
             if self.sealed is None:  # the home itself is sealed, and can record nothing
                 raise
         else:
-            self._store.seal(self, _KINDS.get(mark.code, Untrusted)(mark.detail, at_seq=mark.at_seq, code=mark.code))
+            self._store.seal(
+                self,
+                _KINDS.get(mark.code, Untrusted)(mark.detail, at_seq=mark.at_seq, code=mark.code),
+            )
         # A peer may have been faster: the first mark in the home's journal is the one.
         self._mark = self.sealed or mark
 
-    # --- driving -----------------------------------------------------------------------------------------------------
+    # --- driving
+    # -----------------------------------------------------------------------------------------------------
 
     async def claim(self) -> DriverClaim | None:
         try:
@@ -230,10 +305,13 @@ class FileJournal:
             return None
         return await self._store.in_thread(lambda: self._store.read_snapshot(self.files))
 
-    # --- beside the journal ------------------------------------------------------------------------------------------
+    # --- beside the journal
+    # ------------------------------------------------------------------------------------------
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
-        return await self._store.in_thread(lambda: self._store.keep_aside(self.files, kind, payload))
+        return await self._store.in_thread(
+            lambda: self._store.keep_aside(self.files, kind, payload)
+        )
 
     async def quarantined(self) -> Sequence[str]:
         places = await self._store.in_thread(self.files.quarantine.places)
@@ -244,11 +322,19 @@ class FileJournal:
 
     async def beyond(self, seq: int) -> Sequence[Record]:
         keys = [each.record for each in self.files.keys.all()]
-        return await self._store.in_thread(lambda: list(authentic_records_after(keys, self.lines(), after=seq)))
+        return await self._store.in_thread(
+            lambda: list(authentic_records_after(keys, self.lines(), after=seq))
+        )
 
     def lines(self) -> Iterator[bytes]:
-        """As far as segments of ours reach: what is no plain file is refused here too, and of a file that is longer than any of ours the end is nobody's."""
-        with contextlib.suppress(FileNotFoundError), walk(self.files.home, *self.files.parts) as folder:
+        """
+        As far as segments of ours reach: what is no plain file is refused here too, and of a file
+        that is longer than any of ours the end is nobody's.
+        """
+        with (
+            contextlib.suppress(FileNotFoundError),
+            walk(self.files.home, *self.files.parts) as folder,
+        ):
             for number in self.files.numbers(folder):
                 yield from lines_of(self.files.read_segment(folder, number))
 
@@ -262,15 +348,22 @@ class FileJournal:
         return self.files.paths()
 
     def sync_anchor(self) -> Coroutine[Any, Any, None]:
-        """Under way when this returns, so that whoever awaits it later does something else meanwhile."""
+        """
+        Under way when this returns, so that whoever awaits it later does something else meanwhile.
+        """
         return self._synced(self._store.in_thread(self.files.anchor.sync))
 
     async def _synced(self, anchor: Coroutine[Any, Any, None]) -> None:
         try:
             await anchor
         except NotSaved as exc:
-            # Every record is durable without it; what was done must not be told as not done. The anchor may lag, as it may between any two syncs.
-            _log.warning("%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal", self.files.session, exc.message)
+            # Every record is durable without it; what was done must not be told as not done. The
+            # anchor may lag, as it may between any two syncs.
+            _log.warning(
+                "%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal",
+                self.files.session,
+                exc.message,
+            )
 
     async def close(self) -> None:
         if self._closed:

@@ -1,9 +1,11 @@
 """
-The write lock: `flock` on the session folder's own descriptor, and a lock between our own threads above it.
+The write lock: `flock` on the session folder's own descriptor, and a lock between our own threads
+above it.
 
-There is no lock file to delete. The kernel drops the lock with its owner; nothing here ever breaks one by age, pid or clock.
-In a process, one `FolderLock` stands for one folder, by device and inode and not by spelling of the path. Descriptors are
-close-on-exec and closed in forked children, which are refused. Who holds a lock is looked up in /proc, for people only.
+There is no lock file to delete. The kernel drops the lock with its owner; nothing here ever breaks
+one by age, pid or clock. In a process, one `FolderLock` stands for one folder, by device and inode
+and not by spelling of the path. Descriptors are close-on-exec and closed in forked children, which
+are refused. Who holds a lock is looked up in /proc, for people only.
 """
 
 import contextlib
@@ -18,7 +20,9 @@ from pathlib import Path
 from holdfast.errors import Busy, InvariantBroken, Refused
 
 _POLL_SECONDS_MIN = 0.00005
-_POLL_SECONDS_MAX = 0.005  # a killed owner is noticed within this; a hundred waiters still cost nothing
+_POLL_SECONDS_MAX = (
+    0.005  # a killed owner is noticed within this; a hundred waiters still cost nothing
+)
 
 _FEW = 64  # descriptors that any process may have
 
@@ -28,7 +32,8 @@ _descriptors: set[int] = set()
 
 
 def _close_in_child() -> None:
-    # The child shares the parent's open files: left open, they would keep a lock alive that its owner has lost.
+    # The child shares the parent's open files: left open, they would keep a lock alive that its
+    # owner has lost.
     for fd in _descriptors:
         with contextlib.suppress(OSError):
             os.close(fd)
@@ -49,7 +54,10 @@ def close_kept(fd: int) -> None:
 
 
 class KeptFile:
-    """A descriptor that lives from one commit to the next, closed in forked children, and when nobody has it any more."""
+    """
+    A descriptor that lives from one commit to the next, closed in forked children, and when nobody
+    has it any more.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -68,7 +76,10 @@ class KeptFile:
 
 def keeps_too_many() -> bool:
     """Are more descriptors kept open for sessions than a quarter of what this process may have?"""
-    return len(_descriptors) > _FEW and len(_descriptors) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+    return (
+        len(_descriptors) > _FEW
+        and len(_descriptors) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+    )
 
 
 class FolderLock:
@@ -185,7 +196,10 @@ def forked() -> Refused:
 
 
 def holder_of(fd: int) -> str | None:
-    """`pid 4711 (holdfast send)`, as the kernel has it now; and whether it is stopped, since then it will not let go by itself."""
+    """
+    `pid 4711 (holdfast send)`, as the kernel has it now; and whether it is stopped, since then it
+    will not let go by itself.
+    """
     status = os.fstat(fd)
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     with contextlib.suppress(OSError):

@@ -6,7 +6,14 @@ import secrets
 
 from blake3 import blake3
 
-from holdfast.adapters.files.paths import create_exclusively, create_whole, make_folder, open_folder, read_file, walk
+from holdfast.adapters.files.paths import (
+    create_exclusively,
+    create_whole,
+    make_folder,
+    open_folder,
+    read_file,
+    walk,
+)
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.errors import BrokenChain, Refused
 from holdfast.limits import TOOL_OUTPUT_KEPT_BYTES
@@ -20,15 +27,22 @@ def keep(files: SessionFiles, data: bytes) -> str:
     """Durable when it returns; the same bytes are kept once."""
     data = known().hidden_bytes(data)
     if len(data) > TOOL_OUTPUT_KEPT_BYTES:
-        raise Refused(f"an output of {len(data)} bytes is too large", code="too_large", hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept")
+        raise Refused(
+            f"an output of {len(data)} bytes is too large",
+            code="too_large",
+            hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept",
+        )
     digest = blake3(data).hexdigest()
     with walk(files.home, *files.parts) as folder:
         make_folder(folder, OUTPUTS)
         fd = open_folder(folder, OUTPUTS)
         try:
             temporary = f".{digest}.{secrets.token_hex(8)}.tmp"
-            # A file that is there already was linked whole; but somebody may have changed it since, and these bytes are to be kept.
-            if not create_exclusively(fd, digest, data, temporary=temporary) and not _holds(fd, digest):
+            # A file that is there already was linked whole; but somebody may have changed it since,
+            # and these bytes are to be kept.
+            if not create_exclusively(fd, digest, data, temporary=temporary) and not _holds(
+                fd, digest
+            ):
                 create_whole(fd, digest, data, temporary=temporary)
         finally:
             os.close(fd)
@@ -37,7 +51,10 @@ def keep(files: SessionFiles, data: bytes) -> str:
 
 def _holds(folder: int, digest: str) -> bool:
     try:
-        return blake3(read_file(folder, digest, bytes_max=TOOL_OUTPUT_KEPT_BYTES + 1)).hexdigest() == digest
+        return (
+            blake3(read_file(folder, digest, bytes_max=TOOL_OUTPUT_KEPT_BYTES + 1)).hexdigest()
+            == digest
+        )
     except (OSError, Refused):
         return False
 
@@ -51,5 +68,8 @@ def find(files: SessionFiles, digest: str) -> bytes:
     except FileNotFoundError:
         raise Refused(f"{files.session} keeps no output {digest}", code="unknown") from None
     if blake3(data).hexdigest() != digest:
-        raise BrokenChain(f"{files.session}: the output {digest} was changed", hint="its text can't be believed; the journal has its digest")
+        raise BrokenChain(
+            f"{files.session}: the output {digest} was changed",
+            hint="its text can't be believed; the journal has its digest",
+        )
     return data

@@ -1,7 +1,9 @@
 """
-HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: what could not go into a journal, kept durably beside it.
+HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: what could not go into a journal, kept durably
+beside it.
 
-Cut tails and failed batches are kept with the place they were cut from. They are for people: a file in here proves nothing about a journal.
+Cut tails and failed batches are kept with the place they were cut from. They are for people: a file
+in here proves nothing about a journal.
 """
 
 import base64
@@ -11,7 +13,13 @@ import secrets
 
 import msgspec
 
-from holdfast.adapters.files.paths import create_exclusively, make_folder, open_folder, read_file, walk
+from holdfast.adapters.files.paths import (
+    create_exclusively,
+    make_folder,
+    open_folder,
+    read_file,
+    walk,
+)
 from holdfast.errors import Refused
 from holdfast.ids import SessionId
 
@@ -42,7 +50,9 @@ class Quarantine:
     def keep(self, kind: str, payload: bytes) -> str:
         """Durable when it returns. The returned place is relative to the home."""
         if not _KIND.match(kind):
-            raise Refused(f"{kind!r} is no kind of quarantine", code="malformed", hint="use a-z, 0-9 and _")
+            raise Refused(
+                f"{kind!r} is no kind of quarantine", code="malformed", hint="use a-z, 0-9 and _"
+            )
         fd = os.dup(self._home)
         try:
             for part in self._parts:
@@ -54,7 +64,9 @@ class Quarantine:
             while True:
                 name = f"{number:06d}-{kind}.json"
                 taken = any(other.startswith(f"{number:06d}-") for other in self._names(fd))
-                if not taken and create_exclusively(fd, name, payload, temporary=f".{name}.{secrets.token_hex(8)}.tmp"):
+                if not taken and create_exclusively(
+                    fd, name, payload, temporary=f".{name}.{secrets.token_hex(8)}.tmp"
+                ):
                     return "/".join((*self._parts, name))
                 number += 1
         finally:
@@ -81,7 +93,11 @@ class Quarantine:
                     return match.group(2), read_file(fd, name, bytes_max=_ITEM_BYTES_MAX)
         except FileNotFoundError:
             pass
-        raise Refused(f"there is nothing in quarantine at {where}", code="unknown", hint="`holdfast sessions show` lists what there is")
+        raise Refused(
+            f"there is nothing in quarantine at {where}",
+            code="unknown",
+            hint="`holdfast sessions show` lists what there is",
+        )
 
     @staticmethod
     def _names(fd: int) -> list[str]:

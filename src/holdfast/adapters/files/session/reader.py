@@ -1,8 +1,10 @@
 """
-Reading a journal as a whole: opening it (closed segments by one digest each, the last one record by record) and streaming its records.
+Reading a journal as a whole: opening it (closed segments by one digest each, the last one record by
+record) and streaming its records.
 
-No lock is needed up to the anchor: those bytes never change again. Past it stands what a living peer is writing or a dead one left;
-then the lock is taken, and what verifies is made durable before it is handed on (session/catch_up.py).
+No lock is needed up to the anchor: those bytes never change again. Past it stands what a living
+peer is writing or a dead one left; then the lock is taken, and what verifies is made durable before
+it is handed on (session/catch_up.py).
 """
 
 import contextlib
@@ -51,14 +53,21 @@ def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
     """The anchor's segment, record by record, from its header to the anchor."""
     anchor = read_anchor(files, files.fence())
     numbers = set(files.numbers(folder))
-    missing = next((n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in numbers), None)
+    missing = next(
+        (n for n in range(1, max(anchor.segment, *numbers, 1) + 1) if n not in numbers), None
+    )
     if missing is not None:
         raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
     return fence_at(files, folder, anchor)
 
 
-def advance(files: SessionFiles, folder: int, fence: Fence, *, writer: str, now: int) -> list[Record]:
-    """From the anchor to the head, if there is more; records that a busy or read-only journal doesn't let us make durable are left out."""
+def advance(
+    files: SessionFiles, folder: int, fence: Fence, *, writer: str, now: int
+) -> list[Record]:
+    """
+    From the anchor to the head, if there is more; records that a busy or read-only journal doesn't
+    let us make durable are left out.
+    """
     is_settled = files.anchor.look_twice(files.keys).slots is Slots.SETTLED
     if is_settled and not _is_more(files, folder, fence):
         return []
@@ -86,7 +95,8 @@ def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tupl
     """
     Every segment before the fence's, oldest first, as sealed by a verified header.
 
-    Each header is believed by its own mac, and names the segment before: the last one, which the fence verified, vouches for all.
+    Each header is believed by its own mac, and names the segment before: the last one, which the
+    fence verified, vouches for all.
     """
     found: list[tuple[int, Sealing]] = []
     previous, number = fence.previous, fence.number
@@ -96,7 +106,11 @@ def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tupl
         first = files.read_segment(folder, number, HEADER_BYTES_MAX)
         fed = header.feed(first[: first.find(b"\n") + 1])
         if not fed.records or previous.number != number:
-            raise Damaged(Damage("broken", f"the header of {files.name(number)} does not verify", 0, number, 0))
+            raise Damaged(
+                Damage(
+                    "broken", f"the header of {files.name(number)} does not verify", 0, number, 0
+                )
+            )
         found.append((number, Sealing(previous, header.generation, fed.records[0].seq)))
         previous = header.previous
     return found[::-1]
@@ -108,14 +122,32 @@ def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) ->
     data = files.read_segment(folder, number)
     excess = data[length:]
     if len(data) < length:
-        raise Damaged(Damage("cut_short", f"{files.name(number)} has {len(data)} of {length} bytes", sealing.first_seq - 1, number, len(data)))
+        raise Damaged(
+            Damage(
+                "cut_short",
+                f"{files.name(number)} has {len(data)} of {length} bytes",
+                sealing.first_seq - 1,
+                number,
+                len(data),
+            )
+        )
     key = files.keys.get(sealing.generation).segment
     if excess:
         if not sealing.previous.allows(excess, key):
-            raise Damaged(Damage("broken", f"{len(excess)} bytes follow the end of {files.name(number)}", sealing.first_seq - 1, number, length))
+            raise Damaged(
+                Damage(
+                    "broken",
+                    f"{len(excess)} bytes follow the end of {files.name(number)}",
+                    sealing.first_seq - 1,
+                    number,
+                    length,
+                )
+            )
         data = data[:length]
     if blake3(data, key=key).hexdigest() != sealing.previous.digest:
-        raise Damaged(Damage("broken", f"{files.name(number)} was changed", sealing.first_seq - 1, number, 0))
+        raise Damaged(
+            Damage("broken", f"{files.name(number)} was changed", sealing.first_seq - 1, number, 0)
+        )
     return data
 
 
@@ -123,10 +155,14 @@ def _check_first(data: bytes, first_mac: str | None) -> None:
     line = data[: data.find(b"\n") + 1]
     record = read_unverified(line)
     if first_mac is not None and (record is None or record.mac.hex() != first_mac):
-        raise Damaged(Damage("broken", "its first record is not the one the home's journal names", 0, 1, 0))
+        raise Damaged(
+            Damage("broken", "its first record is not the one the home's journal names", 0, 1, 0)
+        )
 
 
-def stream(files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *, after: int) -> None:
+def stream(
+    files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *, after: int
+) -> None:
     """Hand the callers' records up to the fence to `fold`. One segment in memory at a time."""
     with walk(files.home, *files.parts) as folder:
         closed = closed_segments(files, folder, fence)
@@ -136,7 +172,11 @@ def stream(files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *,
                 _hand_on(_checked(files, folder, number, sealing), fold, after)
         data = files.read_segment(folder, fence.number, fence.offset)
         if not fence.prefix_holds(data):
-            raise Damaged(Damage("broken", f"{files.name(fence.number)} was changed", fence.seq, fence.number, 0))
+            raise Damaged(
+                Damage(
+                    "broken", f"{files.name(fence.number)} was changed", fence.seq, fence.number, 0
+                )
+            )
         _hand_on(data, fold, after)
 
 
@@ -157,7 +197,10 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 
 def stream_what_verifies(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
-    """Of a damaged journal: record by record from the first, up to the damage and never past the anchor. Returns the last seq reached."""
+    """
+    Of a damaged journal: record by record from the first, up to the damage and never past the
+    anchor. Returns the last seq reached.
+    """
     fence = files.fence()
     for records in _verified(files, fence):
         for record in records:
@@ -182,7 +225,10 @@ def _verified(files: SessionFiles, fence: Fence) -> Iterator[list[Record]]:
 
 
 def stream_unverified(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
-    """Without a key nothing can be verified, but everything can be read: for export. Returns the last seq reached."""
+    """
+    Without a key nothing can be verified, but everything can be read: for export. Returns the last
+    seq reached.
+    """
     reached = 0
     with contextlib.suppress(FileNotFoundError), walk(files.home, *files.parts) as folder:
         for number in files.numbers(folder):

@@ -1,10 +1,12 @@
 """
-Replies and outcomes in quarantine, with our word for them: they are told to people and to the model when a session is unsealed, so anybody's will not do.
+Replies and outcomes in quarantine, with our word for them: they are told to people and to the model
+when a session is unsealed, so anybody's will not do.
 
     {...what was kept..., "ours":{"life":"i1","generation":1,"mac":"<64 hex>"}}
 
-The mac is keyed BLAKE3 under the `quarantine` subkey of the life that kept it, over the kind (its length in 4 bytes before it) and what was kept. Cut tails and
-failed batches carry none: their records have macs of their own.
+The mac is keyed BLAKE3 under the `quarantine` subkey of the life that kept it, over the kind (its
+length in 4 bytes before it) and what was kept. Cut tails and failed batches carry none: their
+records have macs of their own.
 """
 
 import contextlib
@@ -20,13 +22,24 @@ from holdfast.errors import BrokenChain, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import subkey
 
-_OURS = re.compile(rb',?"ours":\{"life":"([a-z0-9][a-z0-9._-]{0,63})","generation":([1-9][0-9]{0,8}),"mac":"([0-9a-f]{64})"\}\}\Z')
+_OURS = re.compile(
+    rb',?"ours":\{"life":"([a-z0-9][a-z0-9._-]{0,63})","generation":([1-9][0-9]{0,8}),"mac":"([0-9a-f]{64})"\}\}\Z'
+)
 
 
-def keep_aside(files: SessionFiles, keys: Mapping[int, bytes], generation: int, kind: str, payload: bytes) -> str:
-    """Quarantine; on a full disk out of the reserve, for it holds what would else be lost. Returns the path."""
+def keep_aside(
+    files: SessionFiles, keys: Mapping[int, bytes], generation: int, kind: str, payload: bytes
+) -> str:
+    """
+    Quarantine; on a full disk out of the reserve, for it holds what would else be lost. Returns the
+    path.
+    """
     key = keys.get(generation)
-    data = payload if key is None else _vouched(payload, kind, files.session, files.instance, generation, key)
+    data = (
+        payload
+        if key is None
+        else _vouched(payload, kind, files.session, files.instance, generation, key)
+    )
     try:
         place = files.quarantine.keep(kind, data)
     except OSError as exc:
@@ -38,8 +51,13 @@ def keep_aside(files: SessionFiles, keys: Mapping[int, bytes], generation: int, 
     return place
 
 
-def read_aside(files: SessionFiles, keys: Mapping[int, bytes], lives: Collection[InstanceId], where: str) -> tuple[str, bytes]:
-    """(kind, what was kept). Refused as unknown when it is of a life that is over for good; BrokenChain when it is not what one of ours kept."""
+def read_aside(
+    files: SessionFiles, keys: Mapping[int, bytes], lives: Collection[InstanceId], where: str
+) -> tuple[str, bytes]:
+    """
+    (kind, what was kept). Refused as unknown when it is of a life that is over for good;
+    BrokenChain when it is not what one of ours kept.
+    """
     kind, data = files.quarantine.read(where)
     if kind in {TORN_TAIL, FAILED_BATCH}:
         return kind, data
@@ -48,7 +66,9 @@ def read_aside(files: SessionFiles, keys: Mapping[int, bytes], lives: Collection
         raise _not_ours(where)
     life, generation = InstanceId(said[1].decode()), int(said[2])
     if life not in lives:
-        raise Refused(f"{where} is of another life of {files.session}, which was deleted", code="unknown")
+        raise Refused(
+            f"{where} is of another life of {files.session}, which was deleted", code="unknown"
+        )
     payload = data[: len(data) - len(said[0])] + b"}"
     key = keys.get(generation)
     if key is None or _mac(payload, kind, files.session, life, key) != said[3].decode():
@@ -56,18 +76,32 @@ def read_aside(files: SessionFiles, keys: Mapping[int, bytes], lives: Collection
     return kind, payload
 
 
-def _vouched(payload: bytes, kind: str, session: SessionId, life: InstanceId, generation: int, key: bytes) -> bytes:
+def _vouched(
+    payload: bytes, kind: str, session: SessionId, life: InstanceId, generation: int, key: bytes
+) -> bytes:
     if not (payload.startswith(b"{") and payload.endswith(b"}")):
         return payload
     comma = b"" if payload == b"{}" else b","
     mac = _mac(payload, kind, session, life, key)
-    return b"".join((payload[:-1], comma, b'"ours":{"life":"%s","generation":%d,"mac":"%s"}}' % (life.encode(), generation, mac.encode())))
+    return b"".join(
+        (
+            payload[:-1],
+            comma,
+            b'"ours":{"life":"%s","generation":%d,"mac":"%s"}}'
+            % (life.encode(), generation, mac.encode()),
+        )
+    )
 
 
 def _mac(payload: bytes, kind: str, session: SessionId, life: InstanceId, key: bytes) -> str:
     name = kind.encode()
-    return blake3(len(name).to_bytes(4, "big") + name + payload, key=subkey(key, "quarantine", session, life)).hexdigest()
+    return blake3(
+        len(name).to_bytes(4, "big") + name + payload, key=subkey(key, "quarantine", session, life)
+    ).hexdigest()
 
 
 def _not_ours(where: str) -> BrokenChain:
-    return BrokenChain(f"{where} is not what was kept there, or was never kept by us", hint="look at it yourself; nothing in it is believed")
+    return BrokenChain(
+        f"{where} is not what was kept there, or was never kept by us",
+        hint="look at it yourself; nothing in it is believed",
+    )

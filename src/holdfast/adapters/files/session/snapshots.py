@@ -1,5 +1,6 @@
 """
-SESSION/INSTANCE.snapshot: what the records up to one of them add up to. See `holdfast.ports.snapshots`.
+SESSION/INSTANCE.snapshot: what the records up to one of them add up to. See
+`holdfast.ports.snapshots`.
 
     one line of JSON: format, key generation, session, instance, seq and mac of the last record covered, length of what follows
     the data
@@ -48,13 +49,26 @@ def _name(files: SessionFiles) -> str:
 def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -> None:
     if len(snapshot.data) > SNAPSHOT_BYTES_MAX:
         return
-    header = _Header(_FORMAT, generation, files.session, files.instance, snapshot.head.seq, snapshot.head.mac.hex(), len(snapshot.data))
+    header = _Header(
+        _FORMAT,
+        generation,
+        files.session,
+        files.instance,
+        snapshot.head.seq,
+        snapshot.head.mac.hex(),
+        len(snapshot.data),
+    )
     data = msgspec.json.encode(header) + b"\n" + snapshot.data
     data += blake3(data, key=subkey(key, "snapshot", files.session, files.instance)).digest()
     temporary = f".{_name(files)}.{secrets.token_hex(8)}.tmp"
     try:
         with walk(files.home, *files.parts) as folder:
-            fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE, dir_fd=folder)
+            fd = os.open(
+                temporary,
+                os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+                FILE_MODE,
+                dir_fd=folder,
+            )
             try:
                 write_all(fd, data, 0)
             finally:
@@ -90,7 +104,15 @@ def _verified(files: SessionFiles, key_of: "dict[int, bytes]", data: bytes) -> S
         mac = bytes.fromhex(header.mac)
     except (KeyError, KeyMissing, ValueError, RecursionError):
         return None
-    ours = (header.format, header.session, header.instance) == (_FORMAT, files.session, files.instance)
-    if not ours or len(rest) != header.length + _MAC_BYTES or blake3(data[:-_MAC_BYTES], key=key).digest() != data[-_MAC_BYTES:]:
+    ours = (header.format, header.session, header.instance) == (
+        _FORMAT,
+        files.session,
+        files.instance,
+    )
+    if (
+        not ours
+        or len(rest) != header.length + _MAC_BYTES
+        or blake3(data[:-_MAC_BYTES], key=key).digest() != data[-_MAC_BYTES:]
+    ):
         return None
     return Snapshot(Head(header.seq, mac), rest[:-_MAC_BYTES])

@@ -1,7 +1,9 @@
 """
-`verify` for files: every record of every segment of one life, and the verdict. It changes nothing, not even the seal.
+`verify` for files: every record of every segment of one life, and the verdict. It changes nothing,
+not even the seal.
 
-Closed segments never change, so they are walked without a lock; for the last one the write lock is taken, lest a peer's half-written batch be judged.
+Closed segments never change, so they are walked without a lock; for the last one the write lock is
+taken, lest a peer's half-written batch be judged.
 """
 
 import contextlib
@@ -17,16 +19,45 @@ from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
 
 
 def unreadable(session: SessionId, why: str) -> Verdict:
-    return Verdict(session=session, verdict="unreadable", records=0, at_seq=None, segment=None, byte=None, sealed=False, detail=why)
+    return Verdict(
+        session=session,
+        verdict="unreadable",
+        records=0,
+        at_seq=None,
+        segment=None,
+        byte=None,
+        sealed=False,
+        detail=why,
+    )
 
 
 def verify_files(
-    files: SessionFiles, *, sealed: bool, first_mac: str | None, is_lost: Callable[[int], bool], wait_seconds: float | None = None
+    files: SessionFiles,
+    *,
+    sealed: bool,
+    first_mac: str | None,
+    is_lost: Callable[[int], bool],
+    wait_seconds: float | None = None,
 ) -> Verdict:
     def verdict(
-        name: VerdictName, detail: str | None, *, records: int = 0, at_seq: int | None = None, segment: str | None = None, byte: int | None = None
+        name: VerdictName,
+        detail: str | None,
+        *,
+        records: int = 0,
+        at_seq: int | None = None,
+        segment: str | None = None,
+        byte: int | None = None,
     ) -> Verdict:
-        return Verdict(session=files.session, verdict=name, records=records, at_seq=at_seq, segment=segment, byte=byte, sealed=sealed, detail=detail)
+        return Verdict(
+            session=files.session,
+            verdict=name,
+            records=records,
+            at_seq=at_seq,
+            segment=segment,
+            byte=byte,
+            sealed=sealed,
+            detail=detail,
+        )
 
     try:
         with contextlib.ExitStack() as stack:
@@ -38,7 +69,9 @@ def verify_files(
 
             def find_more() -> None:
                 last = segments[-1].number if segments else 0
-                segments.extend(segment(number) for number in files.numbers(folder) if number > last)
+                segments.extend(
+                    segment(number) for number in files.numbers(folder) if number > last
+                )
 
             def segment(number: int) -> SegmentBytes:
                 return SegmentBytes(number, files.name(number), lambda offset: read(number, offset))
@@ -46,12 +79,18 @@ def verify_files(
             def read(number: int, offset: int) -> bytes:
                 if number == segments[-1].number and not locked:
                     locked.append(stack.enter_context(files.locked(wait_seconds)))
-                    find_more()  # a peer may have gone on in new segments since we looked; from here on nobody can
+                    # a peer may have gone on in new segments since we looked; from here on nobody
+                    # can
+                    find_more()
                 return files.read_segment(folder, number)[offset:]
 
             def look() -> Look:
                 found = files.anchor.look(files.keys)
-                if found.anchor is None and found.missing is not None and is_lost(found.missing.generation):
+                if (
+                    found.anchor is None
+                    and found.missing is not None
+                    and is_lost(found.missing.generation)
+                ):
                     raise found.missing  # any other key never was, and the slot is not one of ours
                 return found
 
@@ -68,4 +107,11 @@ def verify_files(
         return verdict("cut_short", "its folder is missing")
     except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
         return verdict("unreadable", str(exc))
-    return verdict(found.verdict, found.detail, records=found.records, at_seq=found.at_seq or None, segment=found.segment, byte=found.byte)
+    return verdict(
+        found.verdict,
+        found.detail,
+        records=found.records,
+        at_seq=found.at_seq or None,
+        segment=found.segment,
+        byte=found.byte,
+    )

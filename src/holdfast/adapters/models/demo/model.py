@@ -1,20 +1,30 @@
 """
 `demo`: a model with no network and no key, so that every feature can be tried.
 
-It reads the newest message as calls (`TOOL key=value`, one a line: the whole message is one batch) or as one of a few plain
-requests, and once the results are there it says them. It never calls twice for one message: whatever follows a
-message of ours is told, not acted on. The same view always gets the same answer.
+It reads the newest message as calls (`TOOL key=value`, one a line: the whole message is one batch)
+or as one of a few plain requests, and once the results are there it says them. It never calls twice
+for one message: whatever follows a message of ours is told, not acted on. The same view always gets
+the same answer.
 """
 
 from holdfast.adapters.models.demo.requests import UNDERSTOOD, NotUnderstood, calls_from_text
 from holdfast.adapters.models.speech import speak
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.session.features.reminders.decide import LATE
-from holdfast.session.view.messages import AssistantMessage, Message, ModelAnswer, NoteMessage, ResultMessage, Usage, UserMessage
+from holdfast.session.view.messages import (
+    AssistantMessage,
+    Message,
+    ModelAnswer,
+    NoteMessage,
+    ResultMessage,
+    Usage,
+    UserMessage,
+)
 
 NAME = "demo"
 
-# How each way a call can end is told. What a tool returned always follows; an outcome not listed is named as it is.
+# How each way a call can end is told. What a tool returned always follows; an outcome not listed is
+# named as it is.
 TELLINGS = {
     "ok": "{tool}: {text}",
     "error": "{tool} failed: {text}",
@@ -51,9 +61,16 @@ class DemoModel:
 def answer_from_view(request: ModelRequest) -> ModelAnswer:
     asked, results = newest(request.messages)
     if not asked:
-        return said("\n".join(telling(result) for result in results) or job_told(request.messages) or "There is nothing new to answer.", request)
+        return said(
+            "\n".join(telling(result) for result in results)
+            or job_told(request.messages)
+            or "There is nothing new to answer.",
+            request,
+        )
     try:
-        calls = calls_from_text("\n".join(message.text.partition(LATE)[0] for message in asked), request.tools)
+        calls = calls_from_text(
+            "\n".join(message.text.partition(LATE)[0] for message in asked), request.tools
+        )
     except NotUnderstood as exc:
         return said(f"{exc}\n\n{help_text(request)}" if exc.needs_help else str(exc), request)
     return ModelAnswer(text="", calls=calls, usage=usage_of(request, ""))
@@ -95,7 +112,9 @@ def job_told(messages: tuple[Message, ...]) -> str:
 
 def telling(result: ResultMessage) -> str:
     form = TELLINGS.get(result.outcome, "{tool} ended as {outcome}: {text}")
-    return form.format(tool=result.tool, outcome=result.outcome, text=result.text.strip() or "(no output)")
+    return form.format(
+        tool=result.tool, outcome=result.outcome, text=result.text.strip() or "(no output)"
+    )
 
 
 def help_text(request: ModelRequest) -> str:

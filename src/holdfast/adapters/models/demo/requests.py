@@ -1,9 +1,9 @@
 """
 From what a person typed to calls, for the demo model.
 
-`TOOL key=value key2="quoted value" list=[1, 2]` calls any tool that is offered; values are read by the types of its schema. A value
-that does not fit its type is passed on as the text it is: saying what is wrong with it is the tool's business. A message is
-understood as a whole or not at all.
+`TOOL key=value key2="quoted value" list=[1, 2]` calls any tool that is offered; values are read by
+the types of its schema. A value that does not fit its type is passed on as the text it is: saying
+what is wrong with it is the tool's business. A message is understood as a whole or not at all.
 """
 
 import json
@@ -51,12 +51,18 @@ def named_groups(match: re.Match[str]) -> dict[str, object]:
 
 
 def request(pattern: str, tool: str, **defaults: object) -> Request:
-    return Request(re.compile(pattern, re.IGNORECASE | re.DOTALL), tool, lambda match: defaults | named_groups(match))
+    return Request(
+        re.compile(pattern, re.IGNORECASE | re.DOTALL),
+        tool,
+        lambda match: defaults | named_groups(match),
+    )
 
 
 REQUESTS = (
     request(r"(?:what time is it|what is the time|what's the time)\s*\??", "now"),
-    request(r"list (?:the )?files(?: (?:in|of|under) (?P<path>\S+))?\s*\??", "list_files", path="."),
+    request(
+        r"list (?:the )?files(?: (?:in|of|under) (?P<path>\S+))?\s*\??", "list_files", path="."
+    ),
     request(r"read(?: the file)? (?P<path>\S+)", "read_file"),
     request(r"search for (?P<pattern>.+?)(?: in (?P<path>\S+))?", "search_files", path="."),
     request(r"write (?:to )?(?P<path>[^\s:]+):[ \n]?(?P<content>.*)", "write_file"),
@@ -93,13 +99,17 @@ def call_from_plain(text: str, offered: dict[str, ToolSchema]) -> ProposedCall |
         if match is None:
             continue
         if tool not in offered:
-            raise NotUnderstood(f"That would need the tool {tool}, which I was not given.", needs_help=False)
+            raise NotUnderstood(
+                f"That would need the tool {tool}, which I was not given.", needs_help=False
+            )
         return ProposedCall(tool, json.dumps(arguments(match), ensure_ascii=False))
     return None
 
 
 def scan_calls(text: str, offered: dict[str, ToolSchema]) -> Iterator[ProposedCall]:
-    """Read `TOOL key=value ...`, call after call; a newline outside quotes and brackets ends a call."""
+    """
+    Read `TOOL key=value ...`, call after call; a newline outside quotes and brackets ends a call.
+    """
     position = 0
     while position < len(text):
         name = NAME.match(text, position)
@@ -109,7 +119,9 @@ def scan_calls(text: str, offered: dict[str, ToolSchema]) -> Iterator[ProposedCa
         yield ProposedCall(name[0], json.dumps(arguments, ensure_ascii=False))
 
 
-def scan_arguments(text: str, position: int, types: dict[str, set[str]]) -> tuple[dict[str, object], int]:
+def scan_arguments(
+    text: str, position: int, types: dict[str, set[str]]
+) -> tuple[dict[str, object], int]:
     arguments: dict[str, object] = {}
     while (end := END_OF_CALL.match(text, position)) is None:
         while text[position] in " \t\r":
@@ -119,18 +131,25 @@ def scan_arguments(text: str, position: int, types: dict[str, set[str]]) -> tupl
             raise ValueError(f"I can't read {text[position:].split(maxsplit=1)[0]!r} as key=value.")
         arguments[key[1]], position = scan_value(text, key.end(), types.get(key[1], {"string"}))
         if position < len(text) and not text[position].isspace():
-            raise ValueError(f"I can't read {text[position:].split(maxsplit=1)[0]!r} after the value of {key[1]}.")
+            raise ValueError(
+                f"I can't read {text[position:].split(maxsplit=1)[0]!r} after the value of {key[1]}."
+            )
     return arguments, end.end()
 
 
 def scan_value(text: str, position: int, types: set[str]) -> tuple[object, int]:
-    """One value and where it ends. Quoted means text; brackets mean JSON, where the schema wants more than text."""
+    """
+    One value and where it ends. Quoted means text; brackets mean JSON, where the schema wants more
+    than text.
+    """
     opening = text[position : position + 1]
     if opening in ("[", "{") and types & {"array", "object"}:
         try:
             return json.JSONDecoder(strict=False).raw_decode(text, position)
         except ValueError as exc:
-            raise ValueError(f"I can't read {text[position : position + 40]!r} as JSON: {exc}.") from exc
+            raise ValueError(
+                f"I can't read {text[position : position + 40]!r} as JSON: {exc}."
+            ) from exc
     if quoted := DOUBLE_QUOTED.match(text, position):
         return unquoted(quoted), quoted.end()
     if quoted := SINGLE_QUOTED.match(text, position):
@@ -143,7 +162,9 @@ def scan_value(text: str, position: int, types: set[str]) -> tuple[object, int]:
 
 
 def unquoted(quoted: re.Match[str]) -> str:
-    """As JSON where it is JSON; otherwise backslashes stand for themselves, as in `pattern="\\d+"`."""
+    """
+    As JSON where it is JSON; otherwise backslashes stand for themselves, as in `pattern="\\d+"`.
+    """
     try:
         return str(json.loads(quoted[0], strict=False))
     except ValueError:
@@ -168,7 +189,9 @@ def types_from_schema(tool: ToolSchema) -> dict[str, set[str]]:
     definitions: dict[str, object] = {}
     for key in ("$defs", "definitions"):
         found = schema.get(key) if is_object(schema) else None
-        definitions |= {f"#/{key}/{name}": value for name, value in found.items()} if is_object(found) else {}
+        definitions |= (
+            {f"#/{key}/{name}": value for name, value in found.items()} if is_object(found) else {}
+        )
     # An object with its properties behind a reference is what typed tools often have.
     root = schema
     if is_object(schema) and "properties" not in schema:
@@ -176,7 +199,10 @@ def types_from_schema(tool: ToolSchema) -> dict[str, set[str]]:
     properties = root.get("properties") if is_object(root) else None
     if not is_object(properties):
         return {}
-    return {name: set(json_types(value, definitions, depth=0)) or {"string"} for name, value in properties.items()}
+    return {
+        name: set(json_types(value, definitions, depth=0)) or {"string"}
+        for name, value in properties.items()
+    }
 
 
 def json_types(schema: object, definitions: dict[str, object], *, depth: int) -> Iterator[str]:
@@ -185,7 +211,9 @@ def json_types(schema: object, definitions: dict[str, object], *, depth: int) ->
     declared = schema.get("type")
     yield from [declared] if isinstance(declared, str) else as_list(declared)
     for value in [schema["const"]] if "const" in schema else as_list(schema.get("enum")):
-        yield {bool: "boolean", int: "integer", float: "number", type(None): "null"}.get(type(value), "string")
+        yield {bool: "boolean", int: "integer", float: "number", type(None): "null"}.get(
+            type(value), "string"
+        )
     if "$ref" in schema:
         yield from json_types(definitions.get(str(schema["$ref"])), definitions, depth=depth + 1)
     for key in ("anyOf", "oneOf", "allOf"):

@@ -1,9 +1,10 @@
 """
 One request to a model of Pydantic AI, and its answer as it streams.
 
-The HTTP client is opened for the exchange and closed after it: a session that waits for a person holds no socket, and a
-model may be used from one event loop after another. Cancelling closes the connection. Nothing is sent twice by us or by the
-SDKs; Pydantic AI itself does so in one case, when Anthropic refuses to have thinking replayed after the conversation before it changed.
+The HTTP client is opened for the exchange and closed after it: a session that waits for a person
+holds no socket, and a model may be used from one event loop after another. Cancelling closes the
+connection. Nothing is sent twice by us or by the SDKs; Pydantic AI itself does so in one case, when
+Anthropic refuses to have thinking replayed after the conversation before it changed.
 """
 
 from collections.abc import AsyncGenerator
@@ -24,16 +25,29 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.settings import ModelSettings
 
-from holdfast.adapters.models.pydantic_ai.failures import failure_from_exception, failure_from_response, shortened
-from holdfast.adapters.models.pydantic_ai.view import TEXT_BREAK, answer_from_response, messages_from_request, parameters_from_request
+from holdfast.adapters.models.pydantic_ai.failures import (
+    failure_from_exception,
+    failure_from_response,
+    shortened,
+)
+from holdfast.adapters.models.pydantic_ai.view import (
+    TEXT_BREAK,
+    answer_from_response,
+    messages_from_request,
+    parameters_from_request,
+)
 from holdfast.limits import MODEL_ANSWER_BYTES_MAX
 from holdfast.ports.model import ModelFailed, ModelRequest
 from holdfast.session.view.messages import ModelAnswer
 
-CALL_BYTES = 512  # what a call is counted as beside its words: very many empty ones are no answer either
+CALL_BYTES = (
+    512  # what a call is counted as beside its words: very many empty ones are no answer either
+)
 
 
-async def exchange(model: Model, request: ModelRequest, *, name: str) -> AsyncGenerator[str | ModelAnswer, None]:
+async def exchange(
+    model: Model, request: ModelRequest, *, name: str
+) -> AsyncGenerator[str | ModelAnswer, None]:
     """Pieces of text as they come, then the answer; raises ModelFailed."""
     messages = messages_from_request(request)
     parameters = parameters_from_request(request)
@@ -52,19 +66,27 @@ async def exchange(model: Model, request: ModelRequest, *, name: str) -> AsyncGe
     except ModelFailed:
         raise
     except Exception as exc:
-        # The seam: an SDK or the wire may raise anything, and every one of them ends this call and no more.
+        # The seam: an SDK or the wire may raise anything, and every one of them ends this call and
+        # no more.
         raise failure_from_exception(exc, model=name) from exc
     except SystemExit as exc:
         # As of a tool: code of a model's author ends its own call, and not the program.
-        raise ModelFailed("malformed", f"{name}: the model's own code tried to end the program", may_pass=False) from exc
+        raise ModelFailed(
+            "malformed", f"{name}: the model's own code tried to end the program", may_pass=False
+        ) from exc
     failure = failure_from_response(response, model=name)
     if failure is not None:
         raise failure
     try:
         answer = answer_from_response(response, request)
     except Exception as exc:
-        # Names, ids and details that are no text: Pydantic AI takes whatever a model object gives it.
-        raise ModelFailed("malformed", f"{name}: the answer can't be written down: {shortened(exc)}", may_pass=True) from exc
+        # Names, ids and details that are no text: Pydantic AI takes whatever a model object gives
+        # it.
+        raise ModelFailed(
+            "malformed",
+            f"{name}: the answer can't be written down: {shortened(exc)}",
+            may_pass=True,
+        ) from exc
     if not streams(model):
         yield answer.text
     yield answer

@@ -1,8 +1,10 @@
 """
-Every way that a provider, its SDK or the wire can fail, told as one ModelFailed: what kind, and whether waiting helps.
+Every way that a provider, its SDK or the wire can fail, told as one ModelFailed: what kind, and
+whether waiting helps.
 
-Pydantic AI sorts most errors by what the provider said; what it leaves unsorted (a raw transport error in mid-stream, an overflow in
-other words, garbage that makes its own code stumble) is sorted here. Messages are shortened: a provider's error may echo the whole request.
+Pydantic AI sorts most errors by what the provider said; what it leaves unsorted (a raw transport
+error in mid-stream, an overflow in other words, garbage that makes its own code stumble) is sorted
+here. Messages are shortened: a provider's error may echo the whole request.
 """
 
 from collections.abc import Iterator
@@ -96,7 +98,9 @@ def sort_status(status: int) -> Sorted:
 def speaks_of_overflow(exc: theirs.ModelAPIError) -> bool:
     # Only of errors that blame the request: a server's crash report may quote anything.
     status = exc.status_code if isinstance(exc, theirs.ModelHTTPError) else None
-    if status is not None and (status >= SERVER_ERRORS or isinstance(exc, theirs.ModelRateLimitError)):
+    if status is not None and (
+        status >= SERVER_ERRORS or isinstance(exc, theirs.ModelRateLimitError)
+    ):
         return False
     said = " ".join(texts_in(exc.body)).lower() or exc.message.lower()
     return status == TOO_LARGE or any(words in said for words in OVERFLOW_WORDS)
@@ -126,12 +130,19 @@ def failure_from_response(response: ModelResponse, *, model: str) -> ModelFailed
     """Why a response that came without an error is still no answer, or None."""
     reason = response.finish_reason
     if reason == "content_filter":
-        said = str((response.provider_details or {}).get("refusal") or "the provider's filter stopped the answer")
+        said = str(
+            (response.provider_details or {}).get("refusal")
+            or "the provider's filter stopped the answer"
+        )
         return ModelFailed("refused", f"{model}: {said[:MESSAGE_CHARS_MAX]}", may_pass=False)
     if reason == "error":
-        return ModelFailed("server", f"{model}: the provider ended the answer with an error", may_pass=True)
+        return ModelFailed(
+            "server", f"{model}: the provider ended the answer with an error", may_pass=True
+        )
     if cut_short(response):
-        return ModelFailed("server", f"{model}: the stream stopped in the middle of the answer", may_pass=True)
+        return ModelFailed(
+            "server", f"{model}: the stream stopped in the middle of the answer", may_pass=True
+        )
     return None
 
 
@@ -139,8 +150,9 @@ def cut_short(response: ModelResponse) -> bool:
     """
     Whether the stream ended before the provider said that it was done.
 
-    Pydantic AI fills in `stop` when an OpenAI-compatible server closed the stream without a reason, so its own field proves
-    nothing; what the provider really said is kept in `provider_details`. Models without a wire (its test models) give no reason at all.
+    Pydantic AI fills in `stop` when an OpenAI-compatible server closed the stream without a reason,
+    so its own field proves nothing; what the provider really said is kept in `provider_details`.
+    Models without a wire (its test models) give no reason at all.
     """
     if response.state != "complete":
         return True

@@ -1,8 +1,10 @@
 """
-Any model of Pydantic AI, behind our port: one request per call, no agent, no retries, no tools of the provider's own.
+Any model of Pydantic AI, behind our port: one request per call, no agent, no retries, no tools of
+the provider's own.
 
-This file imports nothing of Pydantic AI: a named model is built when it is first called, since importing a provider takes
-a second. A model that was passed in as an object keeps its settings; only retries are turned off for our requests.
+This file imports nothing of Pydantic AI: a named model is built when it is first called, since
+importing a provider takes a second. A model that was passed in as an object keeps its settings;
+only retries are turned off for our requests.
 """
 
 import asyncio
@@ -62,6 +64,7 @@ class PydanticAIModel:
             if self._made is None:
                 self._made = self._make()
         except Exception as exc:
-            # The seam: whatever a provider's package raises while it loads is told as a failure of the call.
+            # The seam: whatever a provider's package raises while it loads is told as a failure of
+            # the call.
             raise failure_from_exception(exc, model=self._name) from exc
         return self._made

@@ -1,8 +1,10 @@
 """
-What the built-in tools that run inside this process share: a definition, typed arguments, and work done in an owned thread.
+What the built-in tools that run inside this process share: a definition, typed arguments, and work
+done in an owned thread.
 
-Each tool is a `Builtin` with two functions: `look` says what would happen (and refuses), `work` does it and returns text.
-`work` is given the binding that was approved, and checks against it whatever may have changed since.
+Each tool is a `Builtin` with two functions: `look` says what would happen (and refuses), `work`
+does it and returns text. `work` is given the binding that was approved, and checks against it
+whatever may have changed since.
 """
 
 import asyncio
@@ -22,7 +24,9 @@ Check = Callable[[Values], None]
 Look = Callable[[Values, Scene], Binding]
 Work = Callable[[Values, Binding, Scene], str]
 
-VERSION = "1"  # of the built-in tools' behaviour; part of their definitions, so a change voids what was approved before
+# of the built-in tools' behaviour; part of their definitions, so a change voids what was approved
+# before
+VERSION = "1"
 
 
 class ToolFailed(Exception):
@@ -54,7 +58,15 @@ def definition_of(
 class Builtin:
     """A built-in tool that runs in a thread of ours."""
 
-    def __init__(self, definition: ToolDefinition, types: ArgumentTypes, *, check: Check, look: Look, work: Work) -> None:
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        types: ArgumentTypes,
+        *,
+        check: Check,
+        look: Look,
+        work: Work,
+    ) -> None:
         self.definition = definition
         self._types = types
         self._check, self._look, self._work = check, look, work
@@ -70,7 +82,9 @@ class Builtin:
         except OSError as exc:  # the world changed under the look, or can't be looked at
             raise CannotBind((exc.strerror or str(exc)).lower()) from exc
 
-    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
+    async def prepare(
+        self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
+    ) -> Prepared:
         del idempotency_key  # pure ones need none, and `once` never runs again
         values = self._types.read(arguments)
         return _PreparedWork(lambda: self._work(values, binding, scene), secrets=scene.secrets)
@@ -92,7 +106,10 @@ class _PreparedWork:
             async with asyncio.timeout(timeout_seconds):
                 text = await THREADS.run(self._work)
         except TimeoutError:
-            return ToolReturned(outcome="timed_out", text=f"no result within {timeout_seconds:g} s; it may still take effect")
+            return ToolReturned(
+                outcome="timed_out",
+                text=f"no result within {timeout_seconds:g} s; it may still take effect",
+            )
         except (ToolFailed, CannotBind, OSError) as exc:
             return returned_text(str(exc), outcome="error", secrets=self._secrets)
         returned = returned_text(text, outcome="ok", secrets=self._secrets)

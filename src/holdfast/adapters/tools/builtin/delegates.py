@@ -1,8 +1,9 @@
 """
-The tool that hands a task to another agent. It never runs here: the runtime starts a session for the delegate, and its reply is the call's result.
+The tool that hands a task to another agent. It never runs here: the runtime starts a session for
+the delegate, and its reply is the call's result.
 
-There is one tool per delegate, so that policy can speak of each by name. It takes a task and nothing else: a delegate has what its caller has, or less,
-and a call that asks for more is told so.
+There is one tool per delegate, so that policy can speak of each by name. It takes a task and
+nothing else: a delegate has what its caller has, or less, and a call that asks for more is told so.
 """
 
 from holdfast.adapters.tools.builtin.base import Builtin, Values, definition_of
@@ -17,7 +18,21 @@ from holdfast.session.view.rendering import framed, render_content
 _TASK_CHARS_MAX = 16_000  # a prompt for it must fit a person's screen, where policy asks
 
 _MORE = frozenset(
-    {"audience", "boundary", "confine", "context", "cwd", "model", "policy", "principal", "requester", "sandbox", "tools", "user", "workspace"}
+    {
+        "audience",
+        "boundary",
+        "confine",
+        "context",
+        "cwd",
+        "model",
+        "policy",
+        "principal",
+        "requester",
+        "sandbox",
+        "tools",
+        "user",
+        "workspace",
+    }
 )
 """What a call may not ask for, whatever value it names."""
 
@@ -27,7 +42,9 @@ class DelegateTool(Builtin):
 
     def validate(self, arguments: bytes) -> bytes:
         if asked := sorted(_MORE & strict_object(arguments).keys()):
-            raise InvalidArguments(f"a delegate has what you have, or less: {', '.join(asked)} can't be asked for. Call it again with the task alone")
+            raise InvalidArguments(
+                f"a delegate has what you have, or less: {', '.join(asked)} can't be asked for. Call it again with the task alone"
+            )
         return super().validate(arguments)
 
 
@@ -51,7 +68,10 @@ def delegate_tool(agent: str) -> DelegateTool:
     def look(values: Values, scene: Scene) -> Binding:
         del scene
         task = render_content(values["task"])
-        return Binding(display=display_of([f"hands a task to the agent {agent}", framed(task.text)]), warnings=task.warnings)
+        return Binding(
+            display=display_of([f"hands a task to the agent {agent}", framed(task.text)]),
+            warnings=task.warnings,
+        )
 
     return DelegateTool(definition, types, check=_check, look=look, work=_never)
 
@@ -60,8 +80,12 @@ def _check(values: Values) -> None:
     if not values["task"].strip():
         raise InvalidArguments("task is empty")
     if len(values["task"]) > _TASK_CHARS_MAX:
-        raise InvalidArguments(f"the task has {len(values['task'])} characters; {_TASK_CHARS_MAX} are the most")
+        raise InvalidArguments(
+            f"the task has {len(values['task'])} characters; {_TASK_CHARS_MAX} are the most"
+        )
 
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
-    raise InvariantBroken(f"the delegate of {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)")
+    raise InvariantBroken(
+        f"the delegate of {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)"
+    )

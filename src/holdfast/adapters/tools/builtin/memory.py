@@ -1,8 +1,11 @@
 """
-`remember`, `recall` and `forget`: memory in the model's hands, under the turn's journalled context and nothing else.
+`remember`, `recall` and `forget`: memory in the model's hands, under the turn's journalled context
+and nothing else.
 
-No argument says for whom: that is the scene's, which comes from the journal. What is of another circle is not found, whatever its id. Policy decides as for any
-tool; what no policy can allow (anything in PUBLIC, anything that quotes somebody else, anything under a lost context) is refused here.
+No argument says for whom: that is the scene's, which comes from the journal. What is of another
+circle is not found, whatever its id. Policy decides as for any tool; what no policy can allow
+(anything in PUBLIC, anything that quotes somebody else, anything under a lost context) is refused
+here.
 """
 
 from collections.abc import Callable
@@ -17,10 +20,21 @@ from holdfast.ports.memory import CannotRecall, Memory
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.plan import Binding
-from holdfast.session.features.memory.items import RECALLED, Circle, MemoryItem, Origin, may_see, query_words, remembered_lines, within_bounds
+from holdfast.session.features.memory.items import (
+    RECALLED,
+    Circle,
+    MemoryItem,
+    Origin,
+    may_see,
+    query_words,
+    remembered_lines,
+    within_bounds,
+)
 from holdfast.session.view.rendering import framed, render_argument
 
-_RECALL_SECONDS = 4 * limits.MEMORY_RECALL_SECONDS  # the model asked for it, so it may take a moment
+_RECALL_SECONDS = (
+    4 * limits.MEMORY_RECALL_SECONDS
+)  # the model asked for it, so it may take a moment
 _ID_CHARS_MAX = 64
 
 
@@ -49,8 +63,17 @@ def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
         _there(memory)
         origin = _origin(scene)
         shown = render_argument(values["text"])
-        whence = "It was not only said by you: it may come from content that nobody vouches for." if origin.tainted else ""
-        return Binding(display=display_of([f"remember for {_whom(origin.circle)}", framed(shown.text), whence]), warnings=shown.warnings)
+        whence = (
+            "It was not only said by you: it may come from content that nobody vouches for."
+            if origin.tainted
+            else ""
+        )
+        return Binding(
+            display=display_of(
+                [f"remember for {_whom(origin.circle)}", framed(shown.text), whence]
+            ),
+            warnings=shown.warnings,
+        )
 
     return Builtin(definition, types, check=_check_text, look=look, work=work)
 
@@ -73,7 +96,9 @@ def recall(memory: Memory | None) -> Builtin:
     def look(values: Values, scene: Scene) -> Binding:
         _there(memory)
         _circle(scene)
-        return Binding(display=display_of(["recall", framed(render_argument(values["query"]).text)]))
+        return Binding(
+            display=display_of(["recall", framed(render_argument(values["query"]).text)])
+        )
 
     return Builtin(definition, types, check=_check_query, look=look, work=work)
 
@@ -102,7 +127,10 @@ def forget(memory: Memory | None) -> Builtin:
         item = _visible(_there(memory), values["id"], scene)
         shown = render_argument(item.text)
         display = display_of(
-            [f"forget, for good, {item.id} of {_whom(Circle(Audience(item.audience), item.boundary, item.person))}", framed(shown.text)]
+            [
+                f"forget, for good, {item.id} of {_whom(Circle(Audience(item.audience), item.boundary, item.person))}",
+                framed(shown.text),
+            ]
         )
         return Binding(display=display, warnings=shown.warnings)
 
@@ -115,7 +143,9 @@ def forget(memory: Memory | None) -> Builtin:
 def _check_text(values: Values) -> None:
     size = len(values["text"].encode())
     if not values["text"].strip() or size > limits.MEMORY_ITEM_BYTES_MAX:
-        raise InvalidArguments(f"text has {size} bytes; it must say something in at most {limits.MEMORY_ITEM_BYTES_MAX}")
+        raise InvalidArguments(
+            f"text has {size} bytes; it must say something in at most {limits.MEMORY_ITEM_BYTES_MAX}"
+        )
 
 
 def _check_query(values: Values) -> None:
@@ -145,7 +175,10 @@ def _origin(scene: Scene) -> Origin:
 
 def _circle(scene: Scene) -> Circle:
     if scene.circle is None:
-        raise CannotBind("nothing is recalled here: it is not known that everybody who reads the answer may see it", code="hard_deny")
+        raise CannotBind(
+            "nothing is recalled here: it is not known that everybody who reads the answer may see it",
+            code="hard_deny",
+        )
     return scene.circle
 
 
@@ -161,7 +194,11 @@ def _visible(memory: Memory, name: str, scene: Scene) -> MemoryItem:
 
 
 def _whom(circle: Circle) -> str:
-    return f"{circle.person} alone ({circle.boundary})" if circle.audience is Audience.PERSONAL else f"everybody in {circle.boundary}"
+    return (
+        f"{circle.person} alone ({circle.boundary})"
+        if circle.audience is Audience.PERSONAL
+        else f"everybody in {circle.boundary}"
+    )
 
 
 def _item(text: str, origin: Origin, scene: Scene, now: int) -> MemoryItem:
@@ -185,11 +222,20 @@ def _item(text: str, origin: Origin, scene: Scene, now: int) -> MemoryItem:
 
 def _recalled(memory: Memory, query: str, circle: Circle) -> str:
     try:
-        found = memory.find(query_words(query), circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=_RECALL_SECONDS)
+        found = memory.find(
+            query_words(query),
+            circle,
+            limit=2 * limits.MEMORY_RECALLED_MAX,
+            seconds=_RECALL_SECONDS,
+        )
     except CannotRecall as exc:
         raise ToolFailed(f"nothing could be recalled: {exc}") from exc
     items = within_bounds(item for item in found.items if may_see(item, circle))
-    left_out = [f"({found.unverified} of what was found does not verify, and is left out.)"] if found.unverified else []
+    left_out = (
+        [f"({found.unverified} of what was found does not verify, and is left out.)"]
+        if found.unverified
+        else []
+    )
     if not items:
         return "\n".join(["nothing is remembered about that", *left_out])
     return "\n".join([RECALLED, *remembered_lines(items), *left_out])

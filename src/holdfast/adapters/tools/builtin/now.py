@@ -15,11 +15,21 @@ def wall_ms() -> int:
 
 def now(now_ms: Callable[[], int] = wall_ms) -> Builtin:
     types = ArgumentTypes("now", {})
-    definition = definition_of("now", "Tell the current date and time in UTC.", types, contract="pure", mode="auto", kind="plain", audience="public")
+    definition = definition_of(
+        "now",
+        "Tell the current date and time in UTC.",
+        types,
+        contract="pure",
+        mode="auto",
+        kind="plain",
+        audience="public",
+    )
     return Builtin(
         definition,
         types,
         check=lambda _values: None,
         look=lambda _values, _scene: Binding(display="tell the time"),
-        work=lambda _values, _binding, _scene: datetime.fromtimestamp(now_ms() / 1000, UTC).isoformat(timespec="seconds"),
+        work=lambda _values, _binding, _scene: datetime.fromtimestamp(
+            now_ms() / 1000, UTC
+        ).isoformat(timespec="seconds"),
     )

@@ -1,7 +1,8 @@
 """
 The tools that set, cancel and list reminders: here they are typed, checked and shown.
 
-What they do is an append to their own session, decided there under the turn's journalled context; so the runtime does it, and nothing here runs.
+What they do is an append to their own session, decided there under the turn's journalled context;
+so the runtime does it, and nothing here runs.
 """
 
 from collections.abc import Callable
@@ -24,9 +25,21 @@ Nobody can be asked in such a turn, unless `may_prompt` lets prompts reach the p
 
 def set_reminder(now_ms: Callable[[], int]) -> Builtin:
     text = str | None
-    fields = {"text": (str, REQUIRED), **dict.fromkeys(("at", "every", "cron", "time_zone"), (text, None)), "may_prompt": (bool, False)}
+    fields = {
+        "text": (str, REQUIRED),
+        **dict.fromkeys(("at", "every", "cron", "time_zone"), (text, None)),
+        "may_prompt": (bool, False),
+    }
     types = ArgumentTypes("set_reminder", fields)
-    definition = definition_of("set_reminder", _SET, types, contract="idempotent", mode="ask", kind="reminder", audience="personal")
+    definition = definition_of(
+        "set_reminder",
+        _SET,
+        types,
+        contract="idempotent",
+        mode="ask",
+        kind="reminder",
+        audience="personal",
+    )
 
     def check(values: Values) -> None:
         if not values["text"].strip():
@@ -36,8 +49,16 @@ def set_reminder(now_ms: Callable[[], int]) -> Builtin:
     def look(values: Values, scene: Scene) -> Binding:
         shown = render_content(values["text"])
         schedule = _schedule(values, now_ms())
-        asks = f"prompts in it may reach {scene.requester}" if values["may_prompt"] else "nobody can be asked in it"
-        lines = [f"set a reminder, {in_words(schedule)}", framed(shown.text), f"it runs as {scene.requester} ({scene.boundary}), and {asks}"]
+        asks = (
+            f"prompts in it may reach {scene.requester}"
+            if values["may_prompt"]
+            else "nobody can be asked in it"
+        )
+        lines = [
+            f"set a reminder, {in_words(schedule)}",
+            framed(shown.text),
+            f"it runs as {scene.requester} ({scene.boundary}), and {asks}",
+        ]
         return Binding(display=display_of(lines), warnings=shown.warnings)
 
     return Builtin(definition, types, check=check, look=look, work=_never)
@@ -45,7 +66,14 @@ def set_reminder(now_ms: Callable[[], int]) -> Builtin:
 
 def _schedule(values: Values, now: int) -> Schedule:
     try:
-        return read_schedule(at=values["at"], every=values["every"], cron=values["cron"], time_zone=values["time_zone"], find_zone=find_zone, now=now)
+        return read_schedule(
+            at=values["at"],
+            every=values["every"],
+            cron=values["cron"],
+            time_zone=values["time_zone"],
+            find_zone=find_zone,
+            now=now,
+        )
     except Unusable as exc:
         raise InvalidArguments(f"{exc.message}; {exc.hint}") from exc
 
@@ -53,12 +81,22 @@ def _schedule(values: Values, now: int) -> Schedule:
 def cancel_reminder() -> Builtin:
     types = ArgumentTypes("cancel_reminder", {"reminder": (str, REQUIRED)})
     about = "Cancel a reminder of this conversation by its whole id, as list_reminders shows it."
-    definition = definition_of("cancel_reminder", about, types, contract="idempotent", mode="ask", kind="reminder", audience="personal")
+    definition = definition_of(
+        "cancel_reminder",
+        about,
+        types,
+        contract="idempotent",
+        mode="ask",
+        kind="reminder",
+        audience="personal",
+    )
 
     def look(values: Values, scene: Scene) -> Binding:
         del scene
         name = render_content(values["reminder"])
-        return Binding(display=display_of(["cancel the reminder", framed(name.text)]), warnings=name.warnings)
+        return Binding(
+            display=display_of(["cancel the reminder", framed(name.text)]), warnings=name.warnings
+        )
 
     return Builtin(definition, types, check=lambda _values: None, look=look, work=_never)
 
@@ -66,11 +104,25 @@ def cancel_reminder() -> Builtin:
 def list_reminders() -> Builtin:
     types = ArgumentTypes("list_reminders", {})
     about = "List the reminders that stand in this conversation."
-    definition = definition_of("list_reminders", about, types, contract="pure", mode="auto", kind="reminder", audience="team")
+    definition = definition_of(
+        "list_reminders",
+        about,
+        types,
+        contract="pure",
+        mode="auto",
+        kind="reminder",
+        audience="team",
+    )
     return Builtin(
-        definition, types, check=lambda _values: None, look=lambda _values, _scene: Binding(display="list the reminders that stand here"), work=_never
+        definition,
+        types,
+        check=lambda _values: None,
+        look=lambda _values, _scene: Binding(display="list the reminders that stand here"),
+        work=_never,
     )
 
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
-    raise InvariantBroken(f"a reminder's call {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)")
+    raise InvariantBroken(
+        f"a reminder's call {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)"
+    )

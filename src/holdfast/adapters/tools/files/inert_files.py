@@ -1,11 +1,12 @@
 """
 Files that nothing runs: the only ones whose writing may be remembered.
 
-A grant to write covers one path and one content, byte for byte. That is not enough by itself: written
-again at another time, a Makefile, a hook or a module brings back code that a person approved for an
-earlier moment, and the next command runs it. So remembering is offered only for a file that no program
-runs or takes its settings from: plain notes and data, by a short list of endings, in the workspace, not
-executable, not on the search path, not hidden. Every other write asks each time.
+A grant to write covers one path and one content, byte for byte. That is not enough by itself:
+written again at another time, a Makefile, a hook or a module brings back code that a person
+approved for an earlier moment, and the next command runs it. So remembering is offered only for a
+file that no program runs or takes its settings from: plain notes and data, by a short list of
+endings, in the workspace, not executable, not on the search path, not hidden. Every other write
+asks each time.
 """
 
 import os
@@ -14,7 +15,14 @@ import stat
 from holdfast.adapters.tools.shell.environment import SEARCH_PATH
 
 _ENDINGS = frozenset({".csv", ".log", ".md", ".tsv", ".txt"})
-_READ_BY_TOOLS = ("cmakelists", "conanfile", "constraints", "dependencies", "meson_options", "requirements")
+_READ_BY_TOOLS = (
+    "cmakelists",
+    "conanfile",
+    "constraints",
+    "dependencies",
+    "meson_options",
+    "requirements",
+)
 """Beginnings of `.txt` names that build tools and package managers read as instructions."""
 _EXECUTABLE_BEGINNINGS = ("#!", "\x7fELF", "MZ")
 
@@ -37,7 +45,9 @@ def _is_plain_name(name: str) -> bool:
 
 
 def _search_path() -> frozenset[str]:
-    return frozenset(os.path.realpath(each) for each in (*os.get_exec_path(), *SEARCH_PATH.split(":")) if each)
+    return frozenset(
+        os.path.realpath(each) for each in (*os.get_exec_path(), *SEARCH_PATH.split(":")) if each
+    )
 
 
 def _is_executable(path: str) -> bool:

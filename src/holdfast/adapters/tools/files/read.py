@@ -1,8 +1,10 @@
 """
-Tools that only look at files: read one, list a folder, search below one. Bounded in bytes, entries and time, and the result says where it stopped.
+Tools that only look at files: read one, list a folder, search below one. Bounded in bytes, entries
+and time, and the result says where it stopped.
 
-A path is resolved once, when the call is bound. The work opens that resolved path by descriptors, from the workspace down and without links.
-Searching is for plain text, so its cost is linear in what is read, whatever the pattern.
+A path is resolved once, when the call is bound. The work opens that resolved path by descriptors,
+from the workspace down and without links. Searching is for plain text, so its cost is linear in
+what is read, whatever the pattern.
 """
 
 import os
@@ -12,7 +14,16 @@ from holdfast import limits
 from holdfast.adapters.tools.builtin.base import Builtin, Look, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.files.walk import FileWalk, made_up_kind, names_in, plain_name
-from holdfast.adapters.tools.paths import HARD_DENY, Place, bound_place, check_path, identity_of, locate, open_file, open_folder
+from holdfast.adapters.tools.paths import (
+    HARD_DENY,
+    Place,
+    bound_place,
+    check_path,
+    identity_of,
+    locate,
+    open_file,
+    open_folder,
+)
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
@@ -50,7 +61,9 @@ def list_files() -> Builtin:
         kind="read_file",
         audience="team",
     )
-    return Builtin(definition, types, check=_check_path, look=_look_at("list", "folder"), work=_list)
+    return Builtin(
+        definition, types, check=_check_path, look=_look_at("list", "folder"), work=_list
+    )
 
 
 def search_files() -> Builtin:
@@ -64,7 +77,9 @@ def search_files() -> Builtin:
         kind="read_file",
         audience="team",
     )
-    return Builtin(definition, types, check=_check_search, look=_look_at("search", "folder"), work=_search)
+    return Builtin(
+        definition, types, check=_check_search, look=_look_at("search", "folder"), work=_search
+    )
 
 
 def _check_path(values: Values) -> None:
@@ -75,7 +90,9 @@ def _check_search(values: Values) -> None:
     check_path(values["path"])
     pattern = values["pattern"]
     if not pattern or "\n" in pattern or len(pattern) > _PATTERN_CHARS_MAX:
-        raise InvalidArguments(f"pattern must be one line of text, 1 to {_PATTERN_CHARS_MAX} characters")
+        raise InvalidArguments(
+            f"pattern must be one line of text, 1 to {_PATTERN_CHARS_MAX} characters"
+        )
 
 
 def _look_at(verb: str, what: str) -> Look:
@@ -85,19 +102,29 @@ def _look_at(verb: str, what: str) -> Look:
         shown = render(place.path)
         pattern = values.get("pattern")
         wanted = None if pattern is None else render_argument(pattern)
-        display = display_of([f"{verb} the {what}", framed(shown.text), *(() if wanted is None else ("for lines that contain", framed(wanted.text)))])
+        display = display_of(
+            [
+                f"{verb} the {what}",
+                framed(shown.text),
+                *(() if wanted is None else ("for lines that contain", framed(wanted.text))),
+            ]
+        )
         warnings = (*shown.warnings, *(() if wanted is None else wanted.warnings))
-        return Binding(display=display, reach=place.reach, path=place.path, scripts=bound, warnings=warnings)
+        return Binding(
+            display=display, reach=place.reach, path=place.path, scripts=bound, warnings=warnings
+        )
 
     return look
 
 
 def _try_to_open(place: Place, what: str) -> tuple[str, ...]:
     """
-    Opened and closed again: what can't be opened is refused before anyone is asked. Outside the workspace only what is never allowed is:
-    whether anything is there, and what, is for the person to say, so the model is told after they were asked.
+    Opened and closed again: what can't be opened is refused before anyone is asked. Outside the
+    workspace only what is never allowed is: whether anything is there, and what, is for the person
+    to say, so the model is told after they were asked.
 
-    Returns what an approval of a path outside is bound to: the folder by device and inode. Inside, the workspace itself is.
+    Returns what an approval of a path outside is bound to: the folder by device and inode. Inside,
+    the workspace itself is.
     """
     try:
         if what == "file":
@@ -123,20 +150,29 @@ def _folder_of(place: Place, what: str) -> tuple[str, ...]:
 
 
 def _bound(binding: Binding, scene: Scene, what: str) -> Place:
-    """By the path that was shown, and not by the one that was asked for: links in that one may lead elsewhere by now."""
+    """
+    By the path that was shown, and not by the one that was asked for: links in that one may lead
+    elsewhere by now.
+    """
     place = bound_place(binding, scene)
     if place.reach == "outside" and _folder_of(place, what) != binding.scripts:
-        raise ToolFailed(f"{place.path}: another folder took the place of the one that was there when this was decided")
+        raise ToolFailed(
+            f"{place.path}: another folder took the place of the one that was there when this was decided"
+        )
     return place
 
 
 def _open_to_walk(place: Place) -> int:
-    """A folder for listing; one of a file system that is not made of files is refused, whoever asks."""
+    """
+    A folder for listing; one of a file system that is not made of files is refused, whoever asks.
+    """
     fd = _readable(open_folder(place.path, place.guard, place.root))
     kind = made_up_kind(fd)
     if kind is not None:
         os.close(fd)
-        raise CannotBind(f"{place.path} lies on a {kind} file system, which tools do not walk", code=HARD_DENY)
+        raise CannotBind(
+            f"{place.path} lies on a {kind} file system, which tools do not walk", code=HARD_DENY
+        )
     return fd
 
 
@@ -149,7 +185,9 @@ def _read(values: Values, binding: Binding, scene: Scene) -> str:
     if b"\0" in raw[: 64 * limits.KIB]:
         return f"{place.path} is a binary file of {size} bytes"
     if len(raw) > limits.TOOL_OUTPUT_KEPT_BYTES:
-        raise ToolFailed(f"{place.path} has more than {limits.TOOL_OUTPUT_KEPT_BYTES} bytes; search it, or read it in parts with the shell")
+        raise ToolFailed(
+            f"{place.path} has more than {limits.TOOL_OUTPUT_KEPT_BYTES} bytes; search it, or read it in parts with the shell"
+        )
     return raw.decode("utf-8", errors="replace")
 
 
@@ -194,7 +232,9 @@ def _search(values: Values, binding: Binding, scene: Scene) -> str:
         if needle in raw and b"\0" not in raw[: 64 * limits.KIB]:
             hits += _hits(name, raw, needle, limit=_SEARCH_HITS_MAX + 1 - len(hits))
         if len(hits) > _SEARCH_HITS_MAX:
-            return "\n".join([*hits[:_SEARCH_HITS_MAX], f"[stopped after {_SEARCH_HITS_MAX} lines]"])
+            return "\n".join(
+                [*hits[:_SEARCH_HITS_MAX], f"[stopped after {_SEARCH_HITS_MAX} lines]"]
+            )
     nothing = [] if hits else [f"[nothing found in {walk.count} files]"]
     return "\n".join([*hits, *nothing, *walk.notes()])
 

@@ -1,9 +1,10 @@
 """
 Writing a file: whole or not at all, and only what was shown.
 
-What is shown is a complete diff against the file as it is, or the whole new content; both are part of the binding, so a file that
-changed in between voids the approval. So are the folder and the file themselves, by device and inode. The path is resolved once, for the
-prompt; the write descends from the workspace by descriptors and follows no link. The new content is written beside the old, synced,
+What is shown is a complete diff against the file as it is, or the whole new content; both are part
+of the binding, so a file that changed in between voids the approval. So are the folder and the file
+themselves, by device and inode. The path is resolved once, for the prompt; the write descends from
+the workspace by descriptors and follows no link. The new content is written beside the old, synced,
 renamed over it by descriptor, and the folder synced: a crash leaves the old file or the new one.
 """
 
@@ -21,13 +22,25 @@ from holdfast import limits
 from holdfast.adapters.tools.builtin.base import Builtin, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.files.inert_files import is_inert
-from holdfast.adapters.tools.paths import HARD_DENY, Place, bound_place, check_path, identity_of, lies_below, locate, open_below, open_folder
+from holdfast.adapters.tools.paths import (
+    HARD_DENY,
+    Place,
+    bound_place,
+    check_path,
+    identity_of,
+    lies_below,
+    locate,
+    open_below,
+    open_folder,
+)
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, Scene
 from holdfast.session.authority.plan import Binding
 from holdfast.session.view.rendering import framed, render, render_content
 
-_DIFF_BYTES_MAX = 256 * limits.KIB  # beyond, a diff takes longer than anyone would wait, and would not fit a prompt
+_DIFF_BYTES_MAX = (
+    256 * limits.KIB
+)  # beyond, a diff takes longer than anyone would wait, and would not fit a prompt
 
 
 def write_file() -> Builtin:
@@ -62,7 +75,9 @@ def _look(values: Values, scene: Scene) -> Binding:
     name = render(place.path)
     said, shown, warnings = _change(old, values["content"])
     hint = (framed(render(f"as things are, this will fail: {hindered}").text),) if hindered else ()
-    display = display_of([said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)])
+    display = display_of(
+        [said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)]
+    )
     return Binding(
         display=display,
         reach=place.reach,
@@ -84,14 +99,32 @@ def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]
     except UnicodeDecodeError:
         before = "\0"
     if "\0" in before or len(old) > _DIFF_BYTES_MAX or len(content) > _DIFF_BYTES_MAX:
-        return f"replace a file of {len(old)} bytes that can't be compared; new content: {size}", new.text, new.warnings
+        return (
+            f"replace a file of {len(old)} bytes that can't be compared; new content: {size}",
+            new.text,
+            new.warnings,
+        )
     # Rendered first, then compared: a line that differs by something invisible differs visibly.
-    lines = difflib.unified_diff(render_content(before).text.split("\n"), new.text.split("\n"), "now", "then", lineterm="", n=3)
-    return f"change a file of {len(old)} bytes to {size}", "\n".join(lines) or "(no change)", new.warnings
+    lines = difflib.unified_diff(
+        render_content(before).text.split("\n"),
+        new.text.split("\n"),
+        "now",
+        "then",
+        lineterm="",
+        n=3,
+    )
+    return (
+        f"change a file of {len(old)} bytes to {size}",
+        "\n".join(lines) or "(no change)",
+        new.warnings,
+    )
 
 
 class _Target(NamedTuple):
-    """An open folder and what a name in it stands for now. `old` and `file` are None where nothing is there."""
+    """
+    An open folder and what a name in it stands for now. `old` and `file` are None where nothing is
+    there.
+    """
 
     place: Place
     folder: int
@@ -100,15 +133,28 @@ class _Target(NamedTuple):
     file: os.stat_result | None
 
     def facts(self) -> tuple[str, ...]:
-        """What an approval is bound to: the folder and the file by device and inode, and the content."""
-        replaced = "nothing" if self.old is None or self.file is None else f"{identity_of(self.file)} {blake3(self.old).hexdigest()}"
+        """
+        What an approval is bound to: the folder and the file by device and inode, and the content.
+        """
+        replaced = (
+            "nothing"
+            if self.old is None or self.file is None
+            else f"{identity_of(self.file)} {blake3(self.old).hexdigest()}"
+        )
         return (f"folder {identity_of(os.fstat(self.folder))}", f"replaces {replaced}")
 
     def check(self) -> None:
-        """The last look, by descriptor: the folder was not moved out of the workspace or into the home, and the name stands for the same file."""
+        """
+        The last look, by descriptor: the folder was not moved out of the workspace or into the
+        home, and the name stands for the same file.
+        """
         place = self.place
         is_moved = place.root is not None and not lies_below(self.folder, place.root)
-        if is_moved or (place.guard is not None and place.guard.holds(self.folder)) or not self._is_same_file():
+        if (
+            is_moved
+            or (place.guard is not None and place.guard.holds(self.folder))
+            or not self._is_same_file()
+        ):
             raise _changed(place)
 
     def _is_same_file(self) -> bool:
@@ -132,7 +178,9 @@ def _target(place: Place) -> Iterator[_Target]:
         os.close(folder)
 
 
-def _old_content(folder: int, name: str, place: Place) -> tuple[bytes | None, os.stat_result | None]:
+def _old_content(
+    folder: int, name: str, place: Place
+) -> tuple[bytes | None, os.stat_result | None]:
     try:
         fd = open_below(folder, name, place)
     except FileNotFoundError:
@@ -148,7 +196,10 @@ def _old_content(folder: int, name: str, place: Place) -> tuple[bytes | None, os
 
 
 def _write(values: Values, binding: Binding, scene: Scene) -> str:
-    """Into the folder that was approved, over the file that was approved: both are opened once, compared, and used by descriptor."""
+    """
+    Into the folder that was approved, over the file that was approved: both are opened once,
+    compared, and used by descriptor.
+    """
     place = bound_place(binding, scene)
     raw = values["content"].encode()
     with _target(place) as target:
@@ -159,7 +210,9 @@ def _write(values: Values, binding: Binding, scene: Scene) -> str:
 
 
 def _changed(place: Place) -> ToolFailed:
-    return ToolFailed(f"{place.path} or its folder changed after this was approved; nothing was written")
+    return ToolFailed(
+        f"{place.path} or its folder changed after this was approved; nothing was written"
+    )
 
 
 def _replace(target: _Target, raw: bytes) -> None:
@@ -167,7 +220,12 @@ def _replace(target: _Target, raw: bytes) -> None:
     temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
     # The replaced file's permissions; a new file gets the usual ones.
     mode = None if target.file is None else stat.S_IMODE(target.file.st_mode) & 0o777
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode or 0o666, dir_fd=folder)
+    fd = os.open(
+        temporary,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC,
+        mode or 0o666,
+        dir_fd=folder,
+    )
     try:
         with os.fdopen(fd, "wb") as file:
             if mode is not None:

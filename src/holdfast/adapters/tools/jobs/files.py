@@ -1,10 +1,12 @@
 """
-HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the report of its supervisor. See `holdfast.ports.jobs`.
+HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the
+report of its supervisor. See `holdfast.ports.jobs`.
 
 Nothing in a folder is believed because it lies there: see `jobs/report.py`.
 
-A folder is made by the job's supervisor before the job is submitted, and removed once the job's end is in the journal. One that nobody submitted (a crash came
-first) is removed by its supervisor, or, if that was killed too, by whoever lists them a day later.
+A folder is made by the job's supervisor before the job is submitted, and removed once the job's end
+is in the journal. One that nobody submitted (a crash came first) is removed by its supervisor, or,
+if that was killed too, by whoever lists them a day later.
 """
 
 import contextlib
@@ -17,7 +19,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast import limits
-from holdfast.adapters.tools.jobs.report import REPORT_BYTES_MAX, Report, generation_of, is_as_reported, returned_by, verified
+from holdfast.adapters.tools.jobs.report import (
+    REPORT_BYTES_MAX,
+    Report,
+    generation_of,
+    is_as_reported,
+    returned_by,
+    verified,
+)
 from holdfast.adapters.tools.jobs.supervisor import CALL, OUTPUT, STATUS
 from holdfast.adapters.tools.shell import processes
 from holdfast.adapters.tools.threads import THREADS
@@ -28,13 +37,21 @@ from holdfast.secrecy import Secret
 
 JOBS = "jobs"
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
-_DEAD_SECONDS = 25 * 3600.0  # no job runs for more than a day, so a folder this old without a report has nobody left who could leave one
+_DEAD_SECONDS = (
+    25 * 3600.0
+    # no job runs for more than a day, so a folder this old without a report has nobody left who
+    # could
+    # leave one
+)
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 JobKeys = Callable[[InstanceId, JobId, int | None], JobKey | None]
-"""The key of a job's report: of that generation of home keys, or of the newest for a new job. None: the home key is not there."""
+"""
+The key of a job's report: of that generation of home keys, or of the newest for a new job. None:
+the home key is not there.
+"""
 
 
 def folder_name(job: JobId, process: ProcessFacts) -> str:
@@ -43,7 +60,10 @@ def folder_name(job: JobId, process: ProcessFacts) -> str:
 
 
 def unverified_end(home: str, job: JobId, process: ProcessFacts, bytes_max: int) -> bytes:
-    """The last bytes of what a running job has said, as they lie there: any program that may write into the home can have changed them."""
+    """
+    The last bytes of what a running job has said, as they lie there: any program that may write
+    into the home can have changed them.
+    """
     fd = _open(Path(home) / JOBS, folder_name(job, process), OUTPUT)
     try:
         return os.pread(fd, bytes_max, max(0, os.fstat(fd).st_size - bytes_max))
@@ -61,11 +81,23 @@ class JobFiles:
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
         return self._keys(instance, job, None)
 
-    async def look(self, job: JobId, process: ProcessFacts, *, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
+    async def look(
+        self,
+        job: JobId,
+        process: ProcessFacts,
+        *,
+        instance: InstanceId,
+        secrets: tuple[Secret, ...],
+    ) -> JobSeen:
         return await THREADS.run(lambda: self._look(job, process, instance, secrets))
 
-    def _look(self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]) -> JobSeen:
-        """The report first, then whether the supervisor lives, then the report again: it may have been left in between."""
+    def _look(
+        self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]
+    ) -> JobSeen:
+        """
+        The report first, then whether the supervisor lives, then the report again: it may have been
+        left in between.
+        """
         report = self._report(job, process, instance)
         if report is None:
             if processes.lives(process):
@@ -78,7 +110,11 @@ class JobFiles:
         if output is None or (not report.failed and not is_as_reported(output, report)):
             why = f"its supervisor reports `{report.said()}`, but the output was changed after it was written, and is not shown"
             return JobSeen(state="gone", why=why)
-        return JobSeen(state="ended", returned=returned_by(report, output, secrets), was_asked=report.was_cut_off)
+        return JobSeen(
+            state="ended",
+            returned=returned_by(report, output, secrets),
+            was_asked=report.was_cut_off,
+        )
 
     def _report(self, job: JobId, process: ProcessFacts, instance: InstanceId) -> Report | None:
         try:
@@ -118,9 +154,13 @@ class JobFiles:
     def death_of(self, process: ProcessFacts) -> int | None:
         return processes.death_of(process)
 
-    async def output(self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int) -> bytes:
+    async def output(
+        self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int
+    ) -> bytes:
         with contextlib.suppress(OSError):
-            return await THREADS.run(lambda: self._read(folder_name(job, process), OUTPUT, after, bytes_max))
+            return await THREADS.run(
+                lambda: self._read(folder_name(job, process), OUTPUT, after, bytes_max)
+            )
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
@@ -147,14 +187,25 @@ class JobFiles:
         return await THREADS.run(lambda: self._of_life(instance))
 
     def _of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
-        return [left for folder, job in self._folders() if (left := self._left(folder, job)) is not None and job_id(instance, left.call) == job]
+        return [
+            left
+            for folder, job in self._folders()
+            if (left := self._left(folder, job)) is not None and job_id(instance, left.call) == job
+        ]
 
     def _left(self, folder: str, job: JobId) -> JobLeft | None:
-        """None where nothing says whose it is: its supervisor has not said so yet, and has let nothing go."""
+        """
+        None where nothing says whose it is: its supervisor has not said so yet, and has let nothing
+        go.
+        """
         _, group, start_time = folder.split(".")
         with contextlib.suppress(OSError, UnicodeError, ValueError):
             boot, call, _ = self._read(folder, CALL, 0, REPORT_BYTES_MAX).decode().split("\n")
-            return JobLeft(job=job, call=CallId(call), process=ProcessFacts(boot_id=boot, group=int(group), start_time=int(start_time)))
+            return JobLeft(
+                job=job,
+                call=CallId(call),
+                process=ProcessFacts(boot_id=boot, group=int(group), start_time=int(start_time)),
+            )
         return None
 
     def _folders(self) -> Sequence[tuple[str, JobId]]:
@@ -167,7 +218,9 @@ class JobFiles:
     def _is_dead(self, folder: str) -> bool:
         """Never submitted, or its supervisor was killed long ago: removed on the way."""
         with contextlib.suppress(OSError):
-            if time.time() - (self._folder / folder).stat().st_mtime > _DEAD_SECONDS and not self._has_report(folder):
+            if time.time() - (
+                self._folder / folder
+            ).stat().st_mtime > _DEAD_SECONDS and not self._has_report(folder):
                 shutil.rmtree(self._folder / folder, ignore_errors=True)
                 return True
         return False
@@ -180,7 +233,10 @@ class JobFiles:
 
 
 def _open(jobs: Path, folder: str, name: str) -> int:
-    """A plain file of a job's folder, by descriptors and without links; one that has a second name elsewhere is not a job's."""
+    """
+    A plain file of a job's folder, by descriptors and without links; one that has a second name
+    elsewhere is not a job's.
+    """
     places = [os.open(jobs, _FOLDER_FLAGS)]
     try:
         places.append(os.open(folder, _FOLDER_FLAGS, dir_fd=places[0]))

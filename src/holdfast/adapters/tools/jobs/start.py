@@ -1,8 +1,10 @@
 """
-Starting a command as a job: the launcher of `shell/launcher.py` under a supervisor that outlives this process, blocked until it gets its byte.
+Starting a command as a job: the launcher of `shell/launcher.py` under a supervisor that outlives
+this process, blocked until it gets its byte.
 
-`start_job` returns once the launcher waits, confined and in its folder, and the supervisor with it. Before the byte everything ends with this process; after it,
-nothing does. With the byte the supervisor gets the key for its report: by pipe, and never in an argument, an environment or a file.
+`start_job` returns once the launcher waits, confined and in its folder, and the supervisor with it.
+Before the byte everything ends with this process; after it, nothing does. With the byte the
+supervisor gets the key for its report: by pipe, and never in an argument, an environment or a file.
 """
 
 import os
@@ -16,7 +18,13 @@ from holdfast.adapters.tools.jobs import supervisor as supervise
 from holdfast.adapters.tools.jobs.files import JOBS
 from holdfast.adapters.tools.jobs.supervisor import go_message
 from holdfast.adapters.tools.shell.environment import TOOL_VARIABLE
-from holdfast.adapters.tools.shell.launcher import LaunchPlan, begin, launcher_words, started, wait_until_ready
+from holdfast.adapters.tools.shell.launcher import (
+    LaunchPlan,
+    begin,
+    launcher_words,
+    started,
+    wait_until_ready,
+)
 from holdfast.adapters.tools.shell.processes import end_call, facts_of
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
@@ -27,22 +35,57 @@ from holdfast.ports.tools import CannotBind, ProcessFacts
 _SCRIPT = str(Path(supervise.__file__).resolve())
 
 
-async def start_job(plan: LaunchPlan, home: str, job: JobId, key: JobKey, *, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
-    """Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before the byte."""
+async def start_job(
+    plan: LaunchPlan,
+    home: str,
+    job: JobId,
+    key: JobKey,
+    *,
+    seconds: float,
+    is_unchanged: Callable[[], bool],
+) -> "LaunchedJob":
+    """
+    Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before
+    the byte.
+    """
     return await started(lambda: _start(plan, home, job, key, seconds, is_unchanged))
 
 
-def _start(plan: LaunchPlan, home: str, job: JobId, key: JobKey, seconds: float, is_unchanged: Callable[[], bool]) -> "LaunchedJob":
+def _start(
+    plan: LaunchPlan,
+    home: str,
+    job: JobId,
+    key: JobKey,
+    seconds: float,
+    is_unchanged: Callable[[], bool],
+) -> "LaunchedJob":
     place = str(Path(home) / JOBS / job)
-    bounds = [str(seconds), str(limits.JOB_OUTPUT_BYTES_MAX), "wrapped" if plan.prefix else "bare", f"{TOOL_VARIABLE}={plan.call}"]
+    bounds = [
+        str(seconds),
+        str(limits.JOB_OUTPUT_BYTES_MAX),
+        "wrapped" if plan.prefix else "bare",
+        f"{TOOL_VARIABLE}={plan.call}",
+    ]
 
     def words(go: int, status: int) -> list[str]:
-        supervisor = [os.path.realpath(sys.executable), "-I", "-S", _SCRIPT, str(go), str(status), place, *bounds]
+        supervisor = [
+            os.path.realpath(sys.executable),
+            "-I",
+            "-S",
+            _SCRIPT,
+            str(go),
+            str(status),
+            place,
+            *bounds,
+        ]
         return [*supervisor, *plan.prefix, *launcher_words(plan, go, status)]
 
-    # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it ended.
+    # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it
+    # ended.
     environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
-    process, go, status = begin(words, environment, output=subprocess.DEVNULL, what="job", files=plan.files)
+    process, go, status = begin(
+        words, environment, output=subprocess.DEVNULL, what="job", files=plan.files
+    )
     launched = LaunchedJob(plan, key, process, go, seconds=seconds, is_unchanged=is_unchanged)
     said = wait_until_ready(status)
     os.close(status)
@@ -56,7 +99,14 @@ class LaunchedJob:
     """A job that waits. Let go or abandoned, whichever comes first, and by neither twice."""
 
     def __init__(
-        self, plan: LaunchPlan, key: JobKey, process: "subprocess.Popen[bytes]", go_write: int, *, seconds: float, is_unchanged: Callable[[], bool]
+        self,
+        plan: LaunchPlan,
+        key: JobKey,
+        process: "subprocess.Popen[bytes]",
+        go_write: int,
+        *,
+        seconds: float,
+        is_unchanged: Callable[[], bool],
     ) -> None:
         self._call = plan.call
         self._key = key

@@ -1,12 +1,17 @@
 """
-The supervisor of one job: it starts the launcher, lets it go when it is itself let go, keeps what it says, ends it in time, and reports how it ended.
+The supervisor of one job: it starts the launcher, lets it go when it is itself let go, keeps what
+it says, ends it in time, and reports how it ended.
 
-Run as `python -I -S jobs/supervisor.py ...`, alone in a file and with few imports. It outlives whoever started it. It is code of ours and not confined, since the job's
-folder lies in the home; the command is its child, in a group of its own, confined by the launcher, and gets a pipe and nothing of the home. The report it leaves is
-written beside its place, synced and renamed: there whole, or not at all. If it dies without a report, nobody knows how the job ended.
-The report carries a MAC. Its key belongs to this job alone and comes through the pipe together with the byte that lets the command go, after the launcher was
-forked: the command never had it. The report holds a digest of the output, made from the bytes as they came through the command's pipe and not from the file.
-Whoever of the job loses its parent becomes the supervisor's child, also one that left the group: nothing of a job is left when its report is there.
+Run as `python -I -S jobs/supervisor.py ...`, alone in a file and with few imports. It outlives
+whoever started it. It is code of ours and not confined, since the job's folder lies in the home;
+the command is its child, in a group of its own, confined by the launcher, and gets a pipe and
+nothing of the home. The report it leaves is written beside its place, synced and renamed: there
+whole, or not at all. If it dies without a report, nobody knows how the job ended. The report
+carries a MAC. Its key belongs to this job alone and comes through the pipe together with the byte
+that lets the command go, after the launcher was forked: the command never had it. The report holds
+a digest of the output, made from the bytes as they came through the command's pipe and not from the
+file. Whoever of the job loses its parent becomes the supervisor's child, also one that left the
+group: nothing of a job is left when its report is there.
 """
 
 import _blake2  # the builtin halves: `hashlib` and `signal` would import much more
@@ -17,7 +22,9 @@ import sys
 import time
 
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
-_LOOK_AGAIN_SECONDS = 0.05  # for a child of a child that has just become ours; a death wakes us at once
+_LOOK_AGAIN_SECONDS = (
+    0.05  # for a child of a child that has just become ours; a death wakes us at once
+)
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
@@ -28,7 +35,10 @@ _PERSON = b"holdfast job"  # keeps these MACs apart from every other use of BLAK
 
 
 def go_message(generation: int, key: bytes) -> bytes:
-    """The byte that lets the command go, with the key for the report. One write, and short enough to arrive whole or not at all."""
+    """
+    The byte that lets the command go, with the key for the report. One write, and short enough to
+    arrive whole or not at all.
+    """
     return b"g" + generation.to_bytes(GENERATION_BYTES, "big") + key
 
 
@@ -56,7 +66,9 @@ def main(arguments: list[str]) -> None:
         os.write(status, f"nthe job's folder can't be made: {exc.strerror}".encode())
         os._exit(125)
     _say_whose(folder, variable.partition("=")[2])
-    output = os.open(OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    output = os.open(
+        OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
     woken = _wake_on_signals()
     _adopt_orphans()
     child = _Child(go, status, words, variable)
@@ -79,7 +91,15 @@ def main(arguments: list[str]) -> None:
     code, failed = child.reap()
     left = _end_orphans(woken, child.pid)
     os.fsync(output)
-    facts = {"ended": ended, "status": code, "failed": failed, **record.facts(), **left, **_own_facts(place), "at_ms": time.time_ns() // 1_000_000}
+    facts = {
+        "ended": ended,
+        "status": code,
+        "failed": failed,
+        **record.facts(),
+        **left,
+        **_own_facts(place),
+        "at_ms": time.time_ns() // 1_000_000,
+    }
     _leave_report(folder, facts, told)
     os._exit(0)
 
@@ -97,7 +117,9 @@ def _read_go(go: int) -> bytes:
 
 
 def _own_facts(place: str) -> dict[str, object]:
-    """Which job and which run of it the report is about: a report of any other is not this one's."""
+    """
+    Which job and which run of it the report is about: a report of any other is not this one's.
+    """
     job = os.path.basename(place)  # noqa: PTH119
     return {"job": job, "boot": _boot_id(), "group": os.getpid(), "start_time": _start_time()}
 
@@ -107,7 +129,10 @@ def _boot_id() -> str:
 
 
 def _make_folder(place: str) -> tuple[str, int]:
-    """Named after the job and after us, so that what an attempt which died left behind is never in the way, nor taken for ours."""
+    """
+    Named after the job and after us, so that what an attempt which died left behind is never in the
+    way, nor taken for ours.
+    """
     os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
     path = f"{place}.{os.getpid()}.{_start_time()}"
     os.mkdir(path, 0o700)  # noqa: PTH102
@@ -115,7 +140,10 @@ def _make_folder(place: str) -> tuple[str, int]:
 
 
 def _say_whose(folder: int, call: str) -> None:
-    """The boot and the call, for whoever looks for the jobs of a life whose journal no longer tells of them. Not synced: a power cut ends the job too."""
+    """
+    The boot and the call, for whoever looks for the jobs of a life whose journal no longer tells of
+    them. Not synced: a power cut ends the job too.
+    """
     fd = os.open(CALL, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     os.write(fd, f"{_boot_id()}\n{call}\n".encode())
     os.close(fd)
@@ -140,12 +168,18 @@ def _read(path: str) -> str:
 
 
 def _keep_others_out() -> None:
-    """No other program of this user may trace us, read our memory or open our descriptors: the key comes through one of them."""
+    """
+    No other program of this user may trace us, read our memory or open our descriptors: the key
+    comes through one of them.
+    """
     _prctl(_SET_DUMPABLE, 0)
 
 
 def _adopt_orphans() -> None:
-    """From now on, whoever below us loses its parent is our child. Where the system has no such thing (macOS) it is not."""
+    """
+    From now on, whoever below us loses its parent is our child. Where the system has no such thing
+    (macOS) it is not.
+    """
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
 
@@ -167,17 +201,21 @@ def _prctl(option: int, value: int) -> None:
 
 def _reap_orphans(child: int) -> None:
     """Those that have ended by themselves: a job may run for days, and leave many."""
-    while (found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None and found.si_pid != child:
+    while (
+        found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    ) is not None and found.si_pid != child:
         os.waitpid(found.si_pid, 0)
 
 
 def _end_orphans(woken: int, group: int) -> dict[str, object]:
     """
-    The command is over and reaped: every child that we still have was left behind by it, and each that ends may leave us more.
+    The command is over and reaped: every child that we still have was left behind by it, and each
+    that ends may leave us more.
 
     Returns how many had left the command's group, and their names.
 
-    A child that is not reaped yet keeps its number, so nobody else is ever met. What may not be ended (it has other rights than we) is left, after a while.
+    A child that is not reaped yet keeps its number, so nobody else is ever met. What may not be
+    ended (it has other rights than we) is left, after a while.
     """
     found: dict[int, str] = {}
     poll = select.poll()
@@ -199,7 +237,10 @@ def _end_orphans(woken: int, group: int) -> dict[str, object]:
                 continue
         poll.poll(_LOOK_AGAIN_SECONDS * 1000)
         _drain(woken)
-    return {"left": len(found), "left_names": [found[pid] for pid in sorted(found)][:_LEFT_NAMES_MAX]}
+    return {
+        "left": len(found),
+        "left_names": [found[pid] for pid in sorted(found)][:_LEFT_NAMES_MAX],
+    }
 
 
 def _children() -> list[tuple[int, int, str]]:
@@ -214,7 +255,9 @@ def _children() -> list[tuple[int, int, str]]:
 
 
 class _Child:
-    """The launcher, which becomes the command. Its descriptors have the numbers that its words name."""
+    """
+    The launcher, which becomes the command. Its descriptors have the numbers that its words name.
+    """
 
     def __init__(self, go: int, status: int, words: list[str], variable: str) -> None:
         self.out, out = os.pipe()
@@ -251,14 +294,19 @@ class _Child:
         return found is not None
 
     def reap(self) -> tuple[int, str]:
-        """(exit status, negative for a signal; what the launcher said if it could not become the command)."""
+        """
+        (exit status, negative for a signal; what the launcher said if it could not become the
+        command).
+        """
         _, raw = os.waitpid(self.pid, 0)
         said = b""
         poll = select.poll()
         poll.register(self.status, select.POLLIN)
         if poll.poll(0):
             said = os.read(self.status, 4096)
-        return os.waitstatus_to_exitcode(raw), self._never_went or said[1:].decode("utf-8", "replace")
+        return os.waitstatus_to_exitcode(raw), self._never_went or said[1:].decode(
+            "utf-8", "replace"
+        )
 
 
 def _hand_over(moves: dict[int, int]) -> None:
@@ -313,7 +361,8 @@ def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped:
                 reading = record.take(child.out)
                 if not reading:
                     poll.unregister(child.out)
-    # What the command left behind in its group ends with it; before it is reaped, its number is surely still its own.
+    # What the command left behind in its group ends with it; before it is reaped, its number is
+    # surely still its own.
     _signal_group(child.pid, _signal.SIGKILL)
     if reading:
         record.take_rest(child.out)
@@ -342,7 +391,10 @@ class Record:
         return bool(chunk)
 
     def take_rest(self, source: int) -> None:
-        """What lies in the pipe. A process that left the group may go on to say more, without end: that is not waited for."""
+        """
+        What lies in the pipe. A process that left the group may go on to say more, without end:
+        that is not waited for.
+        """
         enough = self.total + _PIPE_BYTES_MAX
         before = -1
         while before != self.total < enough:
@@ -353,7 +405,9 @@ class Record:
         while chunk:
             try:
                 written = os.write(self._output, chunk)
-            except OSError:  # a full disk: the command goes on, and nothing after this place is kept
+            except (
+                OSError
+            ):  # a full disk: the command goes on, and nothing after this place is kept
                 self._room = 0
                 return
             self._digest.update(chunk[:written])
@@ -371,7 +425,10 @@ def _drain(fd: int) -> None:
 
 
 def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
-    """SIGTERM to the command. Bubblewrap, where it stands in front, would die and take the command with it unasked: its children are asked."""
+    """
+    SIGTERM to the command. Bubblewrap, where it stands in front, would die and take the command
+    with it unasked: its children are asked.
+    """
     if not wrapped:
         _signal_group(group, _signal.SIGTERM)
         return
@@ -384,7 +441,10 @@ def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
 
 
 def _signal_group(group: int, number: int) -> None:
-    """Whoever may not be signalled (a command that became another user, by `sudo` where nothing confines it) is waited for: the report still has to be left."""
+    """
+    Whoever may not be signalled (a command that became another user, by `sudo` where nothing
+    confines it) is waited for: the report still has to be left.
+    """
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -392,13 +452,20 @@ def _signal_group(group: int, number: int) -> None:
 
 
 def _leave_report(folder: int, facts: dict[str, object], told: bytes) -> None:
-    """Commit point: before the rename nobody knows how it ended; after the sync everybody with the key does."""
+    """
+    Commit point: before the rename nobody knows how it ended; after the sync everybody with the key
+    does.
+    """
     import json
 
     generation, key = int.from_bytes(told[:GENERATION_BYTES], "big"), told[GENERATION_BYTES:]
     body = json.dumps({**facts, "generation": generation}).encode()
-    temporary = f".{STATUS}.{os.urandom(8).hex()}.tmp"  # a name that nobody can have taken before us
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    temporary = (
+        f".{STATUS}.{os.urandom(8).hex()}.tmp"  # a name that nobody can have taken before us
+    )
+    fd = os.open(
+        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
+    )
     os.write(fd, seal(body, key))
     os.fsync(fd)
     os.close(fd)

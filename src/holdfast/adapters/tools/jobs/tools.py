@@ -1,7 +1,9 @@
 """
-The tools that a model looks after its jobs with. A job of another session, audience or boundary is not there, in the same words as one that never was.
+The tools that a model looks after its jobs with. A job of another session, audience or boundary is
+not there, in the same words as one that never was.
 
-Which jobs there are comes with the scene, from the journal. `job_cancel` is only bound here: it writes into the session, so the runtime runs it.
+Which jobs there are comes with the scene, from the journal. `job_cancel` is only bound here: it
+writes into the session, so the runtime runs it.
 """
 
 import contextlib
@@ -31,7 +33,13 @@ def job_status() -> Builtin:
         kind="plain",
         audience="team",
     )
-    return Builtin(definition, types, check=_any, look=lambda values, scene: _look("look at job", values, scene), work=_status)
+    return Builtin(
+        definition,
+        types,
+        check=_any,
+        look=lambda values, scene: _look("look at job", values, scene),
+        work=_status,
+    )
 
 
 def job_cancel() -> Builtin:
@@ -45,7 +53,13 @@ def job_cancel() -> Builtin:
         kind="job_cancel",
         audience="team",
     )
-    return Builtin(definition, types, check=_any, look=lambda values, scene: _look("stop job", values, scene), work=_never)
+    return Builtin(
+        definition,
+        types,
+        check=_any,
+        look=lambda values, scene: _look("stop job", values, scene),
+        work=_never,
+    )
 
 
 def _any(values: Values) -> None:
@@ -71,20 +85,34 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
     job = _found(values, scene)
     if job.ended_at is not None:
         return f"{job.job} ({job.tool}) is over: {job.outcome}. Its result has come, or comes, as a message of its own."
-    asked = f" {job.cancelled_by} asked for it to be stopped." if job.cancelled_by is not None else ""
+    asked = (
+        f" {job.cancelled_by} asked for it to be stopped." if job.cancelled_by is not None else ""
+    )
     return f"{job.job} ({job.tool}) runs.{asked}\n{_said_last(job, scene)}"
 
 
 def _said_last(job: JobFacts, scene: Scene) -> str:
-    """The end of what it has said so far; empty for one that is a task of the program, has said nothing, or is over by now and cleared away."""
+    """
+    The end of what it has said so far; empty for one that is a task of the program, has said
+    nothing, or is over by now and cleared away.
+    """
     output = Output(secrets=scene.secrets, on_output=lambda _: None)
     if scene.home is not None and job.process is not None:
         with contextlib.suppress(OSError):
-            output.feed(unverified_end(scene.home, job.job, job.process, limits.TOOL_OUTPUT_VIEW_BYTES - len(_UNVERIFIED)))
+            output.feed(
+                unverified_end(
+                    scene.home,
+                    job.job,
+                    job.process,
+                    limits.TOOL_OUTPUT_VIEW_BYTES - len(_UNVERIFIED),
+                )
+            )
     output.close()
     said = output.view()[0]
     return f"{_UNVERIFIED}{said}" if said else ""
 
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
-    raise InvariantBroken(f"job_cancel of {scene.call} was run as a tool instead of by the runtime ({binding.display!r}, {len(values)} values)")
+    raise InvariantBroken(
+        f"job_cancel of {scene.call} was run as a tool instead of by the runtime ({binding.display!r}, {len(values)} values)"
+    )

@@ -1,8 +1,10 @@
 """
-Arguments as a model wrote them, against types: strict JSON, no field the types don't know, nothing converted in silence.
+Arguments as a model wrote them, against types: strict JSON, no field the types don't know, nothing
+converted in silence.
 
-An `ArgumentTypes` is made once per tool from named types and defaults. It gives the JSON schema for the model, and reads a call's
-bytes into values or says which field is wrong. Pydantic is imported only if one of its models is among the types.
+An `ArgumentTypes` is made once per tool from named types and defaults. It gives the JSON schema for
+the model, and reads a call's bytes into values or says which field is wrong. Pydantic is imported
+only if one of its models is among the types.
 """
 
 import copy
@@ -20,22 +22,32 @@ from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
 
 REQUIRED = inspect.Parameter.empty
-_MSGSPEC_ADVICE = "(extra_json_schema=...)`\n\n"  # the end of what msgspec would have its own callers do
-ARGUMENTS_BYTES_MAX = 512 * 1024  # half a record: the call must fit the journal with room for what else it says
+_MSGSPEC_ADVICE = (
+    "(extra_json_schema=...)`\n\n"  # the end of what msgspec would have its own callers do
+)
+ARGUMENTS_BYTES_MAX = (
+    512 * 1024
+)  # half a record: the call must fit the journal with room for what else it says
 
 
 class ArgumentTypes:
-    """The arguments of one tool. `fields` maps a name to (type, default), where REQUIRED stands for none."""
+    """
+    The arguments of one tool. `fields` maps a name to (type, default), where REQUIRED stands for
+    none.
+    """
 
     def __init__(self, tool: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
         self._names = tuple(fields)
         try:
-            self._struct = msgspec.defstruct("Arguments", [_field(name, *spec) for name, spec in fields.items()], kw_only=True)
+            self._struct = msgspec.defstruct(
+                "Arguments", [_field(name, *spec) for name, spec in fields.items()], kw_only=True
+            )
             self._info = msgspec.inspect.type_info(self._struct)
             self.schema = schema_of(self._struct)
         except NameError as exc:
             raise Unusable(
-                f"a type of {tool} is not known here: {exc}", hint="types inside of its types must be importable from their modules"
+                f"a type of {tool} is not known here: {exc}",
+                hint="types inside of its types must be importable from their modules",
             ) from exc
         except (TypeError, msgspec.MsgspecError) as exc:
             raise Unusable(
@@ -52,25 +64,35 @@ class ArgumentTypes:
         return {name: getattr(values, name) for name in self._names}
 
     def normal(self, arguments: bytes) -> bytes:
-        """The arguments as they would run: defaults filled in at every depth, keys in the schema's order, sets sorted."""
+        """
+        The arguments as they would run: defaults filled in at every depth, keys in the schema's
+        order, sets sorted.
+        """
         encoded = _written(self._decoded(arguments))
-        # This is what is shown and approved, and what the call will be read from: reading it must change nothing.
+        # This is what is shown and approved, and what the call will be read from: reading it must
+        # change nothing.
         if _written(self._decoded(encoded)) != encoded:
-            raise InvalidArguments("the tool's own check changes its arguments each time it reads them: what is shown would not be what runs")
+            raise InvalidArguments(
+                "the tool's own check changes its arguments each time it reads them: what is shown would not be what runs"
+            )
         return encoded
 
     def _decoded(self, arguments: bytes) -> Any:
         raw = strict_object(arguments)
         unknown = _unknown_field(self._info, raw, "")
         if unknown is not None:
-            raise InvalidArguments(f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}")
+            raise InvalidArguments(
+                f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}"
+            )
         try:
             return _converted(raw, self._struct)
         except ValueError as exc:  # msgspec's own among them
             raise InvalidArguments(_words(exc)) from exc
         except KeyboardInterrupt:
             raise
-        except BaseException as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
+        except (
+            BaseException
+        ) as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
             raise InvalidArguments(f"the tool's own check failed: {told(exc)}") from exc
 
 
@@ -89,7 +111,9 @@ def _words(exc: BaseException) -> str:
 def strict_object(arguments: bytes) -> dict[str, Any]:
     """A JSON object that every reader reads alike, or InvalidArguments."""
     if len(arguments) > ARGUMENTS_BYTES_MAX:
-        raise InvalidArguments(f"{len(arguments)} bytes of arguments are too many (at most {ARGUMENTS_BYTES_MAX})")
+        raise InvalidArguments(
+            f"{len(arguments)} bytes of arguments are too many (at most {ARGUMENTS_BYTES_MAX})"
+        )
     try:
         value = strict_json(arguments or b"{}", what="the arguments")
     except Refused as exc:
@@ -115,7 +139,10 @@ def _may_change(default: Any) -> bool:
 
 
 def _refuse_misfit(tool: str, name: str, kind: Any, default: Any) -> None:
-    """A default that its own type refuses would have every call that leaves it out refused, with words about a value that nobody gave."""
+    """
+    A default that its own type refuses would have every call that leaves it out refused, with words
+    about a value that nobody gave.
+    """
     try:
         _converted(strict_json(_written(default), what="it"), kind)
     except (Exception, SystemExit) as exc:  # a check of the author's own among them
@@ -132,18 +159,22 @@ def _converted(raw: Any, kind: Any) -> Any:
 def _written(value: Any) -> bytes:
     try:
         encoded = msgspec.json.encode(_whole(value), enc_hook=write_model)
-        strict_json(encoded, what="the arguments")  # a default, or a model's own dump, may hold what JSON can't
+        strict_json(
+            encoded, what="the arguments"
+        )  # a default, or a model's own dump, may hold what JSON can't
     except (InvalidArguments, KeyboardInterrupt):
         raise
-    except BaseException as exc:  # a model's own dump is code of the tool's author, and may raise anything
+    except (
+        BaseException
+    ) as exc:  # a model's own dump is code of the tool's author, and may raise anything
         raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
     return encoded
 
 
 def _whole(value: Any) -> Any:
     """
-    The same value with nothing left unsaid. msgspec leaves out the defaults of a dataclass, and of a struct with `omit_defaults`: they would run, and
-    nobody would have been shown them.
+    The same value with nothing left unsaid. msgspec leaves out the defaults of a dataclass, and of
+    a struct with `omit_defaults`: they would run, and nobody would have been shown them.
     """
     match value:
         case msgspec.Struct():
@@ -151,15 +182,26 @@ def _whole(value: Any) -> Any:
             names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
             fields = [(said, _whole(getattr(value, name))) for said, name in names]
             tag = [] if config.tag is None else [(config.tag_field or "type", config.tag)]
-            return [each for _, each in [*tag, *fields]] if config.array_like else _said([*tag, *fields])
+            return (
+                [each for _, each in [*tag, *fields]]
+                if config.array_like
+                else _said([*tag, *fields])
+            )
         case list() | tuple():
             return [_whole(each) for each in value]
         case set() | frozenset():
-            return sorted(map(_whole, value), key=lambda each: msgspec.json.encode(each, enc_hook=write_model))
+            return sorted(
+                map(_whole, value), key=lambda each: msgspec.json.encode(each, enc_hook=write_model)
+            )
         case dict():
             return {key: _whole(each) for key, each in value.items()}
         case _ if dataclasses.is_dataclass(value):
-            return _said([(field.name, _whole(getattr(value, field.name, msgspec.UNSET))) for field in dataclasses.fields(value)])
+            return _said(
+                [
+                    (field.name, _whole(getattr(value, field.name, msgspec.UNSET)))
+                    for field in dataclasses.fields(value)
+                ]
+            )
         case _:
             return value
 
@@ -171,7 +213,11 @@ def _said(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:
     """The first field that no type knows: structs and dataclasses would leave it out in silence."""
     match info:
-        case msgspec.inspect.StructType() | msgspec.inspect.DataclassType() | msgspec.inspect.TypedDictType():
+        case (
+            msgspec.inspect.StructType()
+            | msgspec.inspect.DataclassType()
+            | msgspec.inspect.TypedDictType()
+        ):
             if not isinstance(raw, dict):
                 return None
             known = {field.encode_name: field.type for field in info.fields}
@@ -197,11 +243,21 @@ def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:
 
 
 def _first_unknown(info: msgspec.inspect.Type, pairs: Any, at: str) -> str | None:
-    return next((found for key, value in pairs if (found := _unknown_field(info, value, f"{at}{key}.")) is not None), None)
+    return next(
+        (
+            found
+            for key, value in pairs
+            if (found := _unknown_field(info, value, f"{at}{key}.")) is not None
+        ),
+        None,
+    )
 
 
 def _may_hold(info: msgspec.inspect.Type, raw: Any) -> bool:
-    """Whether a member of a union could be meant: an object for a struct (by its tag, if it has one), a list for a list."""
+    """
+    Whether a member of a union could be meant: an object for a struct (by its tag, if it has one),
+    a list for a list.
+    """
     match info:
         case msgspec.inspect.StructType(tag_field=tag_field, tag=tag):
             return isinstance(raw, dict) and (tag_field is None or raw.get(tag_field) == tag)

@@ -1,8 +1,9 @@
 """
 Python functions as tools. They are code of the embedding program: trusted, not confined.
 
-`@tool` keeps the function callable as it was; the tool is the object it becomes. Defaults are the safe ones: ask first, never run
-twice. A tool's own exception is a known outcome, told to the model as type and message, never as a traceback.
+`@tool` keeps the function callable as it was; the tool is the object it becomes. Defaults are the
+safe ones: ask first, never run twice. A tool's own exception is a known outcome, told to the model
+as type and message, never as a traceback.
 """
 
 import asyncio
@@ -23,7 +24,16 @@ from holdfast.adapters.tools.python.pydantic_values import dumped_model
 from holdfast.adapters.tools.python.signature import code_digest, parameters_of
 from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
-from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, ProcessFacts, Scene, ToolCall, ToolReturned
+from holdfast.ports.tools import (
+    CannotBind,
+    InvalidArguments,
+    OnOutput,
+    Prepared,
+    ProcessFacts,
+    Scene,
+    ToolCall,
+    ToolReturned,
+)
 from holdfast.secrecy import Secret
 from holdfast.session.authority.plan import Binding, Contract, ToolDefinition
 from holdfast.session.view.rendering import framed, render, render_argument
@@ -32,7 +42,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
 
-# Apart from the threads that our own tools use: functions that never come back must not keep a command from being ended.
+# Apart from the threads that our own tools use: functions that never come back must not keep a
+# command from being ended.
 _FUNCTIONS = OwnedThreads()
 
 _IN_BACKGROUND = "in the background, as a job that outlives this turn"
@@ -59,12 +70,22 @@ class PythonTool(Generic[_P, _R]):
         background: bool = False,
     ) -> None:
         if not callable(function):
-            raise Unusable(f"{function!r} is no function", hint="write @holdfast.tool above a function, or @holdfast.tool(name=...)")
-        for what, word, words in (("contract", contract, Contract), ("mode", mode, Mode), ("audience", audience, Audience)):
+            raise Unusable(
+                f"{function!r} is no function",
+                hint="write @holdfast.tool above a function, or @holdfast.tool(name=...)",
+            )
+        for what, word, words in (
+            ("contract", contract, Contract),
+            ("mode", mode, Mode),
+            ("audience", audience, Audience),
+        ):
             if word not in (known := typing.get_args(words)):
                 raise Unusable(f"{word!r} is no {what} of a tool", hint=f"use {', '.join(known)}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise Unusable(f"{function.__name__} yields, and a tool returns its result once", hint="return a list, or the text")
+            raise Unusable(
+                f"{function.__name__} yields, and a tool returns its result once",
+                hint="return a list, or the text",
+            )
         _refuse_mistaken(function, free=free, timeout_seconds=timeout_seconds)
         functools.update_wrapper(self, function)
         self._function = function
@@ -72,12 +93,18 @@ class PythonTool(Generic[_P, _R]):
         self._background = background
         self._name = function.__name__ if name is None else name
         if not isinstance(self._name, str) or not _NAME.match(self._name):
-            raise Unusable(f"{self._name!r} is no tool name", hint="give one with @tool(name=...): letters, digits, '_' and '-'")
+            raise Unusable(
+                f"{self._name!r} is no tool name",
+                hint="give one with @tool(name=...): letters, digits, '_' and '-'",
+            )
         fields, self._injected = parameters_of(function, self._name)
         self._types = ArgumentTypes(self._name, fields)
         unknown = sorted(set(free) - set(fields))
         if unknown:
-            raise Unusable(f"{self._name} has no parameter {', '.join(unknown)}", hint="free= names parameters that a grant need not bind")
+            raise Unusable(
+                f"{self._name} has no parameter {', '.join(unknown)}",
+                hint="free= names parameters that a grant need not bind",
+            )
         self._definition = ToolDefinition(
             name=self._name,
             description=inspect.cleandoc(function.__doc__ or ""),
@@ -109,16 +136,23 @@ class PythonTool(Generic[_P, _R]):
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         refuse_secrets(arguments, scene.secrets)
         rendered = [(render(key), render_argument(value)) for key, value in _top_level(arguments)]
-        warnings = tuple(dict.fromkeys(warning for pair in rendered for one in pair for warning in one.warnings))
+        warnings = tuple(
+            dict.fromkeys(warning for pair in rendered for one in pair for warning in one.warnings)
+        )
         lines = (framed(f"{key.text}: {value.text}") for key, value in rendered)
         display = display_of([self._name, _IN_BACKGROUND if self._background else "", *lines])
         return Binding(display=display, warnings=warnings)
 
-    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
-        del binding  # equal to a fresh one, as the runtime has checked; a function's arguments are all there is
+    async def prepare(
+        self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
+    ) -> Prepared:
+        # equal to a fresh one, as the runtime has checked; a function's arguments are all there is
+        del binding
         try:
             values = self._types.read(arguments)
-        except InvalidArguments as exc:  # a check of the author's own that looks at more than the arguments
+        except (
+            InvalidArguments
+        ) as exc:  # a check of the author's own that looks at more than the arguments
             raise CannotBind(str(exc)) from exc
         if self._injected:
             call = ToolCall(
@@ -133,19 +167,29 @@ class PythonTool(Generic[_P, _R]):
                 boundary=scene.boundary,
             )
             values.update(dict.fromkeys(self._injected, call))
-        return _PreparedFunction(self._function, values, secrets=scene.secrets, timeout_seconds=self._timeout_seconds)
+        return _PreparedFunction(
+            self._function, values, secrets=scene.secrets, timeout_seconds=self._timeout_seconds
+        )
 
 
 class _PreparedFunction:
     process: ProcessFacts | None = None
 
-    def __init__(self, function: Callable[..., Any], values: dict[str, Any], *, secrets: tuple[Secret, ...], timeout_seconds: float | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        values: dict[str, Any],
+        *,
+        secrets: tuple[Secret, ...],
+        timeout_seconds: float | None,
+    ) -> None:
         self._function = function
         self._values = values
         self._secrets = secrets
         self._timeout_seconds = timeout_seconds
         self._spent = False  # set by the first go or abandon: a prepared call runs at most once
-        # Taken once, by the thread that begins, or by us when we wait no longer: what has not begun by then never does.
+        # Taken once, by the thread that begins, or by us when we wait no longer: what has not begun
+        # by then never does.
         self._beginning = threading.Lock()
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
@@ -156,23 +200,32 @@ class _PreparedFunction:
         try:
             value = await _within(self._run(), allowed)
         except _OutOfTime:
-            return ToolReturned(outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}")
+            return ToolReturned(
+                outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}"
+            )
         except KeyboardInterrupt:
             raise  # the program is stopped: that is not the tool's to say
         except asyncio.CancelledError as exc:
             if _is_being_stopped():
                 self._left_behind()
                 raise
-            return returned_text(told(exc), outcome="error", secrets=self._secrets)  # a cancellation of its own making
+            return returned_text(
+                told(exc), outcome="error", secrets=self._secrets
+            )  # a cancellation of its own making
         except BaseException as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known; one tool's `sys.exit` ends nobody else's turn
-            # A GeneratorExit too: whoever closes us from outside throws it into each of those who await us as well, and what we return is heard by nobody.
+            # A GeneratorExit too: whoever closes us from outside throws it into each of those who
+            # await us as well, and what we return is heard by nobody.
             return returned_text(told(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
         except KeyboardInterrupt:
             raise
         except BaseException as exc:  # noqa: BLE001  the tool ran: its result is only not text
-            return returned_text(f"it ran, but its result can't be written as JSON ({told(exc)})", outcome="error", secrets=self._secrets)
+            return returned_text(
+                f"it ran, but its result can't be written as JSON ({told(exc)})",
+                outcome="error",
+                secrets=self._secrets,
+            )
         returned = returned_text(text, outcome="ok", secrets=self._secrets)
         on_output(returned.text.encode())
         return returned
@@ -187,7 +240,10 @@ class _PreparedFunction:
         return await value if inspect.isawaitable(value) else value
 
     def _call(self) -> Any:
-        """In a thread, where nobody interrupts or cancels: whatever looks like it is the function's own doing."""
+        """
+        In a thread, where nobody interrupts or cancels: whatever looks like it is the function's
+        own doing.
+        """
         if not self._beginning.acquire(blocking=False):
             return None  # nobody waits for it any more
         try:
@@ -200,18 +256,34 @@ class _PreparedFunction:
         if inspect.iscoroutinefunction(self._function):
             return ""
         if self._beginning.acquire(blocking=False):
-            return "; it never began: functions that do not end have taken all the threads there are"
+            return (
+                "; it never began: functions that do not end have taken all the threads there are"
+            )
         return "; it could not be stopped and may still take effect"
 
 
-def _refuse_mistaken(function: Callable[..., Any], *, free: Sequence[str], timeout_seconds: float | None) -> None:
+def _refuse_mistaken(
+    function: Callable[..., Any], *, free: Sequence[str], timeout_seconds: float | None
+) -> None:
     if not hasattr(function, "__name__") or not hasattr(function, "__qualname__"):
-        # A partial, or an object with `__call__`: what it holds beside its code would be bound by nothing that is approved.
-        raise Unusable(f"{function!r} has no name and no code of its own", hint="write a function that calls it, and decorate that")
+        # A partial, or an object with `__call__`: what it holds beside its code would be bound by
+        # nothing that is approved.
+        raise Unusable(
+            f"{function!r} has no name and no code of its own",
+            hint="write a function that calls it, and decorate that",
+        )
     if isinstance(free, str):
-        raise Unusable(f"free={free!r} is one text, and would be read letter by letter", hint=f"write free=[{free!r}]")
-    if timeout_seconds is not None and not (isinstance(timeout_seconds, int | float) and timeout_seconds > 0):
-        raise Unusable(f"timeout_seconds={timeout_seconds!r} is no time that a call could take", hint="use a number of seconds above 0")
+        raise Unusable(
+            f"free={free!r} is one text, and would be read letter by letter",
+            hint=f"write free=[{free!r}]",
+        )
+    if timeout_seconds is not None and not (
+        isinstance(timeout_seconds, int | float) and timeout_seconds > 0
+    ):
+        raise Unusable(
+            f"timeout_seconds={timeout_seconds!r} is no time that a call could take",
+            hint="use a number of seconds above 0",
+        )
 
 
 def _is_being_stopped() -> bool:
@@ -266,10 +338,12 @@ def tool(
     """
     Make a function a tool that asks first and never runs twice, unless told otherwise.
 
-    `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with the same key), `pure` (run again freely).
-    `mode="auto"` runs without asking. `audience` is the widest circle whose turns may use it: `personal` alone, `team`, or `public`.
-    `free` names parameters that a remembered approval need not bind. With `background=True` every call goes on as a job, a task
-    of this program: the turn goes on at once, and the result comes back as a message of its own.
+    `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with
+    the same key), `pure` (run again freely). `mode="auto"` runs without asking. `audience` is the
+    widest circle whose turns may use it: `personal` alone, `team`, or `public`. `free` names
+    parameters that a remembered approval need not bind. With `background=True` every call goes on
+    as a job, a task of this program: the turn goes on at once, and the result comes back as a
+    message of its own.
 
     >>> @tool(contract="pure", mode="auto")
     ... def service_status(service: str, region: str = "eu-1") -> str:

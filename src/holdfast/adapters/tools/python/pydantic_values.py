@@ -1,8 +1,10 @@
 """
-Pydantic models among the arguments: their schema, how they are read, and how they are written down so that reading gives the same again.
+Pydantic models among the arguments: their schema, how they are read, and how they are written down
+so that reading gives the same again.
 
-Pydantic is imported by whoever has such a model, never here. msgspec asks these for every type that it does not know itself; that one is not known here
-either is told by NotImplementedError, as its hooks do.
+Pydantic is imported by whoever has such a model, never here. msgspec asks these for every type that
+it does not know itself; that one is not known here either is told by NotImplementedError, as its
+hooks do.
 """
 
 import sys
@@ -20,7 +22,9 @@ def is_model(kind: Any) -> bool:
 
 def schema_of_model(kind: type) -> dict[str, Any]:
     if is_model(kind):
-        return cast("dict[str, Any]", cast("Any", kind).model_json_schema(ref_template="#/$defs/{model}"))
+        return cast(
+            "dict[str, Any]", cast("Any", kind).model_json_schema(ref_template="#/$defs/{model}")
+        )
     raise NotImplementedError
 
 
@@ -29,7 +33,8 @@ def read_model(kind: type, value: Any) -> Any:
         raise NotImplementedError
     model = cast("Any", kind)
     try:
-        # As JSON, so that strict means what it means in JSON: a date may be a string, a number may not.
+        # As JSON, so that strict means what it means in JSON: a date may be a string, a number may
+        # not.
         return model.model_validate_json(msgspec.json.encode(value), strict=True, extra="forbid")
     except ValueError as exc:
         problems = exc.errors() if hasattr(exc, "errors") else []
@@ -41,7 +46,8 @@ def write_model(value: Any) -> Any:
     """
     As it would be read: under its aliases, and without what it computes.
 
-    What a model hides of itself, such as a `SecretStr` or a field with `exclude=True`, would be shown to nobody and run as something else: refused.
+    What a model hides of itself, such as a `SecretStr` or a field with `exclude=True`, would be
+    shown to nobody and run as something else: refused.
     """
     if not is_model(type(value)):
         raise NotImplementedError
@@ -52,7 +58,9 @@ def write_model(value: Any) -> Any:
         raise InvalidArguments(f"{type(value).__name__} writes what it can't read: {exc}") from exc
     for name in type(value).model_fields:
         if not _alike(getattr(again, name), getattr(value, name)):
-            raise InvalidArguments(f"{type(value).__name__} does not write its {name!r} as it is: what is shown would not be what runs")
+            raise InvalidArguments(
+                f"{type(value).__name__} does not write its {name!r} as it is: what is shown would not be what runs"
+            )
     return written
 
 
@@ -68,9 +76,13 @@ def _alike(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if is_model(type(one)):
-        return all(_alike(getattr(one, name), getattr(other, name)) for name in type(one).model_fields)
+        return all(
+            _alike(getattr(one, name), getattr(other, name)) for name in type(one).model_fields
+        )
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(_alike, one, other))
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_alike(each, other[key]) for key, each in one.items())
+        return one.keys() == other.keys() and all(
+            _alike(each, other[key]) for key, each in one.items()
+        )
     return bool(one == other)

@@ -1,7 +1,9 @@
 """
-The JSON schema of a tool's arguments, as a model is told it: one object at the top, and under `$defs` what it refers to.
+The JSON schema of a tool's arguments, as a model is told it: one object at the top, and under
+`$defs` what it refers to.
 
-msgspec writes the most of it. A Pydantic model brings its own part along, whose definitions may have names that another part uses too.
+msgspec writes the most of it. A Pydantic model brings its own part along, whose definitions may
+have names that another part uses too.
 """
 
 from typing import Any, cast
@@ -14,7 +16,9 @@ _REFERENCE = "#/$defs/"
 
 
 def schema_of(struct: type[msgspec.Struct]) -> str:
-    (reference,), components = msgspec.json.schema_components([struct], schema_hook=schema_of_model, ref_template=_REFERENCE + "{name}")
+    (reference,), components = msgspec.json.schema_components(
+        [struct], schema_hook=schema_of_model, ref_template=_REFERENCE + "{name}"
+    )
     own = components.pop(reference["$ref"].removeprefix(_REFERENCE))
     own.pop("title", None)
     own["additionalProperties"] = False

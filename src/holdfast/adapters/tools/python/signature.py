@@ -1,7 +1,9 @@
 """
-What a function says of itself: its parameters with their types, which of them take the `ToolCall`, and which code it is.
+What a function says of itself: its parameters with their types, which of them take the `ToolCall`,
+and which code it is.
 
-Whatever a model must not fill in, or could not, is refused here, when the tool is made: nothing of it is found out in the middle of a turn.
+Whatever a model must not fill in, or could not, is refused here, when the tool is made: nothing of
+it is found out in the middle of a turn.
 """
 
 import dataclasses
@@ -21,7 +23,9 @@ from holdfast.ports.tools import ToolCall
 _CHECKING = ("pydantic", "pydantic_core", "annotated_types")
 
 
-def parameters_of(function: Callable[..., Any], name: str) -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
+def parameters_of(
+    function: Callable[..., Any], name: str
+) -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
     """(name -> type and default, the parameters that take the ToolCall)."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
@@ -29,15 +33,24 @@ def parameters_of(function: Callable[..., Any], name: str) -> tuple[dict[str, tu
     except NameError as exc:
         raise _unknown_type(name, exc) from exc
     except (TypeError, ValueError) as exc:
-        raise Unusable(f"{function!r} is no function whose parameters can be read", hint="write a function that calls it, and decorate that") from exc
+        raise Unusable(
+            f"{function!r} is no function whose parameters can be read",
+            hint="write a function that calls it, and decorate that",
+        ) from exc
     fields: dict[str, tuple[Any, Any]] = {}
     injected: list[str] = []
     for parameter in parameters:
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-            raise Unusable(f"{name} takes {parameter}, which a model can't name", hint="use named parameters only")
+            raise Unusable(
+                f"{name} takes {parameter}, which a model can't name",
+                hint="use named parameters only",
+            )
         kind = hints.get(parameter.name)
         if kind is None and parameter.annotation is parameter.empty:
-            raise Unusable(f"parameter {parameter.name!r} of {name} has no type", hint=_untyped_hint(parameter.name))
+            raise Unusable(
+                f"parameter {parameter.name!r} of {name} has no type",
+                hint=_untyped_hint(parameter.name),
+            )
         if _takes_the_call(kind):
             injected.append(parameter.name)
         else:
@@ -48,7 +61,8 @@ def parameters_of(function: Callable[..., Any], name: str) -> tuple[dict[str, tu
 
 def _unknown_type(name: str, exc: NameError) -> Unusable:
     return Unusable(
-        f"a type of {name} is not known here: {exc}", hint="its annotations must be importable from its module, not names inside of a function"
+        f"a type of {name} is not known here: {exc}",
+        hint="its annotations must be importable from its module, not names inside of a function",
     )
 
 
@@ -73,7 +87,9 @@ def _meant(kind: Any) -> Any:
             kind = typing.get_args(kind)[0]
         elif isinstance(kind, typing.NewType):
             kind = kind.__supertype__
-        elif type(kind).__name__ == "TypeAliasType":  # of typing, from Python 3.12 on, and of typing_extensions
+        elif (
+            type(kind).__name__ == "TypeAliasType"
+        ):  # of typing, from Python 3.12 on, and of typing_extensions
             kind = kind.__value__
         else:
             return kind
@@ -88,19 +104,33 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
         if isinstance(each, type) and issubclass(each, ToolCall):
             # A model would fill it in, and say for whom the tool acts.
             raise Unusable(
-                f"{parameter} has a ToolCall inside", hint="take it as a parameter of its own: it is filled in, and not shown to the model"
+                f"{parameter} has a ToolCall inside",
+                hint="take it as a parameter of its own: it is filled in, and not shown to the model",
             )
-        if isinstance(each, type) and dataclasses.is_dataclass(each) and hasattr(each, "__pydantic_validator__"):
-            raise Unusable(f"{parameter}: {each.__name__} is a Pydantic dataclass, whose checks would be left out", hint="make it a BaseModel")
-        for note in typing.get_args(each)[1:] if typing.get_origin(each) is typing.Annotated else ():
+        if (
+            isinstance(each, type)
+            and dataclasses.is_dataclass(each)
+            and hasattr(each, "__pydantic_validator__")
+        ):
+            raise Unusable(
+                f"{parameter}: {each.__name__} is a Pydantic dataclass, whose checks would be left out",
+                hint="make it a BaseModel",
+            )
+        for note in (
+            typing.get_args(each)[1:] if typing.get_origin(each) is typing.Annotated else ()
+        ):
             if type(note).__module__.partition(".")[0] in _CHECKING:
                 raise Unusable(
-                    f"{parameter}: {note!r} would be left out", hint="use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a Pydantic model"
+                    f"{parameter}: {note!r} would be left out",
+                    hint="use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a Pydantic model",
                 )
 
 
 def _types_in(kind: Any, seen: set[Any]) -> Iterator[Any]:
-    """A type, and every one inside of it. What is inside of a Pydantic model is Pydantic's, but for a ToolCall."""
+    """
+    A type, and every one inside of it. What is inside of a Pydantic model is Pydantic's, but for a
+    ToolCall.
+    """
     yield kind
     meant = _meant(kind)
     if meant is not kind:
@@ -109,9 +139,16 @@ def _types_in(kind: Any, seen: set[Any]) -> Iterator[Any]:
         seen.add(meant)
         model = getattr(meant, "model_fields", None)
         if isinstance(model, dict):
-            inside = [part for field in model.values() for part in _types_in(field.annotation, seen)]
+            inside = [
+                part for field in model.values() for part in _types_in(field.annotation, seen)
+            ]
             yield from (part for part in inside if part is ToolCall)
-        elif dataclasses.is_dataclass(meant) or issubclass(meant, msgspec.Struct) or typing.is_typeddict(meant) or hasattr(meant, "_fields"):
+        elif (
+            dataclasses.is_dataclass(meant)
+            or issubclass(meant, msgspec.Struct)
+            or typing.is_typeddict(meant)
+            or hasattr(meant, "_fields")
+        ):
             for each in typing.get_type_hints(meant, include_extras=True).values():
                 yield from _types_in(each, seen)
     origin = typing.get_origin(meant)
@@ -121,11 +158,16 @@ def _types_in(kind: Any, seen: set[Any]) -> Iterator[Any]:
 
 
 def code_digest(function: Callable[..., Any]) -> str:
-    """Which code this is: by name, and by source where there is one; of a decorated function also by what it is decorated with."""
+    """
+    Which code this is: by name, and by source where there is one; of a decorated function also by
+    what it is decorated with.
+    """
     name = f"{function.__module__}:{function.__qualname__}"
     sources = [_source(function)]
     around = function
-    while hasattr(around, "__wrapped__"):  # each level is another object: functools.wraps makes no circles
+    while hasattr(
+        around, "__wrapped__"
+    ):  # each level is another object: functools.wraps makes no circles
         sources.append(_source(getattr(around, "__code__", None)))
         around = around.__wrapped__
     source = "\0".join(sources)

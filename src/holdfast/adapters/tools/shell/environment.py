@@ -1,9 +1,11 @@
 """
-The environment of a command: made new from what the system knows of the user, never filtered from ours.
+The environment of a command: made new from what the system knows of the user, never filtered from
+ours.
 
-So nothing of ours can leak or act: no LD_PRELOAD, BASH_ENV, GIT_*, no provider key, no HOLDFAST_*. Every process that serves the
-same user makes the same one, since it is part of what was approved. HOLDFAST_TOOL names the call: recovery finds survivors by it,
-and commands that carry consent refuse under it.
+So nothing of ours can leak or act: no LD_PRELOAD, BASH_ENV, GIT_*, no provider key, no HOLDFAST_*.
+Every process that serves the same user makes the same one, since it is part of what was approved.
+HOLDFAST_TOOL names the call: recovery finds survivors by it, and commands that carry consent refuse
+under it.
 """
 
 import os
@@ -17,8 +19,17 @@ SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TOOL_VARIABLE = "HOLDFAST_TOOL"
 
 
-def environment_of(call: CallId, search_path: str = SEARCH_PATH, *, home: str | None = None, temporary: str = "/tmp") -> dict[str, str]:  # noqa: S108
-    """These variables and no others. `home` is the folder that a command may call the user's, where it is not the real one."""
+def environment_of(
+    call: CallId,
+    search_path: str = SEARCH_PATH,
+    *,
+    home: str | None = None,
+    temporary: str = "/tmp",  # noqa: S108
+) -> dict[str, str]:
+    """
+    These variables and no others. `home` is the folder that a command may call the user's, where it
+    is not the real one.
+    """
     user = _user()
     return {
         "PATH": search_path,

@@ -1,10 +1,10 @@
 """
 Starting, supervising and ending a command's process group, from our side of the pipes.
 
-`start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one byte and stays until the end: by
-exit, by timeout or by cancellation, nothing of the group is left when it returns, nor anything that carries the call's name. What may
-still run is reported.
-Blocking work is done in owned threads.
+`start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one
+byte and stays until the end: by exit, by timeout or by cancellation, nothing of the group is left
+when it returns, nor anything that carries the call's name. What may still run is reported. Blocking
+work is done in owned threads.
 """
 
 import asyncio
@@ -27,7 +27,14 @@ from holdfast.adapters.tools.shell import launcher_child as launch
 from holdfast.adapters.tools.shell.confinement.isolation import data_descriptor
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
 from holdfast.adapters.tools.shell.confinement.view import FILTER
-from holdfast.adapters.tools.shell.processes import LeftBehind, ask_all_but_leader, end_call, end_left_behind, facts_of, signal_group
+from holdfast.adapters.tools.shell.processes import (
+    LeftBehind,
+    ask_all_but_leader,
+    end_call,
+    end_left_behind,
+    facts_of,
+    signal_group,
+)
 from holdfast.adapters.tools.shell.programs import Program
 from holdfast.adapters.tools.shell.scripts.copy import file_word
 from holdfast.adapters.tools.threads import THREADS
@@ -35,15 +42,19 @@ from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
 
-_READY_SECONDS = 20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
+_READY_SECONDS = (
+    20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
+)
 _GRACE_SECONDS = 2.0  # between asking a group to end and ending it
-_LETTING_GO_SECONDS = 0.2  # for what was just killed to be gone; then somebody else holds the output, and is looked for
+# for what was just killed to be gone; then somebody else holds the output, and is looked for
+_LETTING_GO_SECONDS = 0.2
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
 
 _PROCESSES_APART = "--unshare-pid"  # bubblewrap's word for a pid namespace
 
-# isolated: behind bubblewrap, which has done everything. limited: by Landlock and a filter of its own. plain: nothing.
+# isolated: behind bubblewrap, which has done everything. limited: by Landlock and a filter of its
+# own. plain: nothing.
 Mode = Literal["isolated", "limited", "plain"]
 Ended = Literal["exited", "timed_out"]
 
@@ -55,7 +66,9 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     allowed: tuple[str, ...]  # what Landlock leaves in reach: `r` or `w`, and a path
     folders: tuple[str, ...]  # "dev:ino path" of every folder that the command may change
     filter: bytes  # of system calls, that the launcher installs; bubblewrap's comes with its words
-    files: tuple[bytes, ...] = ()  # private copies: bubblewrap reads each from a descriptor that its words name
+    files: tuple[
+        bytes, ...
+    ] = ()  # private copies: bubblewrap reads each from a descriptor that its words name
     cwd: str
     cwd_identity: str
     program: Program
@@ -64,7 +77,10 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(NamedTuple):
-    """A process of ours that waits for its byte, and ends when `go_write` is closed. A launcher that has heard of no call yet says `w` when it waits for one."""
+    """
+    A process of ours that waits for its byte, and ends when `go_write` is closed. A launcher that
+    has heard of no call yet says `w` when it waits for one.
+    """
 
     process: "subprocess.Popen[bytes]"
     go_write: int
@@ -72,7 +88,9 @@ class Waiting(NamedTuple):
 
 
 Take = Callable[[tuple[str, ...]], Waiting | None]
-"""A spare launcher behind these words of bubblewrap, if one is kept; whoever takes it has it alone."""
+"""
+A spare launcher behind these words of bubblewrap, if one is kept; whoever takes it has it alone.
+"""
 
 
 async def start(make_plan: Callable[[], LaunchPlan], take: Take | None = None) -> "Launched":
@@ -88,7 +106,10 @@ _W = TypeVar("_W", bound=_Waits)
 
 
 async def started(work: Callable[[], _W]) -> _W:
-    """What `work` starts, in an owned thread. Whoever is cancelled meanwhile, however often, leaves nothing that waits behind, and stays cancelled."""
+    """
+    What `work` starts, in an owned thread. Whoever is cancelled meanwhile, however often, leaves
+    nothing that waits behind, and stays cancelled.
+    """
     starting = asyncio.ensure_future(THREADS.run(work))
     try:
         return await asyncio.shield(starting)
@@ -108,7 +129,9 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
         launched = Launched(plan, spare)
         if _tell(spare, plan) == "r":
             return launched
-        launched.give_up()  # ended by somebody, or the world has changed around it: one that is started now says what is wrong, if anything is
+        # ended by somebody, or the world has changed around it: one that is started now says what
+        # is wrong, if anything is
+        launched.give_up()
     waiting = spawn(plan.prefix, plan.environment, plan.files)
     launched = Launched(plan, waiting)
     said = _tell(waiting, plan)
@@ -118,11 +141,20 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
     raise CannotBind(f"the command can't be started: {said[1:] or output or 'the launcher died'}")
 
 
-def spawn(prefix: tuple[str, ...], environment: dict[str, str], files: Sequence[bytes] = ()) -> Waiting:
+def spawn(
+    prefix: tuple[str, ...], environment: dict[str, str], files: Sequence[bytes] = ()
+) -> Waiting:
     """A launcher in a group of its own, which has its code and nothing else."""
 
     def words(go: int, status: int) -> list[str]:
-        return [*prefix, *_PYTHON, "-c", _BOOT.format(go=go, length=len(_compiled())), str(go), str(status)]
+        return [
+            *prefix,
+            *_PYTHON,
+            "-c",
+            _BOOT.format(go=go, length=len(_compiled())),
+            str(go),
+            str(status),
+        ]
 
     waiting = begin(words, environment, output=subprocess.PIPE, what="command", files=files)
     os.set_blocking(waiting.go_write, False)  # a user with very many pipes gets small ones
@@ -131,9 +163,17 @@ def spawn(prefix: tuple[str, ...], environment: dict[str, str], files: Sequence[
 
 
 def begin(
-    words: Callable[[int, int], Sequence[str]], environment: Mapping[str, str], *, output: int, what: str, files: Sequence[bytes] = ()
+    words: Callable[[int, int], Sequence[str]],
+    environment: Mapping[str, str],
+    *,
+    output: int,
+    what: str,
+    files: Sequence[bytes] = (),
 ) -> Waiting:
-    """A process in a group of its own, which is told its end of each of two pipes: where its byte comes from, and where it says that it is ready."""
+    """
+    A process in a group of its own, which is told its end of each of two pipes: where its byte
+    comes from, and where it says that it is ready.
+    """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
     passed = [go_read, status_write]
@@ -158,8 +198,13 @@ def begin(
     return Waiting(process, go_write, status_read)
 
 
-def _with_descriptors(words: Sequence[str], files: Sequence[bytes], passed: list[int]) -> Sequence[str]:
-    """Bubblewrap reads its filter and private files from descriptors, to their end: each start gets its own. Opened ones are added to `passed`."""
+def _with_descriptors(
+    words: Sequence[str], files: Sequence[bytes], passed: list[int]
+) -> Sequence[str]:
+    """
+    Bubblewrap reads its filter and private files from descriptors, to their end: each start gets
+    its own. Opened ones are added to `passed`.
+    """
     numbers: dict[str, str] = {}
     if FILTER in words:
         passed.append(data_descriptor(filter_of("isolated", network=False)))
@@ -184,7 +229,9 @@ exec(marshal.loads(code))
 
 
 def _tell(waiting: Waiting, plan: LaunchPlan) -> str:
-    """What the call is, down the pipe that later carries the one byte; what the launcher says to it."""
+    """
+    What the call is, down the pipe that later carries the one byte; what the launcher says to it.
+    """
     variables = [f"{name}={value}" for name, value in plan.environment.items()]
     told = b"\0".join(map(os.fsencode, (str(len(variables)), *variables, *_plan_words(plan))))
     _send(waiting.go_write, len(told).to_bytes(8, sys.byteorder) + told)
@@ -203,12 +250,20 @@ def _send(go_write: int, message: bytes) -> None:
 
 @functools.cache
 def _compiled() -> bytes:
-    """The launcher, read once for a process: nothing is compiled for every call, and nobody changes it between two of them."""
-    return marshal.dumps(SourceFileLoader(launch.__name__, launch.__file__).get_code(launch.__name__))
+    """
+    The launcher, read once for a process: nothing is compiled for every call, and nobody changes it
+    between two of them.
+    """
+    return marshal.dumps(
+        SourceFileLoader(launch.__name__, launch.__file__).get_code(launch.__name__)
+    )
 
 
 def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
-    """For whoever can't send it its code, and has time: the supervisor of a job. By its text: the file is not in an isolated view."""
+    """
+    For whoever can't send it its code, and has time: the supervisor of a job. By its text: the file
+    is not in an isolated view.
+    """
     return (*_PYTHON, "-c", _source(), str(go_read), str(status_write), *_plan_words(plan))
 
 
@@ -234,7 +289,10 @@ def _plan_words(plan: LaunchPlan) -> Sequence[str]:
 
 
 def wait_until_ready(fd: int) -> str:
-    """What a launcher says of its call: `r` for ready, `n...` for not; empty if it died or took too long. One that heard of it by pipe has said `w` before."""
+    """
+    What a launcher says of its call: `r` for ready, `n...` for not; empty if it died or took too
+    long. One that heard of it by pipe has said `w` before.
+    """
     said = _status(fd, _READY_SECONDS)
     return said if not said.startswith("w") else said[1:] or _status(fd, _READY_SECONDS)
 
@@ -249,17 +307,25 @@ def _status(fd: int, timeout_seconds: float) -> str:
 
 
 class Launched:
-    """A launcher that waits. Ended by `run` or `abandon`, whichever comes first, and by neither twice."""
+    """
+    A launcher that waits. Ended by `run` or `abandon`, whichever comes first, and by neither twice.
+    """
 
     def __init__(self, plan: LaunchPlan, waiting: Waiting) -> None:
         self._call = plan.call
         self.has_files = bool(plan.files)
-        self.prefix = plan.prefix  # where there is one, the leader is bubblewrap, and ends with the command inside it
+        self.prefix = (
+            plan.prefix
+        )  # where there is one, the leader is bubblewrap, and ends with the command inside it
         self._process = waiting.process
-        self._go_write = waiting.go_write  # closed by go or by giving up; while it is open, the launcher waits
+        self._go_write = (
+            waiting.go_write
+        )  # closed by go or by giving up; while it is open, the launcher waits
         self._status_read = waiting.status_read
         self._spent = False
-        self._said = ""  # what the launcher said after go: only that it could not become the command
+        self._said = (
+            ""  # what the launcher said after go: only that it could not become the command
+        )
         self.left = LeftBehind()
         self.facts: ProcessFacts = facts_of(waiting.process.pid)
 
@@ -289,7 +355,8 @@ class Launched:
             raise
         finally:
             loop.remove_reader(pipe.fileno())
-            # Before it is reaped, its number is surely still its own: what the command left behind ends with it.
+            # Before it is reaped, its number is surely still its own: what the command left behind
+            # ends with it.
             signal_group(self._process.pid, signal.SIGKILL)
             status = self._process.wait()
             _read_rest(pipe.fileno(), on_output)
@@ -328,14 +395,22 @@ class Launched:
         return output.decode(errors="replace")[:400].strip()
 
     async def _end_left(self, output: int) -> bool:
-        """After its exit: what it left in its group, and whoever got away from there. Whether we were cancelled meanwhile."""
+        """
+        After its exit: what it left in its group, and whoever got away from there. Whether we were
+        cancelled meanwhile.
+        """
         signal_group(self._process.pid, signal.SIGKILL)
-        if _PROCESSES_APART in self.prefix:  # whatever was started in there ended with its first process
+        if (
+            _PROCESSES_APART in self.prefix
+        ):  # whatever was started in there ended with its first process
             return False
         return await _finish(THREADS.run(lambda: self._search(output)))
 
     def _search(self, output: int) -> None:
-        """One walk over all processes that began after the launcher; and one more where the output is still held by somebody."""
+        """
+        One walk over all processes that began after the launcher; and one more where the output is
+        still held by somebody.
+        """
         self.left = end_left_behind(self._call, self.facts)
         if self.left.ended and not _is_let_go(output, _LETTING_GO_SECONDS):
             end_call(self._call, self._process.pid)
@@ -357,7 +432,10 @@ class Launched:
             self.left = await THREADS.run(lambda: end_left_behind(self._call, self.facts))
 
     def _status_has_words(self) -> bool:
-        """Or has ended. By `poll`: `select` knows no descriptor beyond the 1,024th, and a server may have many followers."""
+        """
+        Or has ended. By `poll`: `select` knows no descriptor beyond the 1,024th, and a server may
+        have many followers.
+        """
         poll = select.poll()
         poll.register(self._status_read, select.POLLIN)
         return bool(poll.poll(0))
@@ -395,7 +473,9 @@ async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:
 def _is_let_go(fd: int, seconds: float) -> bool:
     """Does nobody hold the other end of this pipe any more, now or within so long?"""
     poll = select.poll()
-    poll.register(fd, 0)  # being hung up is told unasked; that there is something to read is not asked
+    poll.register(
+        fd, 0
+    )  # being hung up is told unasked; that there is something to read is not asked
     return any(events & select.POLLHUP for _, events in poll.poll(seconds * 1000))
 
 
@@ -416,7 +496,10 @@ def _read_some(loop: asyncio.AbstractEventLoop, fd: int, on_output: OnOutput) ->
 
 
 def _read_rest(fd: int, on_output: OnOutput) -> None:
-    """What lies in the pipe. Who still holds its other end has left the group, and is not waited for: nor is what it goes on to say, which may have no end."""
+    """
+    What lies in the pipe. Who still holds its other end has left the group, and is not waited for:
+    nor is what it goes on to say, which may have no end.
+    """
     left = _PIPE_BYTES_MAX
     while left > 0:
         try:

@@ -1,14 +1,18 @@
 """
-The launcher: a process that gets everything ready, waits for one byte, and then becomes the command.
+The launcher: a process that gets everything ready, waits for one byte, and then becomes the
+command.
 
-Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a shell call that finds no
-spare. In order: hear what the call is; carry its name; enter the bound folder and open the bound interpreter, each checked
-by identity; where Landlock confines, give up everything else for good (behind bubblewrap there is nothing else); say that it
-is ready; wait. If the pipe closes instead, the process that started us is gone, and nothing runs. Before the launcher has
-heard of a call it knows of none, and only the holder of the pipe can tell it one.
+Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a
+shell call that finds no spare. In order: hear what the call is; carry its name; enter the bound
+folder and open the bound interpreter, each checked by identity; where Landlock confines, give up
+everything else for good (behind bubblewrap there is nothing else); say that it is ready; wait. If
+the pipe closes instead, the process that started us is gone, and nothing runs. Before the launcher
+has heard of a call it knows of none, and only the holder of the pipe can tell it one.
 """
 
-import _ctypes  # the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that is done here
+# the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that
+# is done here
+import _ctypes
 import _stat as stat
 import posix
 import sys
@@ -24,7 +28,8 @@ _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE, _SET_SECCOMP = 38, 2
 _FILTER_MODE = 2
 _FILTER_STEP_BYTES = 8
 _NAME = b"HOLDFAST_TOOL"
-_RLIMIT_LOCKS = 10  # a bound that no kernel has looked at since 2.4, and that whatever the command starts inherits
+# a bound that no kernel has looked at since 2.4, and that whatever the command starts inherits
+_RLIMIT_LOCKS = 10
 _CAPABILITIES = 64  # as many as the kernel has numbers for
 _LOOKING = 0b1101  # execute, read files, read folders
 _DESCRIPTORS_MAX = 65536
@@ -72,13 +77,16 @@ def confine(allowed: list[str]) -> None:
     """
     The allowed paths stay in reach and no others, for this process and all it starts.
 
-    Each begins with `r` (may be read and run) or `w` (everything). The way to a path needs no right of its own.
+    Each begins with `r` (may be read and run) or `w` (everything). The way to a path needs no right
+    of its own.
     """
     abi = landlock_abi()
     rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1
     scopes = _SCOPES if abi >= _SCOPE_ABI else 0
     size = 24 if abi >= _SCOPE_ABI else 16 if abi >= 4 else 8  # noqa: PLR2004  the struct grew with versions 4 and 6
-    ruleset = _call("syscall", _CREATE_RULESET, _u64(rights, 0, scopes), size, 0)  # files, net, scoped
+    ruleset = _call(
+        "syscall", _CREATE_RULESET, _u64(rights, 0, scopes), size, 0
+    )  # files, net, scoped
     if ruleset < 0:
         raise NotReady(f"landlock_create_ruleset: {posix.strerror(_ctypes.get_errno())}")
     for each in allowed:
@@ -91,7 +99,10 @@ def confine(allowed: list[str]) -> None:
 
 
 def install_filter(program: bytes) -> None:
-    """From here on the kernel refuses what the filter refuses. The struct is a count, room, and where the steps are."""
+    """
+    From here on the kernel refuses what the filter refuses. The struct is a count, room, and where
+    the steps are.
+    """
     count = len(program) // _FILTER_STEP_BYTES
     struct = count.to_bytes(2, sys.byteorder) + bytes(6) + bytes(_Text(program))
     if _call("prctl", _SET_SECCOMP, _FILTER_MODE, struct, 0, 0) != 0:
@@ -111,7 +122,9 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     except OSError:
         return
     try:
-        rule = _u64(rights if stat.S_ISDIR(posix.fstat(fd).st_mode) else rights & _FILE_RIGHTS) + fd.to_bytes(4, sys.byteorder)  # packed
+        rule = _u64(
+            rights if stat.S_ISDIR(posix.fstat(fd).st_mode) else rights & _FILE_RIGHTS
+        ) + fd.to_bytes(4, sys.byteorder)  # packed
         _call("syscall", _ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0)
     finally:
         posix.close(fd)
@@ -137,16 +150,25 @@ def main(arguments: list[str]) -> None:
     folders, rest = _counted(rest)
     try:
         _carry_name(environment.get(_NAME, b""))
-        folder = _opened(cwd, cwd_identity, posix.O_RDONLY | posix.O_DIRECTORY if not hasattr(posix, "O_PATH") else posix.O_PATH | posix.O_DIRECTORY)
+        folder = _opened(
+            cwd,
+            cwd_identity,
+            posix.O_RDONLY | posix.O_DIRECTORY
+            if not hasattr(posix, "O_PATH")
+            else posix.O_PATH | posix.O_DIRECTORY,
+        )
         posix.fchdir(folder)
-        # Read-only opens are not kept across exec; a program that may be run but not read is run by its path.
+        # Read-only opens are not kept across exec; a program that may be run but not read is run by
+        # its path.
         try:
             runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
         except PermissionError:
             runnable = program
         for each in folders:
             identity, _, path = each.partition(" ")
-            posix.close(_opened(path, identity, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW))
+            posix.close(
+                _opened(path, identity, posix.O_PATH | posix.O_DIRECTORY | posix.O_NOFOLLOW)
+            )
         _restore_signals()
         if mode == "limited":
             drop_capabilities()
@@ -182,8 +204,9 @@ def _close_all_but(go: int, status: int) -> None:
 
 def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
     """
-    (words, environment) of the call, from whoever holds the other end. Up to then nobody else of this user may look into us or open what we
-    have open: a word on this pipe makes us run it. A launcher with a call may be looked into again, since its name is looked for there.
+    (words, environment) of the call, from whoever holds the other end. Up to then nobody else of
+    this user may look into us or open what we have open: a word on this pipe makes us run it. A
+    launcher with a call may be looked into again, since its name is looked for there.
     """
     _may_be_looked_into(0)
     posix.write(status, b"w")
@@ -192,7 +215,9 @@ def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
     _may_be_looked_into(1)
     count = 1 + int(told[0])
     encoding = sys.getfilesystemencoding()
-    return [each.decode(encoding, "surrogateescape") for each in told[count:]], dict([each.split(b"=", 1) for each in told[1:count]])
+    return [each.decode(encoding, "surrogateescape") for each in told[count:]], dict(
+        [each.split(b"=", 1) for each in told[1:count]]
+    )
 
 
 def _may_be_looked_into(number: int) -> None:
@@ -211,7 +236,10 @@ def _read(fd: int, length: int) -> bytes:
 
 
 def _carry_name(call: bytes) -> None:
-    """Where recovery reads it: in the environment that this process was started with, in place. A spare was started with room for it."""
+    """
+    Where recovery reads it: in the environment that this process was started with, in place. A
+    spare was started with room for it.
+    """
     place = _call("getenv", _NAME)
     room = _call("strlen", place) if place else 0
     if len(call) > room:
@@ -223,7 +251,10 @@ def _carry_name(call: bytes) -> None:
 
 
 def mark_of(call: bytes) -> int:
-    """A number for a call. It stays with processes that clear their environment or leave their group and session; see `shell/processes.py`."""
+    """
+    A number for a call. It stays with processes that clear their environment or leave their group
+    and session; see `shell/processes.py`.
+    """
     mark = 0xCBF29CE484222325
     for byte in call:  # FNV-1a: nothing here has to be hard to guess
         mark = (mark ^ byte) * 0x100000001B3 % 2**64

@@ -1,5 +1,6 @@
 """
-The shape of a command's text, read with a grammar: its simple commands, their words and their redirections.
+The shape of a command's text, read with a grammar: its simple commands, their words and their
+redirections.
 
 Two readers need it. `leaf_commands` decides whether an approval may be remembered, and `run_files`
 finds the files that a command runs. The shell itself gets the text, never this reading.
@@ -25,10 +26,15 @@ _DEPTH_MAX = 100  # of nested constructs that are followed
 _JOINTS = frozenset({"program", "list", "pipeline", "redirected_statement"})
 _SEQUENCES = frozenset({"program", "list", "redirected_statement", "compound_statement"})
 _LITERALS = frozenset({"word", "number", "string", "raw_string", "concatenation"})
-_TOKENS = frozenset({"&&", "||", "|", ";", "\n", '"', ">", ">>", "<", ">&", "<&", "&>", "&>>", ">|"} | {"string_content", "file_descriptor"})
+_TOKENS = frozenset(
+    {"&&", "||", "|", ";", "\n", '"', ">", ">>", "<", ">&", "<&", "&>", "&>>", ">|"}
+    | {"string_content", "file_descriptor"}
+)
 _NOT_LITERAL = frozenset("*?[]{}\\$`!^~")
 _SAFE_CONTROL = frozenset("\n\t")
-_REPEATED = frozenset({"for_statement", "c_style_for_statement", "while_statement", "function_definition"})
+_REPEATED = frozenset(
+    {"for_statement", "c_style_for_statement", "while_statement", "function_definition"}
+)
 _DESCRIPTOR_VARIABLE = re.compile(r"\{\w+\}\s*&?[<>]")
 _MOVERS = frozenset({"cd", "pushd", "popd"})
 
@@ -95,7 +101,13 @@ def read_command(text: str) -> Reading:
     commands = tuple(walk.found)
     why = _why_unreadable(text, raw, root, commands)
     broken = root.has_error or walk.too_deep or any(not each.words for each in commands)
-    return Reading(subcommands=commands, unreadable=why, broken=broken, alters=_alters(root), repeats=_repeats(root))
+    return Reading(
+        subcommands=commands,
+        unreadable=why,
+        broken=broken,
+        alters=_alters(root),
+        repeats=_repeats(root),
+    )
 
 
 def _repeats(root: "Node") -> bool:
@@ -138,7 +150,9 @@ class _Walk:
         self.found: list[Subcommand] = []
         self.too_deep = False
 
-    def follow(self, node: "Node", moves: tuple[str, ...] | None, depth: int) -> tuple[str, ...] | None:
+    def follow(
+        self, node: "Node", moves: tuple[str, ...] | None, depth: int
+    ) -> tuple[str, ...] | None:
         """Return the folder after this node."""
         if depth > _DEPTH_MAX:
             self.too_deep = True
@@ -166,7 +180,9 @@ class _Walk:
             self.follow(child, moves, depth + 1)
         return moves
 
-    def _command(self, node: "Node", moves: tuple[str, ...] | None, depth: int) -> tuple[str, ...] | None:
+    def _command(
+        self, node: "Node", moves: tuple[str, ...] | None, depth: int
+    ) -> tuple[str, ...] | None:
         command = _subcommand(node, moves)
         self.found.append(command)
         for child in node.children:
@@ -199,7 +215,11 @@ class _Walk:
 
 
 def _moves_within(node: "Node") -> bool:
-    return any((each.text or b"").decode(errors="replace") in _MOVERS for each in _all_nodes(node) if each.type == "command_name")
+    return any(
+        (each.text or b"").decode(errors="replace") in _MOVERS
+        for each in _all_nodes(node)
+        if each.type == "command_name"
+    )
 
 
 def _all_nodes(root: "Node") -> "Iterator[Node]":
@@ -283,7 +303,9 @@ def _literal(node: "Node") -> str | None:
             return None
 
 
-def _why_unreadable(text: str, raw: bytes, root: "Node", commands: tuple[Subcommand, ...]) -> str | None:
+def _why_unreadable(
+    text: str, raw: bytes, root: "Node", commands: tuple[Subcommand, ...]
+) -> str | None:
     if root.has_error:
         return "it does not parse"
     if not all(char.isprintable() or char in _SAFE_CONTROL for char in text):

@@ -1,11 +1,13 @@
 """
 Processes of a call: found again for sure, ended for sure.
 
-A process is known by the boot it lives in, its group and its start time, so a reused number is never mistaken for it; what left
-its group is known by HOLDFAST_TOOL in its environment. Where /proc is missing (macOS) only groups are known.
+A process is known by the boot it lives in, its group and its start time, so a reused number is
+never mistaken for it; what left its group is known by HOLDFAST_TOOL in its environment. Where /proc
+is missing (macOS) only groups are known.
 
-A process that also cleared its environment still has the call's mark, a resource limit that only root can raise again. Any program of
-the same user can put that mark on another process, though. So a marked process is reported and never ended: nobody makes us end others.
+A process that also cleared its environment still has the call's mark, a resource limit that only
+root can raise again. Any program of the same user can put that mark on another process, though. So
+a marked process is reported and never ended: nobody makes us end others.
 """
 
 import os
@@ -33,7 +35,9 @@ def boot_id() -> str:
 
 def facts_of(pid: int) -> ProcessFacts:
     """Of the leader of a group."""
-    return ProcessFacts(boot_id=boot_id(), group=pid, start_time=_stat(pid)[1] if _PROC.exists() else 0)
+    return ProcessFacts(
+        boot_id=boot_id(), group=pid, start_time=_stat(pid)[1] if _PROC.exists() else 0
+    )
 
 
 def lives(facts: ProcessFacts) -> bool:
@@ -50,14 +54,19 @@ def lives(facts: ProcessFacts) -> bool:
 
 
 def death_of(facts: ProcessFacts) -> int | None:
-    """A descriptor that becomes readable when the leader dies; None where it is dead already, or the system has none."""
+    """
+    A descriptor that becomes readable when the leader dies; None where it is dead already, or the
+    system has none.
+    """
     if not hasattr(os, "pidfd_open") or not lives(facts):
         return None
     try:
         fd = os.pidfd_open(facts.group)
     except OSError:
         return None
-    if lives(facts):  # looked at once more: the number can't have changed hands before the descriptor was ours
+    if lives(
+        facts
+    ):  # looked at once more: the number can't have changed hands before the descriptor was ours
         return fd
     os.close(fd)
     return None
@@ -91,7 +100,8 @@ def ask_all_but_leader(group: int) -> None:
     """
     SIGTERM to the members; a leader that only waits for them follows by itself.
 
-    The eldest first: a shell whose child ended before the shell was asked would take it for done, and go on without its trap.
+    The eldest first: a shell whose child ended before the shell was asked would take it for done,
+    and go on without its trap.
     """
     for pid in sorted(_members(group, None) - {group}, key=_age):
         try:
@@ -101,7 +111,10 @@ def ask_all_but_leader(group: int) -> None:
 
 
 def end_call(call: CallId, group: int | None) -> int:
-    """Kill the group and every process that carries the call's name, until none is found. Returns how many were ended."""
+    """
+    Kill the group and every process that carries the call's name, until none is found. Returns how
+    many were ended.
+    """
     ended: set[int] = set()
     for _ in range(_ROUNDS_MAX):
         found = _members(group, call)
@@ -121,7 +134,10 @@ class LeftBehind(NamedTuple):
 
 
 def end_left_behind(call: CallId, leader: ProcessFacts) -> LeftBehind:
-    """Look for what a command left behind, end what carries its name, and tell of the rest. A process as old as the leader's elders is not looked into."""
+    """
+    Look for what a command left behind, end what carries its name, and tell of the rest. A process
+    as old as the leader's elders is not looked into.
+    """
     ended: dict[int, str] = {}
     marked: dict[int, str] = {}
     for _ in range(_ROUNDS_MAX):
@@ -131,11 +147,17 @@ def end_left_behind(call: CallId, leader: ProcessFacts) -> LeftBehind:
         for pid in named:
             _kill(pid, None, call)
         ended.update(named)
-    return LeftBehind(tuple(ended.values()), tuple(f"{name} ({pid})" for pid, name in marked.items() if pid not in ended))
+    return LeftBehind(
+        tuple(ended.values()),
+        tuple(f"{name} ({pid})" for pid, name in marked.items() if pid not in ended),
+    )
 
 
 def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dict[int, str]]:
-    """(those with the call's name, those with its mark alone) outside of the leader's group, by number."""
+    """
+    (those with the call's name, those with its mark alone) outside of the leader's group, by
+    number.
+    """
     named: dict[int, str] = {}
     marked: dict[int, str] = {}
     numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the look
@@ -143,9 +165,16 @@ def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dic
         try:
             before, _, after = _read(number, "stat").rpartition(b")")
             fields = after.split()
-            if fields[0] in b"ZX" or int(fields[2]) == leader.group or int(fields[_STARTS_AT]) < leader.start_time or int(number) == os.getpid():
+            if (
+                fields[0] in b"ZX"
+                or int(fields[2]) == leader.group
+                or int(fields[_STARTS_AT]) < leader.start_time
+                or int(number) == os.getpid()
+            ):
                 continue
-            found = named if _has_name(number, call) else marked if _has_mark(number, call) else None
+            found = (
+                named if _has_name(number, call) else marked if _has_mark(number, call) else None
+            )
         except (OSError, IndexError):
             continue  # gone
         if found is not None:
@@ -177,20 +206,28 @@ def _read(number: str, name: str) -> bytes:
 
 
 def end_survivors(call: CallId, facts: ProcessFacts | None) -> int:
-    """After a crash. The group counts only if this is its boot, and either its leader is the one we started or the leader is gone."""
+    """
+    After a crash. The group counts only if this is its boot, and either its leader is the one we
+    started or the leader is gone.
+    """
     group = None
     if facts is not None and facts.boot_id == boot_id():
         try:
             group = facts.group if _stat(facts.group)[1] == facts.start_time else None
         except OSError:
-            # The leader is gone. Members of its group keep the number from being reused, but only their start can't be told from
+            # The leader is gone. Members of its group keep the number from being reused, but only
+            # their start can't be told from
             # a newer group's; those of ours carry the call's name.
             group = None
     return end_call(call, group)
 
 
 def _members(group: int | None, call: CallId | None) -> set[int]:
-    numbers = (int(entry.name) for entry in (_PROC.iterdir() if _PROC.exists() else ()) if entry.name.isdigit())
+    numbers = (
+        int(entry.name)
+        for entry in (_PROC.iterdir() if _PROC.exists() else ())
+        if entry.name.isdigit()
+    )
     return {pid for pid in numbers if pid != os.getpid() and _belongs(pid, group, call)}
 
 
@@ -201,13 +238,17 @@ def _belongs(pid: int, group: int | None, call: CallId | None) -> bool:
             return False
         if group is not None and its_group == group:
             return True
-        return call is not None and f"{TOOL_VARIABLE}={call}".encode() in (_PROC / str(pid) / "environ").read_bytes().split(b"\0")
+        return call is not None and f"{TOOL_VARIABLE}={call}".encode() in (
+            _PROC / str(pid) / "environ"
+        ).read_bytes().split(b"\0")
     except OSError:
         return False  # gone, or not ours
 
 
 def _stat(pid: int) -> tuple[int, int, str]:
-    """(group, start time, state). The name in parentheses may hold anything, parentheses included."""
+    """
+    (group, start time, state). The name in parentheses may hold anything, parentheses included.
+    """
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return int(fields[2]), int(fields[_STARTS_AT]), fields[0].decode()
 
@@ -221,7 +262,10 @@ def _age(pid: int) -> tuple[int, int]:
 
 
 def _kill(pid: int, group: int | None, call: CallId) -> None:
-    """By descriptor, and looked at once more through it: the number can't have changed hands in between."""
+    """
+    By descriptor, and looked at once more through it: the number can't have changed hands in
+    between.
+    """
     try:
         fd = os.pidfd_open(pid)
     except OSError:

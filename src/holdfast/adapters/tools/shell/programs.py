@@ -1,7 +1,9 @@
 """
-Which file a word would run, and its fingerprint: path and a digest of all its bytes. Times prove nothing and are not used.
+Which file a word would run, and its fingerprint: path and a digest of all its bytes. Times prove
+nothing and are not used.
 
-A program that is not there is bound too, as missing: if it appears before the command runs, something else would run.
+A program that is not there is bound too, as missing: if it appears before the command runs,
+something else would run.
 """
 
 import os
@@ -26,12 +28,18 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     is_script: bool  # starts with "#!"
 
     def __str__(self) -> str:
-        """What is bound: the bytes at this path. Device and inode change with a reboot or a restore, and are compared only at exec."""
+        """
+        What is bound: the bytes at this path. Device and inode change with a reboot or a restore,
+        and are compared only at exec.
+        """
         return f"{self.path} {self.digest}"
 
 
 def find_program(word: str, *, cwd: str, search_path: str) -> str | None:
-    """The path a shell would run for this word: as given if it has a slash, else the first executable along the search path."""
+    """
+    The path a shell would run for this word: as given if it has a slash, else the first executable
+    along the search path.
+    """
     if "/" in word:
         found = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder, not to ours
         return found if _is_executable(found) else None
@@ -51,20 +59,34 @@ def fingerprint(path: str) -> Program:
         # May be run but not read: its inode is all that can be said.
         facts = os.stat(real)  # noqa: PTH116
         return Program(
-            path=real, found=path, device=facts.st_dev, inode=facts.st_ino, digest=f"unreadable {facts.st_dev}:{facts.st_ino}", is_script=False
+            path=real,
+            found=path,
+            device=facts.st_dev,
+            inode=facts.st_ino,
+            digest=f"unreadable {facts.st_dev}:{facts.st_ino}",
+            is_script=False,
         )
     except OSError as exc:
         raise CannotBind(f"{real}, which would run, can't be read: {exc.strerror}") from exc
     with os.fdopen(fd, "rb", buffering=0) as file:
         facts = os.fstat(fd)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _PROGRAM_BYTES_MAX:
-            raise CannotBind(f"{real}, which would run, is no regular file or larger than {_PROGRAM_BYTES_MAX} bytes")
+            raise CannotBind(
+                f"{real}, which would run, is no regular file or larger than {_PROGRAM_BYTES_MAX} bytes"
+            )
         hasher = blake3()
         head = chunk = file.read(_CHUNK_BYTES)
         while chunk:
             hasher.update(chunk)
             chunk = file.read(_CHUNK_BYTES)
-    return Program(path=real, found=path, device=facts.st_dev, inode=facts.st_ino, digest=hasher.hexdigest(), is_script=head.startswith(b"#!"))
+    return Program(
+        path=real,
+        found=path,
+        device=facts.st_dev,
+        inode=facts.st_ino,
+        digest=hasher.hexdigest(),
+        is_script=head.startswith(b"#!"),
+    )
 
 
 def _is_executable(path: str) -> bool:

@@ -1,8 +1,10 @@
 """
-The shell: what is shown is what runs, where it was shown to run, with what was shown to run it, at the level that was shown.
+The shell: what is shown is what runs, where it was shown to run, with what was shown to run it, at
+the level that was shown.
 
-`bind` fixes the folder by identity, the interpreter and every program it can name by digest, the environment by digest. It is
-asked again right before the byte that lets the command go: whatever changed since, the command does not run.
+`bind` fixes the folder by identity, the interpreter and every program it can name by digest, the
+environment by digest. It is asked again right before the byte that lets the command go: whatever
+changed since, the command does not run.
 """
 
 import os
@@ -18,10 +20,25 @@ from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, isolation_words
 from holdfast.adapters.tools.shell.confinement.level_text import level_lines, network_note
-from holdfast.adapters.tools.shell.confinement.levels import MECHANISMS, Confinement, Mechanism, choose
+from holdfast.adapters.tools.shell.confinement.levels import (
+    MECHANISMS,
+    Confinement,
+    Mechanism,
+    choose,
+)
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
-from holdfast.adapters.tools.shell.confinement.view import SYSTEM, View, interpreter_paths, is_seen, user_folder
-from holdfast.adapters.tools.shell.environment import SEARCH_PATH, environment_digest, environment_of
+from holdfast.adapters.tools.shell.confinement.view import (
+    SYSTEM,
+    View,
+    interpreter_paths,
+    is_seen,
+    user_folder,
+)
+from holdfast.adapters.tools.shell.environment import (
+    SEARCH_PATH,
+    environment_digest,
+    environment_of,
+)
 from holdfast.adapters.tools.shell.launcher import Launched, LaunchPlan, Mode, start
 from holdfast.adapters.tools.shell.parse import Reading, read_command
 from holdfast.adapters.tools.shell.processes import LeftBehind
@@ -34,7 +51,16 @@ from holdfast.adapters.tools.shell.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import JobId
 from holdfast.ports.jobs import JobKey
-from holdfast.ports.tools import CannotBind, InvalidArguments, OnOutput, Prepared, PreparedJob, ProcessFacts, Scene, ToolReturned
+from holdfast.ports.tools import (
+    CannotBind,
+    InvalidArguments,
+    OnOutput,
+    Prepared,
+    PreparedJob,
+    ProcessFacts,
+    Scene,
+    ToolReturned,
+)
 from holdfast.session.authority.plan import Binding, Level
 from holdfast.session.view.rendering import framed, render
 
@@ -45,7 +71,24 @@ _SHELLS = ("/bin/bash", "/bin/sh")
 _TIMEOUT_SECONDS_MAX = 24 * 3600.0
 _FILES_BOUND_MAX = 64
 _NAMED_BYTES_MAX = 16 * limits.MIB
-_SHELL_BUILTINS = frozenset({":", "[", "cd", "echo", "exit", "false", "kill", "printf", "pwd", "test", "true", "type", "umask", "wait"})
+_SHELL_BUILTINS = frozenset(
+    {
+        ":",
+        "[",
+        "cd",
+        "echo",
+        "exit",
+        "false",
+        "kill",
+        "printf",
+        "pwd",
+        "test",
+        "true",
+        "type",
+        "umask",
+        "wait",
+    }
+)
 _MODES: dict[Level, Mode] = {"isolated": "isolated", "limited": "limited", "unconfined": "plain"}
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _NOWHERE = "/nonexistent"  # the user's folder, as a limited command is told
@@ -55,8 +98,9 @@ class Shell:
     """
     The tool `shell`. `mechanisms` says what may confine it; tests leave one out to see the other.
 
-    `network` is what settings say of calls that ask for it; `read` are further paths that a confined command may read.
-    With `spare` a launcher is kept ready from the first call on. Whoever made it closes it.
+    `network` is what settings say of calls that ask for it; `read` are further paths that a
+    confined command may read. With `spare` a launcher is kept ready from the first call on. Whoever
+    made it closes it.
     """
 
     def __init__(
@@ -104,7 +148,9 @@ class Shell:
             raise InvalidArguments("command is empty or has a NUL")
         seconds = values["timeout_seconds"]
         if seconds is not None and not 0 < seconds <= _TIMEOUT_SECONDS_MAX:
-            raise InvalidArguments(f"timeout_seconds must be above 0 and at most {_TIMEOUT_SECONDS_MAX:g}")
+            raise InvalidArguments(
+                f"timeout_seconds must be above 0 and at most {_TIMEOUT_SECONDS_MAX:g}"
+            )
         return self._types.normal(arguments)
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
@@ -122,8 +168,12 @@ class Shell:
                 *level_lines(confinement, network=network, folders=self._folders(place, scene)),
                 "run in" if place.reach == "workspace" else "run outside the workspace, in",
                 framed(folder.text),
-                "in the background, as a job that outlives this turn" if values["background"] else "",
-                "" if values["timeout_seconds"] is None else f"for at most {values['timeout_seconds']:g} s",
+                "in the background, as a job that outlives this turn"
+                if values["background"]
+                else "",
+                ""
+                if values["timeout_seconds"] is None
+                else f"for at most {values['timeout_seconds']:g} s",
                 "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
                 framed(shown.text),
                 *run_lines(runs),
@@ -141,22 +191,40 @@ class Shell:
             interpreter=str(interpreter),
             scripts=tuple(sorted(_bound(programs) | _files(runs))),
             environment=environment_digest(self._environment(confinement.level, place, scene)),
-            folders=_identified(self._folders(place, scene)) if confinement.level != "unconfined" else (),
+            folders=_identified(self._folders(place, scene))
+            if confinement.level != "unconfined"
+            else (),
             level=confinement.level,
             network=network and self._network == "ask",
             reach=place.reach,
             readable=reading.unreadable is None,
-            memorable=why_not_remembered(reading, programs, interpreter=interpreter.found, search_path=self._search_path) is None,
+            memorable=why_not_remembered(
+                reading, programs, interpreter=interpreter.found, search_path=self._search_path
+            )
+            is None,
             path=place.path,
             warnings=(*folder.warnings, *shown.warnings),
         )
 
-    async def prepare(self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str) -> Prepared:
+    async def prepare(
+        self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
+    ) -> Prepared:
         del idempotency_key  # a command can't be told
         values = self._types.read(arguments)
-        launched = await start(lambda: self._plan(values, binding, scene), self._spare.take if self._spare is not None else None)
+        launched = await start(
+            lambda: self._plan(values, binding, scene),
+            self._spare.take if self._spare is not None else None,
+        )
         network = binding.level == "unconfined" or self._has_network(asked=values["network"])
-        return _PreparedCommand(self, launched, arguments, binding, scene, timeout_seconds=values["timeout_seconds"], network=network)
+        return _PreparedCommand(
+            self,
+            launched,
+            arguments,
+            binding,
+            scene,
+            timeout_seconds=values["timeout_seconds"],
+            network=network,
+        )
 
     def keep_spare(self, launched: Launched) -> None:
         """Off the way of the call that was just let go."""
@@ -166,7 +234,16 @@ class Shell:
     def is_background(self, arguments: bytes) -> bool:
         return bool(self._types.read(arguments)["background"])
 
-    async def prepare_job(self, arguments: bytes, binding: Binding, scene: Scene, *, job: JobId, key: JobKey, seconds: float) -> PreparedJob:
+    async def prepare_job(
+        self,
+        arguments: bytes,
+        binding: Binding,
+        scene: Scene,
+        *,
+        job: JobId,
+        key: JobKey,
+        seconds: float,
+    ) -> PreparedJob:
         from holdfast.adapters.tools.jobs.start import start_job
 
         values = self._types.read(arguments)
@@ -174,12 +251,20 @@ class Shell:
             raise CannotBind("a job needs a home on disk, where what it says is kept")
         plan = await THREADS.run(lambda: self._plan(values, binding, scene))
         return await start_job(
-            plan, scene.home, job, key, seconds=values["timeout_seconds"] or seconds, is_unchanged=lambda: self.bind(arguments, scene) == binding
+            plan,
+            scene.home,
+            job,
+            key,
+            seconds=values["timeout_seconds"] or seconds,
+            is_unchanged=lambda: self.bind(arguments, scene) == binding,
         )
 
     def _confinement(self, place: Place, scene: Scene) -> Confinement:
         if self._confine == "off":
-            off = Obstacle(cause="switched off by tools.shell.confine", remedy='set tools.shell.confine = "auto"')
+            off = Obstacle(
+                cause="switched off by tools.shell.confine",
+                remedy='set tools.shell.confine = "auto"',
+            )
             return Confinement(level="unconfined", obstacle=off)
         chosen = choose(place.guard, self._folders(place, scene), self._mechanisms)
         if self._confine == "require" and chosen.obstacle is not None:
@@ -188,20 +273,28 @@ class Shell:
         return chosen
 
     def _folders(self, place: Place, scene: Scene) -> tuple[str, ...]:
-        """Those that the command may write: the workspace, and its own folder where a person lets it run outside."""
+        """
+        Those that the command may write: the workspace, and its own folder where a person lets it
+        run outside.
+        """
         workspace = () if scene.workspace is None else (os.path.realpath(scene.workspace),)
         if place.reach == "workspace" or is_seen(place.path, self._read_paths()):
             return workspace
         return (*workspace, place.path)
 
     def _read_paths(self) -> tuple[str, ...]:
-        """Those of settings that are there, canonical. A link into what a command gets in private is left out."""
+        """
+        Those of settings that are there, canonical. A link into what a command gets in private is
+        left out.
+        """
         found = (os.path.realpath(path) for path in self._read if os.path.exists(path))  # noqa: PTH110
         return tuple(path for path in found if path.split("/")[1] not in ("", "proc", "sys", "dev"))
 
     def _has_network(self, *, asked: bool) -> bool:
         if asked and self._network == "never":
-            raise CannotBind("commands get no network here: tools.shell.network is 'never'", code="no_network")
+            raise CannotBind(
+                "commands get no network here: tools.shell.network is 'never'", code="no_network"
+            )
         return asked or self._network == "always"
 
     def _environment(self, level: Level, place: Place, scene: Scene) -> dict[str, str]:
@@ -209,12 +302,21 @@ class Shell:
         if level == "isolated":
             return environment_of(scene.call, self._search_path, home=user_folder() or "/tmp")  # noqa: S108  private there
         if level == "limited":
-            return environment_of(scene.call, self._search_path, home=_NOWHERE, temporary=self._folders(place, scene)[0])
+            return environment_of(
+                scene.call,
+                self._search_path,
+                home=_NOWHERE,
+                temporary=self._folders(place, scene)[0],
+            )
         return environment_of(scene.call, self._search_path)
 
     def _plan(self, values: Mapping[str, Any], binding: Binding, scene: Scene) -> LaunchPlan:
         program = _interpreter()
-        if binding.cwd is None or binding.cwd_identity is None or str(program) != binding.interpreter:
+        if (
+            binding.cwd is None
+            or binding.cwd_identity is None
+            or str(program) != binding.interpreter
+        ):
             raise CannotBind("the shell is not what it was when this was approved")
         guard = guard_of(scene)
         place = Place(path=binding.cwd, reach=binding.reach, guard=guard)
@@ -246,11 +348,23 @@ class Shell:
         )
 
     def _runs(self, reading: Reading, place: Place, level: Level) -> Runs:
-        """Looked up at every binding and once more for the run: what is copied then is what was approved."""
-        return find_runs(reading, cwd=place.path, search_path=self._search_path, guard=place.guard, can_copy=level == "isolated")
+        """
+        Looked up at every binding and once more for the run: what is copied then is what was
+        approved.
+        """
+        return find_runs(
+            reading,
+            cwd=place.path,
+            search_path=self._search_path,
+            guard=place.guard,
+            can_copy=level == "isolated",
+        )
 
     def _programs(self, reading: Reading, cwd: str) -> dict[str, Program | None]:
-        """Every program that a literal first word names. Builtins of the shell are part of the interpreter."""
+        """
+        Every program that a literal first word names. Builtins of the shell are part of the
+        interpreter.
+        """
         found: dict[str, Program | None] = {}
         for command in reading.subcommands[:_FILES_BOUND_MAX]:
             word = command.words[0].text if command.words else None
@@ -262,16 +376,31 @@ class Shell:
 
 
 def left_notes(left: LeftBehind) -> list[str]:
-    """For the model and the person: what a command left behind, and that a job is the way to keep something running."""
+    """
+    For the model and the person: what a command left behind, and that a job is the way to keep
+    something running.
+    """
     ended = left_behind(len(left.ended), left.ended)
     hint = ["[to keep something running, start it with `background`]"] if ended else []
-    running = [f"[still running, left behind by this command: {render(', '.join(left.running)).text}]"] if left.running else []
+    running = (
+        [f"[still running, left behind by this command: {render(', '.join(left.running)).text}]"]
+        if left.running
+        else []
+    )
     return [*ended, *hint, *running]
 
 
 class _PreparedCommand:
     def __init__(
-        self, shell: Shell, launched: Launched, arguments: bytes, binding: Binding, scene: Scene, *, timeout_seconds: float | None, network: bool
+        self,
+        shell: Shell,
+        launched: Launched,
+        arguments: bytes,
+        binding: Binding,
+        scene: Scene,
+        *,
+        timeout_seconds: float | None,
+        network: bool,
     ) -> None:
         self._shell, self._launched, self._network = shell, launched, network
         self._arguments, self._binding, self._scene = arguments, binding, scene
@@ -290,20 +419,35 @@ class _PreparedCommand:
             raise
         if changed:
             await self.abandon()
-            return ToolReturned(outcome="error", text="nothing was run: the folder, a program or a script changed after this was approved")
+            return ToolReturned(
+                outcome="error",
+                text="nothing was run: the folder, a program or a script changed after this was approved",
+            )
         output = Output(secrets=self._scene.secrets, on_output=on_output)
         allowed = self._timeout_seconds or timeout_seconds
         self._shell.keep_spare(self._launched)
         ended, status = await self._launched.run(timeout_seconds=allowed, on_output=output.feed)
         output.close()
         if self._launched.failed_to_exec:
-            return ToolReturned(outcome="error", text=f"nothing was run: {self._launched.failed_to_exec}")
+            return ToolReturned(
+                outcome="error", text=f"nothing was run: {self._launched.failed_to_exec}"
+            )
         if ended == "timed_out":
-            text, full = output.view("\n".join([f"[ended after {allowed:g} s]", *left_notes(self._launched.left)]))
+            text, full = output.view(
+                "\n".join([f"[ended after {allowed:g} s]", *left_notes(self._launched.left)])
+            )
             return ToolReturned(outcome="timed_out", text=text, full=full)
-        how = "" if status == 0 else f"[exit {status}]" if status > 0 else f"[ended by signal {-status}]"
+        how = (
+            ""
+            if status == 0
+            else f"[exit {status}]"
+            if status > 0
+            else f"[ended by signal {-status}]"
+        )
         lacking = "" if status == 0 or self._network else network_note(output.end())
-        text, full = output.view("\n".join(filter(None, (how, *left_notes(self._launched.left), lacking))))
+        text, full = output.view(
+            "\n".join(filter(None, (how, *left_notes(self._launched.left), lacking)))
+        )
         return ToolReturned(outcome="ok" if status == 0 else "error", text=text, full=full)
 
     async def abandon(self) -> None:
@@ -330,8 +474,15 @@ def _identified(folders: Sequence[str]) -> tuple[str, ...]:
 
 def _allowed(view: View) -> tuple[str, ...]:
     """For Landlock, which judges the file that is opened, wherever a link led from."""
-    readable = [os.path.realpath(path) for path in (*SYSTEM, "/proc", *interpreter_paths(), *view.read) if os.path.exists(path)]  # noqa: PTH110
-    return (*(f"r{path}" for path in readable), *(f"w{path}" for path in (*view.folders, *_DEVICES)))
+    readable = [
+        os.path.realpath(path)
+        for path in (*SYSTEM, "/proc", *interpreter_paths(), *view.read)
+        if os.path.exists(path)  # noqa: PTH110
+    ]
+    return (
+        *(f"r{path}" for path in readable),
+        *(f"w{path}" for path in (*view.folders, *_DEVICES)),
+    )
 
 
 def _words(program: Program, command: str) -> tuple[str, ...]:
@@ -342,11 +493,16 @@ def _words(program: Program, command: str) -> tuple[str, ...]:
 
 
 def _bound(programs: dict[str, Program | None]) -> set[str]:
-    return {f"missing {word}" if program is None else str(program) for word, program in programs.items()}
+    return {
+        f"missing {word}" if program is None else str(program) for word, program in programs.items()
+    }
 
 
 def _files(runs: Runs) -> set[str]:
-    """Private copies by their digest, and small files that the words name, by content: larger ones are not code."""
+    """
+    Private copies by their digest, and small files that the words name, by content: larger ones are
+    not code.
+    """
     found = {str(copy) for copy in runs.copies}
     for path in runs.named[:_FILES_BOUND_MAX]:
         if os.path.isfile(path) and os.path.getsize(path) <= _NAMED_BYTES_MAX:  # noqa: PTH113, PTH202  text

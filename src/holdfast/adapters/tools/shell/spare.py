@@ -1,9 +1,13 @@
 """
-A spare launcher: started before there is a call for it, so that an approved command does not wait for a process to start.
+A spare launcher: started before there is a call for it, so that an approved command does not wait
+for a process to start.
 
-It is a launcher like any other that has not been told its call: no arguments, no environment and no folder of one, in a group of its own, blocked on its pipe. It
-ends with its home, and with this process, however that ends. It is used for one call at most, and only where a launcher that is started now would be the same: behind
-the same words of bubblewrap, by the same process with the same rights and bounds. Else it is ended, and a new one is started for the call. One is kept at most.
+It is a launcher like any other that has not been told its call: no arguments, no environment and no
+folder of one, in a group of its own, blocked on its pipe. It ends with its home, and with this
+process, however that ends. It is used for one call at most, and only where a launcher that is
+started now would be the same: behind the same words of bubblewrap, by the same process with the
+same rights and bounds. Else it is ended, and a new one is started for the call. One is kept at
+most.
 """
 
 import os
@@ -19,11 +23,27 @@ from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind
 
-NO_CALL = CallId("spare".ljust(64, "-"))  # names no call, and has room for the name of any: ours are 28 long
-_RIGHTS = (b"Umask", b"Uid", b"Gid", b"Groups", b"NoNewPrivs", b"Seccomp", b"Seccomp_filters", b"SigBlk", b"SigIgn", b"Cpus_allowed", b"Mems_allowed")
+NO_CALL = CallId(
+    "spare".ljust(64, "-")
+)  # names no call, and has room for the name of any: ours are 28 long
+_RIGHTS = (
+    b"Umask",
+    b"Uid",
+    b"Gid",
+    b"Groups",
+    b"NoNewPrivs",
+    b"Seccomp",
+    b"Seccomp_filters",
+    b"SigBlk",
+    b"SigIgn",
+    b"Cpus_allowed",
+    b"Mems_allowed",
+)
 # Joined here, once: every command that starts waits for all of them to be read.
 _STATUS = "/proc/thread-self/status"
-_FILES = tuple(f"/proc/thread-self/{name}" for name in ("limits", "cgroup", "oom_score_adj", "attr/current"))
+_FILES = tuple(
+    f"/proc/thread-self/{name}" for name in ("limits", "cgroup", "oom_score_adj", "attr/current")
+)
 _KINDS = ("cgroup", "ipc", "mnt", "net", "pid_for_children", "time_for_children", "user", "uts")
 _NAMESPACES = tuple(f"/proc/thread-self/ns/{kind}" for kind in _KINDS)
 
@@ -38,7 +58,9 @@ class SpareLauncher:
     """One per open home; any thread may use it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # held while one is started: who comes meanwhile waits for it, which is shorter than starting another
+        # held while one is started: who comes meanwhile waits for it, which is shorter than
+        # starting another
+        self._lock = threading.Lock()
         self._kept: _Kept | None = None
         self._closed = False
         _ALL.add(self)
@@ -59,7 +81,10 @@ class SpareLauncher:
         THREADS.begin(lambda: self.make(prefix))
 
     def make(self, prefix: tuple[str, ...]) -> None:
-        """Unless there is one, or the home is closed. If it can't be started there is none, and the next call says what is wrong."""
+        """
+        Unless there is one, or the home is closed. If it can't be started there is none, and the
+        next call says what is wrong.
+        """
         with self._lock:
             standing = _standing()
             if self._closed or self._kept is not None or standing is None:
@@ -78,7 +103,10 @@ class SpareLauncher:
             _end(kept.waiting)
 
     def forget(self) -> None:
-        """In a forked child. The spare is its parent's, and ends with it: our copies of its pipes must not keep it alive, nor may we ever use it."""
+        """
+        In a forked child. The spare is its parent's, and ends with it: our copies of its pipes must
+        not keep it alive, nor may we ever use it.
+        """
         self._lock = threading.Lock()
         kept, self._kept = self._kept, None
         if kept is not None:
@@ -98,7 +126,10 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _end(waiting: Waiting) -> None:
-    """It sees its pipe close and would go by itself; bubblewrap in front of it, and one that hangs, are not waited for."""
+    """
+    It sees its pipe close and would go by itself; bubblewrap in front of it, and one that hangs,
+    are not waited for.
+    """
     _let_go(waiting)
     signal_group(waiting.process.pid, signal.SIGKILL)
     waiting.process.wait()
@@ -113,17 +144,30 @@ def _let_go(waiting: Waiting) -> None:
 
 def _standing() -> tuple[object, ...] | None:
     """
-    What a process that is started now inherits from us, beside what it is given: identity, capabilities, bounds, namespaces.
+    What a process that is started now inherits from us, beside what it is given: identity,
+    capabilities, bounds, namespaces.
 
-    A program may give up rights after its first call; a spare of before would still have them. None where the system does not tell (macOS): no spares there.
+    A program may give up rights after its first call; a spare of before would still have them. None
+    where the system does not tell (macOS): no spares there.
     """
     try:
-        status = [line for line in _bytes(_STATUS).splitlines() if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS]
+        status = [
+            line
+            for line in _bytes(_STATUS).splitlines()
+            if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS
+        ]
         spaces = [_space(each) for each in _NAMESPACES]
         root = os.stat("/")  # noqa: PTH116  what / is to us
     except OSError:
         return None
-    return (*status, *map(_shown, _FILES), *spaces, root.st_dev, root.st_ino, os.getpriority(os.PRIO_PROCESS, 0))
+    return (
+        *status,
+        *map(_shown, _FILES),
+        *spaces,
+        root.st_dev,
+        root.st_ino,
+        os.getpriority(os.PRIO_PROCESS, 0),
+    )
 
 
 def _space(path: str) -> str:

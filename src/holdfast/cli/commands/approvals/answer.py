@@ -18,28 +18,91 @@ _EXIT_OF_RESULT = {"handed_on": 0, "deferred": 3}
 
 
 def register(approvals: typer.Typer) -> None:
-    @command(approvals, "answer", example="holdfast approvals answer a-7kq2c5x3jz4mw6n8p9r0s1t2vb approve_once")
+    @command(
+        approvals,
+        "answer",
+        example="holdfast approvals answer a-7kq2c5x3jz4mw6n8p9r0s1t2vb approve_once",
+    )
     def answer(
         ctx: typer.Context,
-        approval: Annotated[str, typer.Argument(metavar="ID", help="The whole id; a part of it is refused.", autocompletion=completing.approvals)],
-        option: Annotated[str, typer.Argument(metavar="OPTION", help="One of those that the prompt offers.", autocompletion=completing.options)],
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Answer as this person: an assertion by the home's owner.")] = None,
-        reason: Annotated[
-            str | None, typer.Option("--reason", metavar="R", help="Why; the model is told. For a question, the answer's words.")
+        approval: Annotated[
+            str,
+            typer.Argument(
+                metavar="ID",
+                help="The whole id; a part of it is refused.",
+                autocompletion=completing.approvals,
+            ),
+        ],
+        option: Annotated[
+            str,
+            typer.Argument(
+                metavar="OPTION",
+                help="One of those that the prompt offers.",
+                autocompletion=completing.options,
+            ),
+        ],
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Answer as this person: an assertion by the home's owner.",
+            ),
         ] = None,
-        arguments: Annotated[str | None, typer.Option("--arguments", metavar="JSON", help="With edit: the new arguments, whole.")] = None,
-        digest: Annotated[str | None, typer.Option("--digest", metavar="D", help="Refuse if the prompt's digest is another than this.")] = None,
-        answer_id: Annotated[str | None, typer.Option("--answer-id", metavar="A", help="The same id and answer again is the same answer.")] = None,
-        no_wait: Annotated[bool, typer.Option("--no-wait", help="Record the answer, and leave the turn to whoever drives.")] = False,
+        reason: Annotated[
+            str | None,
+            typer.Option(
+                "--reason",
+                metavar="R",
+                help="Why; the model is told. For a question, the answer's words.",
+            ),
+        ] = None,
+        arguments: Annotated[
+            str | None,
+            typer.Option(
+                "--arguments", metavar="JSON", help="With edit: the new arguments, whole."
+            ),
+        ] = None,
+        digest: Annotated[
+            str | None,
+            typer.Option(
+                "--digest", metavar="D", help="Refuse if the prompt's digest is another than this."
+            ),
+        ] = None,
+        answer_id: Annotated[
+            str | None,
+            typer.Option(
+                "--answer-id", metavar="A", help="The same id and answer again is the same answer."
+            ),
+        ] = None,
+        no_wait: Annotated[
+            bool,
+            typer.Option(
+                "--no-wait", help="Record the answer, and leave the turn to whoever drives."
+            ),
+        ] = False,
     ) -> None:
         """
         Answer one prompt, and drive its turn on.
 
-        Exits as `send` does; 6 when the answer is refused (the prompt then stands as it was), 3 when other prompts of the turn still wait.
+        Exits as `send` does; 6 when the answer is refused (the prompt then stands as it was), 3
+        when other prompts of the turn still wait.
         """
         options = options_of(ctx)
         refuse_blank(answer_id=answer_id)
-        run(lambda: _answer(options, approval, option, as_, reason, arguments, digest, answer_id, wait=not no_wait))
+        run(
+            lambda: _answer(
+                options,
+                approval,
+                option,
+                as_,
+                reason,
+                arguments,
+                digest,
+                answer_id,
+                wait=not no_wait,
+            )
+        )
 
 
 async def _answer(
@@ -98,10 +161,16 @@ def _arguments(text: str | None) -> Any:
         value = strict_json(text.encode(), what="--arguments")
     except (UnicodeEncodeError, Refused) as exc:
         raise Unusable(
-            f"--arguments is no JSON that can be taken: {exc}", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\''
+            f"--arguments is no JSON that can be taken: {exc}",
+            code="malformed",
+            hint='one JSON object, such as \'{"command": "ls"}\'',
         ) from exc
     if not isinstance(value, dict):
-        raise Unusable("--arguments is no JSON object", code="malformed", hint='one JSON object, such as \'{"command": "ls"}\'')
+        raise Unusable(
+            "--arguments is no JSON object",
+            code="malformed",
+            hint='one JSON object, such as \'{"command": "ls"}\'',
+        )
     return value
 
 
@@ -111,7 +180,9 @@ def _told(options: Options, report: "AnswerReport") -> int:
 
     code = _exit_code(report)
     if options.out.json:
-        options.out.object({**fields_of(report.turn), "result": report.result, "reason": report.reason})
+        options.out.object(
+            {**fields_of(report.turn), "result": report.result, "reason": report.reason}
+        )
         return code
     said = {
         "deferred": "recorded; nothing runs before what still waits is answered",
@@ -126,24 +197,37 @@ def _told(options: Options, report: "AnswerReport") -> int:
 
 
 def _exit_code(report: "AnswerReport") -> int:
-    """Recorded and handed on is done; recorded, and then stopped short by the disk or a takeover, is not."""
+    """
+    Recorded and handed on is done; recorded, and then stopped short by the disk or a takeover, is
+    not.
+    """
     turn = report.turn
-    if turn.error is not None and turn.outcome in {"running", "waiting", "sealed"} and turn.error.code != "cannot_drive":
+    if (
+        turn.error is not None
+        and turn.outcome in {"running", "waiting", "sealed"}
+        and turn.error.code != "cannot_drive"
+    ):
         return 4 if turn.outcome == "sealed" else 5
     return _EXIT_OF_RESULT.get(report.result, EXIT_OF_OUTCOME[turn.outcome])
 
 
-async def _failed(options: Options, service: "Service | None", approval: str, error: HoldfastError) -> int:
+async def _failed(
+    options: Options, service: "Service | None", approval: str, error: HoldfastError
+) -> int:
     """A refused answer: its reason, and where the turn stands now."""
     if options.out.json:
         fields = await _standing(service, approval, error)
-        options.out.failure({**fields, "error": error_fields(error), "result": "failed", "reason": error.code})
+        options.out.failure(
+            {**fields, "error": error_fields(error), "result": "failed", "reason": error.code}
+        )
     else:
         options.out.error(error)
     return exit_code_of(error)
 
 
-async def _standing(service: "Service | None", approval: str, error: HoldfastError) -> dict[str, Any]:
+async def _standing(
+    service: "Service | None", approval: str, error: HoldfastError
+) -> dict[str, Any]:
     from holdfast.cli.shared.turn_output import fields_of, no_turn
     from holdfast.ids import ApprovalId
 

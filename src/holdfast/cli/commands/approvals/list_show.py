@@ -20,11 +20,18 @@ def register(app: typer.Typer) -> None:
     approvals = group("approvals", "What waits for a person's consent; answer it.")
     app.add_typer(approvals)
 
-    @command(approvals, "list", example="holdfast approvals list\nholdfast --json approvals list --all")
+    @command(
+        approvals, "list", example="holdfast approvals list\nholdfast --json approvals list --all"
+    )
     def list_(
         ctx: typer.Context,
-        everything: Annotated[bool, typer.Option("--all", help="Also those that were answered or closed.")] = False,
-        for_: Annotated[str | None, typer.Option("--for", metavar="WHO", help="Only what this person may answer.")] = None,
+        everything: Annotated[
+            bool, typer.Option("--all", help="Also those that were answered or closed.")
+        ] = False,
+        for_: Annotated[
+            str | None,
+            typer.Option("--for", metavar="WHO", help="Only what this person may answer."),
+        ] = None,
     ) -> None:
         """Prompts that wait for an answer, in every session."""
         options = options_of(ctx)
@@ -33,9 +40,18 @@ def register(app: typer.Typer) -> None:
     @command(approvals, "show", example="holdfast approvals show a-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def show(
         ctx: typer.Context,
-        approval: Annotated[str, typer.Argument(metavar="ID", help="The whole id; a part of it is refused.", autocompletion=completing.approvals)],
+        approval: Annotated[
+            str,
+            typer.Argument(
+                metavar="ID",
+                help="The whole id; a part of it is refused.",
+                autocompletion=completing.approvals,
+            ),
+        ],
     ) -> None:
-        """One prompt, exactly as it was shown: what would run, for whom, and what each option covers."""
+        """
+        One prompt, exactly as it was shown: what would run, for whom, and what each option covers.
+        """
         options = options_of(ctx)
         run(lambda: _show(options, approval))
 
@@ -46,21 +62,37 @@ async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
     async with looking_service(options) as service:
         patience = service.patience() if service is not None else None
         if service is not None and options.out.json and for_ is None and not everything:
-            options.out.object({"approvals": await service.approvals_json(patience=patience), **busy_fields(patience)})
+            options.out.object(
+                {
+                    "approvals": await service.approvals_json(patience=patience),
+                    **busy_fields(patience),
+                }
+            )
             return 0
-        found = await service.approvals(for_=for_, everything=everything, patience=patience) if service is not None else ()
+        found = (
+            await service.approvals(for_=for_, everything=everything, patience=patience)
+            if service is not None
+            else ()
+        )
     if options.out.json:
         options.out.object({"approvals": found, **busy_fields(patience)})
     elif not found:
-        options.out.text("nothing waits for an answer" if not everything else "nothing was ever asked")
+        options.out.text(
+            "nothing waits for an answer" if not everything else "nothing was ever asked"
+        )
     else:
-        options.out.table(("ID", "SESSION", "TOOL", "STATE", "MAY ANSWER", "EXPIRES", "WHAT"), [_row(each) for each in found])
+        options.out.table(
+            ("ID", "SESSION", "TOOL", "STATE", "MAY ANSWER", "EXPIRES", "WHAT"),
+            [_row(each) for each in found],
+        )
     tell_busy(options, patience)
     return 0
 
 
 def _row(approval: "ApprovalReport") -> tuple[str, ...]:
-    state = approval.closed_as or (f"{approval.option} by {approval.answered_by}" if approval.answered_by else "waits")
+    state = approval.closed_as or (
+        f"{approval.option} by {approval.answered_by}" if approval.answered_by else "waits"
+    )
     return (
         approval.id,
         approval.session,
@@ -73,7 +105,9 @@ def _row(approval: "ApprovalReport") -> tuple[str, ...]:
 
 
 def _in_brief(arguments: object) -> str:
-    """The most telling line, to find it again by. What is approved is only ever what `show` shows."""
+    """
+    The most telling line, to find it again by. What is approved is only ever what `show` shows.
+    """
     if isinstance(arguments, dict):
         for name in ("command", "question", "path", "task", "text"):
             if isinstance(told := arguments.get(name), str):
@@ -103,4 +137,8 @@ async def _show(options: Options, approval: str) -> int:
 
 
 def unknown(approval: str) -> Refused:
-    return Refused(f"there is no approval {approval}", code="unknown", hint="`holdfast approvals list` shows what waits")
+    return Refused(
+        f"there is no approval {approval}",
+        code="unknown",
+        hint="`holdfast approvals list` shows what waits",
+    )

@@ -1,9 +1,10 @@
 """
 `holdfast chat`: talk in the terminal, approve inline.
 
-The journal is what the conversation is: this process only shows it and adds to it. Another process may answer, cancel or drive
-meanwhile; whatever was on the screen then says that it is over. Ctrl-C cancels the turn that runs, durably; Ctrl-D leaves, and what waits
-goes on waiting. While a turn runs nothing is read from the keyboard.
+The journal is what the conversation is: this process only shows it and adds to it. Another process
+may answer, cancel or drive meanwhile; whatever was on the screen then says that it is over. Ctrl-C
+cancels the turn that runs, durably; Ctrl-D leaves, and what waits goes on waiting. While a turn
+runs nothing is read from the keyboard.
 """
 
 import asyncio
@@ -35,21 +36,44 @@ _HELP = """\
 
 
 def register(app: typer.Typer) -> None:
-    command(app, "chat", example="holdfast chat ops/api\nholdfast chat notes --model script:story.jsonl")(chat)
+    command(
+        app, "chat", example="holdfast chat ops/api\nholdfast chat notes --model script:story.jsonl"
+    )(chat)
 
 
 def chat(
     ctx: typer.Context,
-    session: Annotated[str, typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=completing.sessions)] = "chat",
-    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Which agent; else the one this session had last.")] = None,
-    model: Annotated[str | None, typer.Option("--model", metavar="M", help="Which model; the session keeps it.")] = None,
-    workspace: Annotated[str | None, typer.Option("--workspace", metavar="DIR", help="The folder it works in. [default: the current one]")] = None,
-    as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Speak as somebody else; only the home's owner may say so.")] = None,
+    session: Annotated[
+        str,
+        typer.Argument(metavar="[SESSION]", help=SESSION_HELP, autocompletion=completing.sessions),
+    ] = "chat",
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            "--agent", metavar="NAME", help="Which agent; else the one this session had last."
+        ),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="M", help="Which model; the session keeps it.")
+    ] = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option(
+            "--workspace", metavar="DIR", help="The folder it works in. [default: the current one]"
+        ),
+    ] = None,
+    as_: Annotated[
+        str | None,
+        typer.Option(
+            "--as", metavar="WHO", help="Speak as somebody else; only the home's owner may say so."
+        ),
+    ] = None,
 ) -> None:
     """
     Talk in the terminal; approve inline.
 
-    A bare Enter never approves: type an option's name or number. Ctrl-C cancels the running turn, Ctrl-D leaves. Prompts that stood before still stand.
+    A bare Enter never approves: type an option's name or number. Ctrl-C cancels the running turn,
+    Ctrl-D leaves. Prompts that stood before still stand.
     """
     from holdfast.cli.commands.chat.keyboard import Keyboard, check_terminal
     from holdfast.ids import session_id
@@ -71,7 +95,16 @@ def chat(
                 world.model(model)
             given = world.workspace(chosen) if chosen is not None else None
             here = world.workspace(current)
-            await Chat(service, Keyboard(home, world.secrets), person, name, agent=agent, model=model, workspace=given, here=here).talk()
+            await Chat(
+                service,
+                Keyboard(home, world.secrets),
+                person,
+                name,
+                agent=agent,
+                model=model,
+                workspace=given,
+                here=here,
+            ).talk()
         return 0
 
     run(work)
@@ -110,7 +143,9 @@ class Chat:
         self._group: asyncio.TaskGroup | None = None
         self._told_to = 0  # the last record that is on the screen
         self._told_more = asyncio.Event()
-        self._is_owed = False  # a job has reported: its turn is to be driven, and by nobody else who would be known to stay
+        # a job has reported: its turn is to be driven, and by nobody else who would be known to
+        # stay
+        self._is_owed = False
 
     async def talk(self) -> None:
         from holdfast.cli.commands.chat.keyboard import Left
@@ -133,7 +168,9 @@ class Chat:
     # --- coming and going
 
     async def _enter(self) -> None:
-        self._screen.say(f"{self._session}, as {self._who.person}. /help for more, Ctrl-D to leave.", "bold")
+        self._screen.say(
+            f"{self._session}, as {self._who.person}. /help for more, Ctrl-D to leave.", "bold"
+        )
         if await self._service.world.store.current(self._name) is None:
             return
         await self._recall()
@@ -141,8 +178,15 @@ class Chat:
         await self._do(self._service.resume(self._session, by=self._who.person, model=self._model))
         standing = await self._open_prompts()
         for approval in standing:
-            whom = "" if self._who.person in approval.may_answer else f"; {' or '.join(approval.may_answer)} may answer it"
-            self._screen.say(f"- a prompt still stands: {approval.tool}, asked {approval.requested_at} ({approval.id}){whom}", "yellow")
+            whom = (
+                ""
+                if self._who.person in approval.may_answer
+                else f"; {' or '.join(approval.may_answer)} may answer it"
+            )
+            self._screen.say(
+                f"- a prompt still stands: {approval.tool}, asked {approval.requested_at} ({approval.id}){whom}",
+                "yellow",
+            )
 
     @property
     def _name(self) -> Any:
@@ -163,7 +207,12 @@ class Chat:
 
     async def _tell(self) -> None:
         from holdfast.runtime.streams.feed import Delta, Gap
-        from holdfast.session.events import ApprovalAnswered, ApprovalClosed, ApprovalRequested, InputAccepted
+        from holdfast.session.events import (
+            ApprovalAnswered,
+            ApprovalClosed,
+            ApprovalRequested,
+            InputAccepted,
+        )
 
         async for each in self._service.follow(self._session, after=self._told_to):
             if isinstance(each, Delta | Gap):
@@ -173,19 +222,27 @@ class Chat:
             self._told_to = each.seq
             self._told_more.set()
             match event:
-                case ApprovalRequested(may_answer=may_answer) if self._shown is None and self._who.person in may_answer:
+                case ApprovalRequested(may_answer=may_answer) if (
+                    self._shown is None and self._who.person in may_answer
+                ):
                     self._keyboard.interrupt()
-                case ApprovalAnswered(approval=approval) | ApprovalClosed(approval=approval) if approval == self._shown:
+                case ApprovalAnswered(approval=approval) | ApprovalClosed(approval=approval) if (
+                    approval == self._shown
+                ):
                     self._keyboard.interrupt()
                 case InputAccepted(kind="job"):
                     self._is_owed = True
-                    if self._shown is None:  # whoever is about to answer is not disturbed; it is driven afterwards
+                    if (
+                        self._shown is None
+                    ):  # whoever is about to answer is not disturbed; it is driven afterwards
                         self._keyboard.interrupt()
                 case _:
                     pass
 
     def _leave(self) -> None:
-        self._screen.say(f"Left. `holdfast chat {self._session}` comes back; nothing that waits is lost.", "dim")
+        self._screen.say(
+            f"Left. `holdfast chat {self._session}` comes back; nothing that waits is lost.", "dim"
+        )
 
     # --- one round
 
@@ -196,7 +253,11 @@ class Chat:
         if self._is_owed:
             self._is_owed = False
             await self._drive_on()
-        waiting = [each for each in await self._open_prompts() if self._who.person in each.may_answer and each.id not in self._aside]
+        waiting = [
+            each
+            for each in await self._open_prompts()
+            if self._who.person in each.may_answer and each.id not in self._aside
+        ]
         try:
             if waiting:
                 await self._ask(waiting[0])
@@ -207,7 +268,9 @@ class Chat:
         except Stopped:
             if waiting:
                 self._aside.add(waiting[0].id)
-                self._screen.say("Left standing: /prompts asks again, /cancel cancels the turn.", "dim")
+                self._screen.say(
+                    "Left standing: /prompts asks again, /cancel cancels the turn.", "dim"
+                )
             else:
                 self._screen.say("Ctrl-D leaves.", "dim")
 
@@ -226,7 +289,14 @@ class Chat:
                 for call in turn.waiting
                 if call.approval is not None
             ]
-            return [*own, *[each for turn in turns for each in await self._service.delegation.prompts_below(turn)]]
+            return [
+                *own,
+                *[
+                    each
+                    for turn in turns
+                    for each in await self._service.delegation.prompts_below(turn)
+                ],
+            ]
 
     async def _hear(self) -> None:
         line = await self._keyboard.read_message("you> ")
@@ -245,7 +315,10 @@ class Chat:
             case "/cancel":
                 await self._cancel()
             case _ if text.startswith("/") and not line.startswith(" "):
-                self._screen.say(f"There is no {text.split()[0]}; /help lists what there is. A space before it sends it as it is.", "yellow")
+                self._screen.say(
+                    f"There is no {text.split()[0]}; /help lists what there is. A space before it sends it as it is.",
+                    "yellow",
+                )
             case _:
                 await self._send(text)
 
@@ -275,7 +348,9 @@ class Chat:
     def _told(self, report: "TurnReport") -> None:
         """What no record says: that nothing new was taken in."""
         if report.error is not None and report.error.code == "answer_word":
-            self._screen.say(f"{report.error.message}. Its number or name answers the prompt.", "yellow")
+            self._screen.say(
+                f"{report.error.message}. Its number or name answers the prompt.", "yellow"
+            )
 
     # --- prompts
 
@@ -293,9 +368,13 @@ class Chat:
         elif choice.option == chat_prompts.CANCEL:
             await self._cancel(approval.turn, session=approval.session)
         else:
-            await self._answer(approval, choice.option, reason=choice.reason, arguments=choice.arguments)
+            await self._answer(
+                approval, choice.option, reason=choice.reason, arguments=choice.arguments
+            )
 
-    async def _answer(self, approval: "ApprovalReport", option: str, *, reason: str | None, arguments: Any) -> None:
+    async def _answer(
+        self, approval: "ApprovalReport", option: str, *, reason: str | None, arguments: Any
+    ) -> None:
         person = self._who
         report = await self._do(
             self._service.answer(
@@ -310,20 +389,31 @@ class Chat:
             )
         )
         if report is None:
-            await self._do(self._service.resume(self._session, by=person.person))  # what the refusal left owed goes on, and what hinders it is said
+            await self._do(
+                self._service.resume(self._session, by=person.person)
+            )  # what the refusal left owed goes on, and what hinders it is said
         elif report.result == "deferred":
             self._screen.say("- kept; nothing runs before what still waits is answered", "dim")
         elif report.result == "handed_on":
-            self._screen.say(f"- kept; a process that has the tool goes on ({report.reason or 'handed on'})", "dim")
+            self._screen.say(
+                f"- kept; a process that has the tool goes on ({report.reason or 'handed on'})",
+                "dim",
+            )
 
     # --- work
 
     async def _drive_on(self) -> None:
-        """Somebody else answered or asked, or a job reported: if nobody drives what is owed now, we do."""
+        """
+        Somebody else answered or asked, or a job reported: if nobody drives what is owed now, we
+        do.
+        """
         await self._do(self._service.drive_all(self._name))
 
     async def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Do it while Ctrl-C means cancel. What was refused is said, and the talk goes on; what can't be believed ends it."""
+        """
+        Do it while Ctrl-C means cancel. What was refused is said, and the talk goes on; what can't
+        be believed ends it.
+        """
         from holdfast.errors import HoldfastError, Untrusted
 
         loop = asyncio.get_running_loop()
@@ -342,11 +432,17 @@ class Chat:
             loop.remove_signal_handler(signal.SIGINT)
         await self._heard_all()  # what was journalled on the way to a refusal stands before it
         if refused is not None:
-            self._screen.say(f"{refused.code}: {refused.message}" + (f"\n  {refused.hint}" if refused.hint else ""), "yellow")
+            self._screen.say(
+                f"{refused.code}: {refused.message}"
+                + (f"\n  {refused.hint}" if refused.hint else ""),
+                "yellow",
+            )
         return result
 
     async def _heard_all(self) -> None:
-        """Let the follower tell what has been appended, before anything else is put on the screen."""
+        """
+        Let the follower tell what has been appended, before anything else is put on the screen.
+        """
         if self._follower is None:
             return
         async with self._service.shelf.use(self._name) as ledger:
@@ -361,10 +457,15 @@ class Chat:
         if self._group is not None and self._cancels == 1:
             self._group.create_task(self._cancel_running())
         else:
-            self._screen.say("- cancelled already; a call that has started ends with its real outcome, or in doubt", "dim")
+            self._screen.say(
+                "- cancelled already; a call that has started ends with its real outcome, or in doubt",
+                "dim",
+            )
 
     async def _cancel_running(self) -> None:
-        """The turn that runs, or is next; requests that wait for somebody's answer are left alone."""
+        """
+        The turn that runs, or is next; requests that wait for somebody's answer are left alone.
+        """
         async with self._service.shelf.use(self._name) as ledger:
             state = ledger.state
             turn = state.running or (state.queued[0].turn if state.queued else None)

@@ -1,7 +1,9 @@
 """
-Lines from the person at the terminal, one at a time, in a way that somebody else's answer can interrupt.
+Lines from the person at the terminal, one at a time, in a way that somebody else's answer can
+interrupt.
 
-What was typed before a question was on the screen is thrown away: a key pressed in advance never answers a prompt that nobody had seen.
+What was typed before a question was on the screen is thrown away: a key pressed in advance never
+answers a prompt that nobody had seen.
 """
 
 import os
@@ -35,11 +37,18 @@ class Stopped(Exception):
 
 def check_terminal() -> None:
     if not all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout)):
-        raise Unusable("chat needs a terminal to talk in", code="no_terminal", hint="`holdfast send SESSION TEXT` works without one")
+        raise Unusable(
+            "chat needs a terminal to talk in",
+            code="no_terminal",
+            hint="`holdfast send SESSION TEXT` works without one",
+        )
 
 
 class Keyboard:
-    """`home` gets the history of what was said (never of what was answered), readable by its owner alone; lines that hold a secret stay out of it."""
+    """
+    `home` gets the history of what was said (never of what was answered), readable by its owner
+    alone; lines that hold a secret stay out of it.
+    """
 
     def __init__(self, home: Path, secrets: "tuple[Secret, ...]" = ()) -> None:
         self._home = home
@@ -48,7 +57,8 @@ class Keyboard:
         self._answers: PromptSession[str] | None = None
         self._active: PromptSession[str] | None = None
         self._draft = ""  # typed, and interrupted before it was sent
-        # Set while nobody reads: the next reading ends at once. Cleared by whoever looks at how things stand now.
+        # Set while nobody reads: the next reading ends at once. Cleared by whoever looks at how
+        # things stand now.
         self._moot = False
 
     async def read_message(self, mark: str) -> str:
@@ -74,7 +84,9 @@ class Keyboard:
 
         self._active = session
         try:
-            with patch_stdout(raw=True):  # what comes in meanwhile is written above the line that is being typed
+            with patch_stdout(
+                raw=True
+            ):  # what comes in meanwhile is written above the line that is being typed
                 guard_streams()
                 return await session.prompt_async(mark, default=default, pre_run=self._begun)
         except EOFError:
@@ -107,7 +119,12 @@ def _session(*, history: "History | None") -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
 
     # No searching, no editor, no suspending into a shell: keys edit the line, Enter ends it.
-    return PromptSession(history=history, enable_history_search=False, enable_open_in_editor=False, enable_suspend=False)
+    return PromptSession(
+        history=history,
+        enable_history_search=False,
+        enable_open_in_editor=False,
+        enable_suspend=False,
+    )
 
 
 def _forget_typed(session: "PromptSession[str]") -> None:
@@ -133,8 +150,14 @@ def _history(path: Path, secrets: "tuple[Secret, ...]") -> "History":
                 super().store_string(string)
 
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        os.close(
+            os.open(
+                path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+        )
         path.chmod(0o600)
     except OSError:
-        return InMemoryHistory()  # a home that can't be written keeps no history; it is a comfort, not a promise
+        return (
+            InMemoryHistory()
+        )  # a home that can't be written keeps no history; it is a comfort, not a promise
     return SafeHistory(path)

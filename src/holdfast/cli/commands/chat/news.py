@@ -1,7 +1,8 @@
 """
 From records and pieces of text to what a person in `holdfast chat` sees.
 
-Records are the truth and pieces are hints: text that came in pieces is not said again when its record comes, and what was missed is said then.
+Records are the truth and pieces are hints: text that came in pieces is not said again when its
+record comes, and what was missed is said then.
 """
 
 from collections import deque
@@ -47,7 +48,10 @@ _QUIET = ("ok",)  # outcomes that need no word of ours: the model tells what cam
 
 
 class News:
-    """Tells one session's story as it happens. `own` holds texts that this very terminal sent: they stand there already."""
+    """
+    Tells one session's story as it happens. `own` holds texts that this very terminal sent: they
+    stand there already.
+    """
 
     def __init__(self, screen: Screen, person: str) -> None:
         self._screen = screen
@@ -95,28 +99,42 @@ class News:
             case ToolStarted(tool=tool):
                 self._note(f"{tool} runs")
             case MemoryRecalled(items=items, degraded=degraded):
-                self._note(f"remembered: {'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}")
+                self._note(
+                    f"remembered: {'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}"
+                )
             case DelegateStarted(agent=agent, session=session):
                 self._note(f"{agent} works on it ({session})")
             case Compacted(turns=turns):
-                self._note(f"{turns} older turns are summarised in what the model sees; the journal keeps them")
+                self._note(
+                    f"{turns} older turns are summarised in what the model sees; the journal keeps them"
+                )
             case TurnCompacted():
-                self._note("this turn is summarised in what the model sees; the journal keeps it all")
+                self._note(
+                    "this turn is summarised in what the model sees; the journal keeps it all"
+                )
             case TailRepaired(bytes=size):
-                self._note(f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is kept in quarantine")
+                self._note(
+                    f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is kept in quarantine"
+                )
             case _:
                 self._of_people(event)
 
     def _of_people(self, event: SessionEvent) -> None:
         match event:
-            case ApprovalRequested(tool=tool, approval=approval, may_answer=may_answer) if self._person not in may_answer:
+            case ApprovalRequested(tool=tool, approval=approval, may_answer=may_answer) if (
+                self._person not in may_answer
+            ):
                 self._note(f"{tool} needs an answer from {' or '.join(may_answer)} ({approval})")
             case ApprovalAnswered(approval=approval, option=option, by=by):
                 self._note(f"prompt {approval} is closed: {by} answered {option}")
             case ApprovalClosed(approval=approval, closed_as=closed_as, reason=reason):
-                self._note(f"prompt {approval} is closed: {closed_as}{'; ' + reason if reason else ''}")
+                self._note(
+                    f"prompt {approval} is closed: {closed_as}{'; ' + reason if reason else ''}"
+                )
             case AnswerRefused(approval=approval, by=by):
-                self._note(f"{by} tried to answer {approval} and may not; it still stands", "yellow")
+                self._note(
+                    f"{by} tried to answer {approval} and may not; it still stands", "yellow"
+                )
             case TurnResumed(after="crash"):
                 self._note("the process that drove this turn died; it goes on from the journal")
             case TurnCancelled(by=by):
@@ -133,7 +151,9 @@ class News:
     def _of_job(self, event: JobSubmitted | JobCancelled | JobEnded) -> None:
         match event:
             case JobSubmitted(job=job, tool=tool):
-                self._note(f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it says")
+                self._note(
+                    f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it says"
+                )
             case JobCancelled(job=job, by=by):
                 self._note(f"{by} asked for the job {job} to be stopped")
             case JobEnded(job=job, outcome=outcome):
@@ -146,7 +166,9 @@ class News:
             case ReminderFired(reminder=reminder):
                 self._note(f"that was the reminder {reminder}")
             case ReminderCancelled(reminder=reminder, by=by, reason=reason):
-                self._note(f"the reminder {reminder} is cancelled by {by}{'; ' + reason if reason else ''}")
+                self._note(
+                    f"the reminder {reminder} is cancelled by {by}{'; ' + reason if reason else ''}"
+                )
 
     def _input(self, event: InputAccepted) -> None:
         if event.text in self.own:
@@ -170,7 +192,10 @@ class News:
         self._calling, self._streamed, self._late = False, "", ""
         match event:
             case ModelCallFailed(kind=kind, message=message, final=final):
-                self._note(f"the model gave no answer ({kind}): {message}{'' if final else '; trying again'}", "yellow")
+                self._note(
+                    f"the model gave no answer ({kind}): {message}{'' if final else '; trying again'}",
+                    "yellow",
+                )
             case ModelCallLost():
                 self._note("a model call was lost in a crash; it is repeated")
             case ModelAnswerDropped(reason=reason):
@@ -178,12 +203,17 @@ class News:
 
     def _ended(self, event: TurnEnded) -> None:
         if event.outcome == "completed":
-            if event.reply and event.reply != self._said:  # of a loop that is not ours, whose answers are no records
+            if (
+                event.reply and event.reply != self._said
+            ):  # of a loop that is not ours, whose answers are no records
                 self._screen.stream(event.reply)
                 self._screen.end_stream()
             return
         why = ": ".join(each for each in (event.code, event.message) if each)
-        self._note(f"the turn {'was ' if event.outcome != 'failed' else ''}{event.outcome}{' (' + why + ')' if why else ''}", "yellow")
+        self._note(
+            f"the turn {'was ' if event.outcome != 'failed' else ''}{event.outcome}{' (' + why + ')' if why else ''}",
+            "yellow",
+        )
         if event.hint:
             self._note(event.hint)
 

@@ -1,8 +1,9 @@
 """
-A prompt in the terminal: everything that would run, every option and what it covers, and an answer that can't be given by accident.
+A prompt in the terminal: everything that would run, every option and what it covers, and an answer
+that can't be given by accident.
 
-An option is chosen by its name or number and Enter. A bare Enter, a "yes" or any other word decides nothing. What is dangerous is approved
-only by typing the tool's name as well.
+An option is chosen by its name or number and Enter. A bare Enter, a "yes" or any other word decides
+nothing. What is dangerous is approved only by typing the tool's name as well.
 """
 
 import json
@@ -37,7 +38,10 @@ def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
         screen.say(f"  why it asks: {plain(approval.reason)}", "dim")
     if approval.quoted_speakers:
         screen.say(f"  the request quotes: {plain(', '.join(approval.quoted_speakers))}", "dim")
-    screen.say(f"  for {plain(approval.requester or 'nobody')}, until {approval.expires_at}, digest {approval.digest}", "dim")
+    screen.say(
+        f"  for {plain(approval.requester or 'nobody')}, until {approval.expires_at}, digest {approval.digest}",
+        "dim",
+    )
     for number, (option, covers) in enumerate(offered(approval).items(), 1):
         screen.say(f"  {number}  {plain(option)}: {plain(covers)}")
     screen.say(_how(approval), "dim")
@@ -46,7 +50,11 @@ def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
 def offered(approval: ApprovalReport) -> dict[str, str]:
     """Options that have a number: all of an approval's; of a question, the choices."""
     if approval.kind == "question":
-        return {option: approval.covers[option] for option in approval.options if option not in (ANSWER, DENY)}
+        return {
+            option: approval.covers[option]
+            for option in approval.options
+            if option not in (ANSWER, DENY)
+        }
     return {option: approval.covers[option] for option in approval.options}
 
 
@@ -67,7 +75,9 @@ async def ask(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) -> C
             return choice
 
 
-async def _read_choice(screen: Screen, keyboard: Keyboard, approval: ApprovalReport, line: str) -> Choice | None:
+async def _read_choice(
+    screen: Screen, keyboard: Keyboard, approval: ApprovalReport, line: str
+) -> Choice | None:
     if line in (LATER, CANCEL):
         return Choice(line)
     if approval.kind == "question":
@@ -102,8 +112,13 @@ def _reply(approval: ApprovalReport, line: str) -> Choice:
     return Choice(option) if option is not None else Choice(ANSWER, reason=line)
 
 
-async def _confirmed(screen: Screen, keyboard: Keyboard, approval: ApprovalReport, option: str) -> bool:
-    screen.say(f"This one can't be judged from its text alone. To {option}, type the tool's name: {approval.tool}", "yellow")
+async def _confirmed(
+    screen: Screen, keyboard: Keyboard, approval: ApprovalReport, option: str
+) -> bool:
+    screen.say(
+        f"This one can't be judged from its text alone. To {option}, type the tool's name: {approval.tool}",
+        "yellow",
+    )
     typed = await keyboard.read_answer(f"{approval.tool}? ")
     if typed.strip() == approval.tool:
         return True

@@ -1,8 +1,10 @@
 """
 What `holdfast chat` writes to the terminal.
 
-What a model, a tool or another person says stands behind a bar on every line, wrapped by us and not by the terminal, with control, invisible and bidirectional
-characters made visible: no line of theirs can pass for a line of ours, above all not for a prompt. What an approval shows is printed complete, as it was journalled.
+What a model, a tool or another person says stands behind a bar on every line, wrapped by us and not
+by the terminal, with control, invisible and bidirectional characters made visible: no line of
+theirs can pass for a line of ours, above all not for a prompt. What an approval shows is printed
+complete, as it was journalled.
 """
 
 import shutil
@@ -76,8 +78,12 @@ class Screen:
         if self._column and (style, bar) != (self._style, self._bar):
             self.end_stream()
         self._style, self._bar = style, bar
-        width = self._width()  # asked once: a command may say a megabyte at a time, and whoever drives its turn waits for us
-        self._out.print(("".join([self._placed(char, width) for char in plain(text)]), style), end="")
+        # asked once: a command may say a megabyte at a time, and whoever drives its turn waits for
+        # us
+        width = self._width()
+        self._out.print(
+            ("".join([self._placed(char, width) for char in plain(text)]), style), end=""
+        )
         sys.stdout.flush()
 
     def _placed(self, char: str, width: int) -> str:

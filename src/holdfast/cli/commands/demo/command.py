@@ -1,4 +1,7 @@
-"""`holdfast demo`: the story in one minute, with a real kill -9 of a real process. Exits 0 only if every step showed what it claims."""
+"""
+`holdfast demo`: the story in one minute, with a real kill -9 of a real process. Exits 0 only if
+every step showed what it claims.
+"""
 
 import shutil
 import sys
@@ -22,21 +25,33 @@ def register(app: typer.Typer) -> None:
     @command(app, "demo", example="holdfast demo\nholdfast demo --keep")
     def demo(
         ctx: typer.Context,
-        keep: Annotated[bool, typer.Option("--keep", help="Leave the home and the journal there to look at.")] = False,
-        slow: Annotated[bool, typer.Option("--slow", help="Pause after each step, to read along.")] = False,
+        keep: Annotated[
+            bool, typer.Option("--keep", help="Leave the home and the journal there to look at.")
+        ] = False,
+        slow: Annotated[
+            bool, typer.Option("--slow", help="Pause after each step, to read along.")
+        ] = False,
     ) -> None:
         """
         The story in one minute: ask, pause, kill -9, restart, approve, and a changed byte noticed.
 
-        Runs in a temporary home of its own, needs no key and no network. Every step is checked; exits 1 and says which one did not hold.
+        Runs in a temporary home of its own, needs no key and no network. Every step is checked;
+        exits 1 and says which one did not hold.
         """
-        raise typer.Exit(_demo(options_of(ctx), keep=keep, pause_seconds=_SLOW_SECONDS if slow else 0.0))
+        raise typer.Exit(
+            _demo(options_of(ctx), keep=keep, pause_seconds=_SLOW_SECONDS if slow else 0.0)
+        )
 
 
 def _demo(options: Options, *, keep: bool, pause_seconds: float) -> int:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     try:
-        return _tell(options, folder, pause_seconds, "It is kept, to look at." if keep else "Nothing of it is left behind.")
+        return _tell(
+            options,
+            folder,
+            pause_seconds,
+            "It is kept, to look at." if keep else "Nothing of it is left behind.",
+        )
     finally:
         if keep:
             options.out.note(f"kept: `holdfast --home {folder / 'home'} sessions list` looks at it")
@@ -55,7 +70,10 @@ def _tell(options: Options, folder: Path, pause_seconds: float, leaving: str) ->
             if pause_seconds:
                 time.sleep(pause_seconds)
     except NotShown as exc:
-        options.out.result({"step": number + 1, "ok": False, "says": str(exc)}, f"Step {number + 1} did not show what it claims: {exc}")
+        options.out.result(
+            {"step": number + 1, "ok": False, "says": str(exc)},
+            f"Step {number + 1} did not show what it claims: {exc}",
+        )
         return 1
     seconds = time.monotonic() - started
     end = f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `holdfast chat`, and the README."
@@ -65,11 +83,22 @@ def _tell(options: Options, folder: Path, pause_seconds: float, leaving: str) ->
 
 def _show(options: Options, number: int, step: "Step") -> None:
     if options.out.json:
-        options.out.object({"step": number, "name": step.name, "ok": True, "says": step.says, "shows": step.shows})
+        options.out.object(
+            {"step": number, "name": step.name, "ok": True, "says": step.says, "shows": step.shows}
+        )
     elif sys.stdout is not None and sys.stdout.isatty():
         _show_in_colour(number, step)
     else:
-        options.out.text("\n".join([f"{number:2}. {step.name}: {step.says}", *(f"      {line}" for line in step.shows), ""]) + "\n")
+        options.out.text(
+            "\n".join(
+                [
+                    f"{number:2}. {step.name}: {step.says}",
+                    *(f"      {line}" for line in step.shows),
+                    "",
+                ]
+            )
+            + "\n"
+        )
 
 
 def _show_in_colour(number: int, step: "Step") -> None:

@@ -1,7 +1,9 @@
 """
-A program in a terminal of its own, as a person would have it: keys go in, what is on the screen comes out.
+A program in a terminal of its own, as a person would have it: keys go in, what is on the screen
+comes out.
 
-For `holdfast demo`, which kills a real `holdfast chat` in it, and for tests. Waiting is for what is seen, never for time to pass.
+For `holdfast demo`, which kills a real `holdfast chat` in it, and for tests. Waiting is for what is
+seen, never for time to pass.
 """
 
 import os
@@ -16,9 +18,12 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 _FORWARD = re.compile(r"\x1b\[(\d*)C")
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]|[\r\x07\x08]")
+_ESCAPES = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]|[\r\x07\x08]"
+)
 _ROWS_COLUMNS = (50, 200)
-# The child makes the terminal its own, so that Ctrl-C reaches it as a signal, and then becomes the program.
+# The child makes the terminal its own, so that Ctrl-C reaches it as a signal, and then becomes the
+# program.
 _BECOME = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 
 
@@ -29,10 +34,16 @@ class NotSeen(Exception):
 class PseudoTerminal:
     """A context manager; leaving it kills the program if it still runs."""
 
-    def __init__(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> None:
+    def __init__(
+        self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> None:
         self._keys, screen = pty.openpty()
         # No cursor questions: nobody here would answer them.
-        environment = {**(env if env is not None else os.environ), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        environment = {
+            **(env if env is not None else os.environ),
+            "TERM": "xterm",
+            "PROMPT_TOOLKIT_NO_CPR": "1",
+        }
         environment["LINES"], environment["COLUMNS"] = map(str, _ROWS_COLUMNS)
         try:
             self.process = subprocess.Popen(  # noqa: S603  # the caller's own program
@@ -54,11 +65,16 @@ class PseudoTerminal:
         os.write(self._keys, text.encode())
 
     def wait_until_seen(self, text: str, *, within_seconds: float = 60.0) -> str:
-        """Wait until it appears after what was waited for before; returns everything from there to its end."""
+        """
+        Wait until it appears after what was waited for before; returns everything from there to its
+        end.
+        """
         deadline = time.monotonic() + within_seconds
         while (found := self.seen.find(text, self._looked_to)) < 0:
             if not self._read(deadline - time.monotonic()):
-                raise NotSeen(f"{text!r} did not appear; the screen had: {self.seen[self._looked_to :]!r}")
+                raise NotSeen(
+                    f"{text!r} did not appear; the screen had: {self.seen[self._looked_to :]!r}"
+                )
         start, self._looked_to = self._looked_to, found + len(text)
         return self.seen[start : self._looked_to]
 
@@ -71,7 +87,9 @@ class PseudoTerminal:
         except OSError:  # how Linux says that nobody has the other side open any more
             return False
         self._raw += piece
-        text = _FORWARD.sub(lambda move: " " * int(move[1] or 1), self._raw.decode(errors="replace"))
+        text = _FORWARD.sub(
+            lambda move: " " * int(move[1] or 1), self._raw.decode(errors="replace")
+        )
         self.seen = _ESCAPES.sub("", text)
         return bool(piece)
 

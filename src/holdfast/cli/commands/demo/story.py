@@ -1,8 +1,10 @@
 """
-The story that `holdfast demo` tells, in real processes on a real home: ask, pause, kill -9, restart, a stranger, an answer, and a changed byte.
+The story that `holdfast demo` tells, in real processes on a real home: ask, pause, kill -9,
+restart, a stranger, an answer, and a changed byte.
 
-Every step checks what it claims and raises NotShown when it does not hold. Each `holdfast` here is a process of its own: nothing is remembered between
-steps but files. The effect is a line appended to a file, so that running twice would show.
+Every step checks what it claims and raises NotShown when it does not hold. Each `holdfast` here is
+a process of its own: nothing is remembered between steps but files. The effect is a line appended
+to a file, so that running twice would show.
 """
 
 import json
@@ -69,14 +71,20 @@ class Story:
     # --- before the crash
 
     def _chatting(self) -> PseudoTerminal:
-        return PseudoTerminal([*self._program(), "chat", SESSION], env=_environment(), cwd=str(self.workspace))
+        return PseudoTerminal(
+            [*self._program(), "chat", SESSION], env=_environment(), cwd=str(self.workspace)
+        )
 
     def _ask(self, terminal: PseudoTerminal) -> Step:
         _seen(terminal, "you>")
         terminal.type(f"run: {COMMAND}\r")
         _seen(terminal, COMMAND)
         pid = terminal.process.pid
-        return Step("ask", f"You ask an agent to do something real, in `holdfast chat` (process {pid}).", (f"you> run: {COMMAND}",))
+        return Step(
+            "ask",
+            f"You ask an agent to do something real, in `holdfast chat` (process {pid}).",
+            (f"you> run: {COMMAND}",),
+        )
 
     def _pause(self, terminal: PseudoTerminal) -> Step:
         """The prompt is on the screen, and on disk: another process reads it there."""
@@ -85,41 +93,84 @@ class Story:
         waiting = listed.value.get("approvals", [])
         _claim(listed.code == 0 and len(waiting) == 1, f"one prompt should wait: {listed}")
         self._prompt = waiting[0]
-        _claim(COMMAND in self._prompt["display"] and self._prompt["state"] == "requested", f"the prompt should show the command: {self._prompt}")
+        _claim(
+            COMMAND in self._prompt["display"] and self._prompt["state"] == "requested",
+            f"the prompt should show the command: {self._prompt}",
+        )
         self._claim_lines(0)
         options = ", ".join(self._prompt["options"])
         shows = (*self._prompt["display"].splitlines(), f"options: {options}")
-        return Step("pause", "It may not just do that, so the turn stops on disk and asks you. Nothing has run. This is the prompt:", shows)
+        return Step(
+            "pause",
+            "It may not just do that, so the turn stops on disk and asks you. Nothing has run. This is the prompt:",
+            shows,
+        )
 
     def _kill(self, terminal: PseudoTerminal) -> Step:
         pid = terminal.process.pid
         code = terminal.kill()
-        _claim(code == _KILLED, f"process {pid} should have died of signal 9, not ended with {code}")
+        _claim(
+            code == _KILLED, f"process {pid} should have died of signal 9, not ended with {code}"
+        )
         self._claim_lines(0)
-        return Step("kill -9", "While it waits for you, the process is killed. No goodbye, no chance to save anything.", (f"$ kill -9 {pid}",))
+        return Step(
+            "kill -9",
+            "While it waits for you, the process is killed. No goodbye, no chance to save anything.",
+            (f"$ kill -9 {pid}",),
+        )
 
     # --- after it
 
     def _restart(self) -> Step:
         listed = self._run("approvals", "list")
-        _claim(list(listed.value.get("approvals", [])) == [self._prompt], f"the same prompt should stand, byte for byte: {listed}")
+        _claim(
+            list(listed.value.get("approvals", [])) == [self._prompt],
+            f"the same prompt should stand, byte for byte: {listed}",
+        )
         held = self._run("verify")
         _claim(held.code == 0, f"the journal should hold: {held}")
-        shows = ("$ holdfast approvals list", f"{self._prompt['id']}  {self._prompt['tool']}  {self._prompt['digest'][:16]}...")
-        return Step("restart", "A new process finds the prompt standing: the same id, the same digest of what would run.", shows)
+        shows = (
+            "$ holdfast approvals list",
+            f"{self._prompt['id']}  {self._prompt['tool']}  {self._prompt['digest'][:16]}...",
+        )
+        return Step(
+            "restart",
+            "A new process finds the prompt standing: the same id, the same digest of what would run.",
+            shows,
+        )
 
     def _stranger_answers(self) -> Step:
         refused = self._answer("--as", self._stranger)
-        _claim(refused.code == 6 and refused.value.get("reason") == "wrong_approver", f"a stranger's answer should be refused: {refused}")  # noqa: PLR2004
+        _claim(
+            refused.code == 6 and refused.value.get("reason") == "wrong_approver",  # noqa: PLR2004
+            f"a stranger's answer should be refused: {refused}",
+        )
         self._claim_lines(0)
-        shows = (f"$ holdfast approvals answer {self._prompt['id']} approve_once --as {self._stranger}", _error(refused))
-        return Step("a stranger", f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: refused, and written down.", shows)
+        shows = (
+            f"$ holdfast approvals answer {self._prompt['id']} approve_once --as {self._stranger}",
+            _error(refused),
+        )
+        return Step(
+            "a stranger",
+            f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: refused, and written down.",
+            shows,
+        )
 
     def _approve(self) -> Step:
         answered = self._answer()
-        _claim(answered.code == 0 and answered.value.get("outcome") == "completed", f"your answer should complete the turn: {answered}")
-        shows = (f"$ holdfast approvals answer {self._prompt['id']} approve_once", str(answered.value.get("reply")))
-        return Step("approve", "You say yes, to exactly what was shown. The turn goes on where it stopped, in this process.", shows)
+        _claim(
+            answered.code == 0 and answered.value.get("outcome") == "completed",
+            f"your answer should complete the turn: {answered}",
+        )
+        shows = (
+            f"$ holdfast approvals answer {self._prompt['id']} approve_once",
+            str(answered.value.get("reply")),
+        )
+        return Step(
+            "approve",
+            "You say yes, to exactly what was shown. The turn goes on where it stopped, in this process.",
+            shows,
+        )
 
     def _once(self) -> Step:
         self._run("resume")
@@ -127,18 +178,32 @@ class Story:
         starts = [record for _, record in self._records() if record["type"] == "tool_started"]
         _claim(len(starts) == 1, f"the journal should have one start, not {len(starts)}")
         shows = ("$ cat deploys.log", *self._lines())
-        return Step("once", "It ran once: one line in the file, one start in the journal. `holdfast resume` finds nothing left to do.", shows)
+        return Step(
+            "once",
+            "It ran once: one line in the file, one start in the journal. `holdfast resume` finds nothing left to do.",
+            shows,
+        )
 
     def _answer_again(self) -> Step:
         refused = self._answer()
-        _claim(refused.code == 6 and refused.value.get("reason") == "already_answered", f"a second answer should be refused: {refused}")  # noqa: PLR2004
+        _claim(
+            refused.code == 6 and refused.value.get("reason") == "already_answered",  # noqa: PLR2004
+            f"a second answer should be refused: {refused}",
+        )
         self._claim_lines(1)
-        return Step("answer again", "The same approval a second time: refused. A consent is used up by what it allowed.", (_error(refused),))
+        return Step(
+            "answer again",
+            "The same approval a second time: refused. A consent is used up by what it allowed.",
+            (_error(refused),),
+        )
 
     # --- tampering
 
     def _change_a_byte(self) -> tuple[Step, tuple[Path, int]]:
-        """What somebody would do who wants the history to say that version 3 was approved. Same size, one byte, times put back."""
+        """
+        What somebody would do who wants the history to say that version 3 was approved. Same size,
+        one byte, times put back.
+        """
         path, at, line_at = self._place_to_forge()
         before = path.stat()
         data = bytearray(path.read_bytes())
@@ -147,7 +212,9 @@ class Story:
             file.write(data)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
         step = Step(
-            "a changed byte", "Somebody edits the history: version 2 becomes version 3, in one byte.", (f"{path.name}: byte {at}: '2' -> '3'",)
+            "a changed byte",
+            "Somebody edits the history: version 2 becomes version 3, in one byte.",
+            (f"{path.name}: byte {at}: '2' -> '3'",),
         )
         return step, (path, line_at)
 
@@ -165,9 +232,16 @@ class Story:
         _claim(found.code == 4 and len(verdicts) == 1, f"verify should not believe it: {found}")  # noqa: PLR2004
         verdict, (path, byte) = verdicts[0], line_at
         _claim(verdict["verdict"] == "broken", f"the verdict should be broken: {verdict}")
-        _claim(Path(verdict["segment"]).name == path.name and verdict["byte"] == byte, f"it should point to byte {byte} of {path.name}: {verdict}")
+        _claim(
+            Path(verdict["segment"]).name == path.name and verdict["byte"] == byte,
+            f"it should point to byte {byte} of {path.name}: {verdict}",
+        )
         where = f"{verdict['verdict']}: {path.name}, the record at byte {verdict['byte']}; good up to record {verdict['at_seq']}"
-        return Step("verify", "Every record carries a keyed code chained to the one before. Verify says what no longer holds, and where.", (where,))
+        return Step(
+            "verify",
+            "Every record carries a keyed code chained to the one before. Verify says what no longer holds, and where.",
+            (where,),
+        )
 
     def _sealed(self) -> Step:
         refused = self._run("send", SESSION, "what time is it?")
@@ -196,7 +270,9 @@ class Story:
             value = json.loads(done.stdout.splitlines()[0]) if done.stdout.strip() else {}
         except ValueError:
             value = {}
-        return Ran(done.returncode, value or {"stderr": done.stderr.decode(errors="replace")[-2000:]})
+        return Ran(
+            done.returncode, value or {"stderr": done.stderr.decode(errors="replace")[-2000:]}
+        )
 
     def _answer(self, *more: str) -> Ran:
         return self._run("approvals", "answer", self._prompt["id"], "approve_once", *more)

@@ -1,4 +1,7 @@
-"""`holdfast serve`: the gateway. Prints where the page is, with a one-time code, and runs until it is told to stop."""
+"""
+`holdfast serve`: the gateway. Prints where the page is, with a one-time code, and runs until it is
+told to stop.
+"""
 
 import logging
 import sys
@@ -21,30 +24,78 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "serve", example="holdfast serve\nholdfast serve code\nsudo holdfast serve --as-user holdfast")
+    @command(
+        app,
+        "serve",
+        example="holdfast serve\nholdfast serve code\nsudo holdfast serve --as-user holdfast",
+    )
     def serve(
         ctx: typer.Context,
         what: Annotated[
-            str | None, typer.Argument(metavar="[code]", help="`code`: print the page's address with a new code, for a running server.")
+            str | None,
+            typer.Argument(
+                metavar="[code]",
+                help="`code`: print the page's address with a new code, for a running server.",
+            ),
         ] = None,
-        host: Annotated[str | None, typer.Option("--host", metavar="H", help="Where to listen. [default: 127.0.0.1]")] = None,
-        port: Annotated[int | None, typer.Option("--port", metavar="P", min=0, max=65535, help="0 takes any free one. [default: 8321]")] = None,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="With `code`: for this person's page; by the home's owner.")] = None,
-        as_user: Annotated[str | None, typer.Option("--as-user", metavar="NAME", help="Become this user of the system first; needs root.")] = None,
-        print_unit: Annotated[bool, typer.Option("--print-unit", help="Print a systemd unit that serves as a user of its own, and exit.")] = False,
+        host: Annotated[
+            str | None,
+            typer.Option("--host", metavar="H", help="Where to listen. [default: 127.0.0.1]"),
+        ] = None,
+        port: Annotated[
+            int | None,
+            typer.Option(
+                "--port",
+                metavar="P",
+                min=0,
+                max=65535,
+                help="0 takes any free one. [default: 8321]",
+            ),
+        ] = None,
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="With `code`: for this person's page; by the home's owner.",
+            ),
+        ] = None,
+        as_user: Annotated[
+            str | None,
+            typer.Option(
+                "--as-user",
+                metavar="NAME",
+                help="Become this user of the system first; needs root.",
+            ),
+        ] = None,
+        print_unit: Annotated[
+            bool,
+            typer.Option(
+                "--print-unit",
+                help="Print a systemd unit that serves as a user of its own, and exit.",
+            ),
+        ] = False,
     ) -> None:
         """
-        Serve this home over HTTP: the API, live streams and the page. Drives what is owed; stops on Ctrl-C.
+        Serve this home over HTTP: the API, live streams and the page. Drives what is owed; stops on
+        Ctrl-C.
 
-        The page's address carries a code that works once, for ten minutes. It is printed to a terminal, or to a file of yours with mode 0600; elsewhere
-        `holdfast serve code` gives one. Other commands work on the same home meanwhile.
+        The page's address carries a code that works once, for ten minutes. It is printed to a
+        terminal, or to a file of yours with mode 0600; elsewhere `holdfast serve code` gives one.
+        Other commands work on the same home meanwhile.
         """
         options = options_of(ctx)
         refuse_blank(host=host, what=what, as_user=as_user)
         if what not in (None, "code"):
-            raise Unusable(f"serve takes no {what!r}", hint="`holdfast serve code` prints a new code for the page")
+            raise Unusable(
+                f"serve takes no {what!r}",
+                hint="`holdfast serve code` prints a new code for the page",
+            )
         if as_ is not None and what is None:
-            raise Unusable("--as goes with `holdfast serve code`", hint="`serve` is for everybody who has a token or a code")
+            raise Unusable(
+                "--as goes with `holdfast serve code`",
+                hint="`serve` is for everybody who has a token or a code",
+            )
         if print_unit:
             from holdfast.cli.commands.serve.own_user import unit
 
@@ -54,14 +105,20 @@ def register(app: typer.Typer) -> None:
             from holdfast.cli.commands.serve.own_user import become
 
             become(as_user)
-        run((lambda: _code(options, as_)) if what == "code" else lambda: _serve(options, host, port))
+        run(
+            (lambda: _code(options, as_)) if what == "code" else lambda: _serve(options, host, port)
+        )
 
 
 async def _serve(options: Options, host: str | None, port: int | None) -> int:
     from holdfast.cli.shared.identity import refuse_tools, who
 
     try:
-        from holdfast.gateway.server.serve import allow_many_files, open_serving, serve_until_signalled
+        from holdfast.gateway.server.serve import (
+            allow_many_files,
+            open_serving,
+            serve_until_signalled,
+        )
     except ModuleNotFoundError as exc:
         raise Unusable(
             f"serving needs {exc.name}, which is not installed",
@@ -76,7 +133,12 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     me = who(home, None)
     async with making_service(options, lasting=True) as service:
         settings = _settings(home, host, port)
-        async with open_serving(service, settings, workspace=_workspace(service, home), keep_house=lambda: _keep_house(service, home)) as serving:
+        async with open_serving(
+            service,
+            settings,
+            workspace=_workspace(service, home),
+            keep_house=lambda: _keep_house(service, home),
+        ) as serving:
             await _say(options, serving, me.person, await service.approvals())
             await serve_until_signalled(serving)
     options.out.note("stopped; what was accepted is safe, and prompts stand")
@@ -87,7 +149,10 @@ _PRUNED_AT_ONCE = 500  # of each kind: a home that was never pruned is not taken
 
 
 async def _keep_house(service: "Service", home: Path) -> bool:
-    """Let go of what `[retention]` no longer keeps; whether there may be more. What went is in the home's journal, and said."""
+    """
+    Let go of what `[retention]` no longer keeps; whether there may be more. What went is in the
+    home's journal, and said.
+    """
     from holdfast.wiring import prunable, prune
 
     found = await prunable(service, home, most=_PRUNED_AT_ONCE)
@@ -95,7 +160,10 @@ async def _keep_house(service: "Service", home: Path) -> bool:
         return False
     gone = await prune(service, found, by="retention")
     logging.getLogger("holdfast.gateway.retention").info(
-        "let go of %d sessions, %d outputs and %d quarantined files", len(gone), len(found.outputs), len(found.quarantine)
+        "let go of %d sessions, %d outputs and %d quarantined files",
+        len(gone),
+        len(found.outputs),
+        len(found.quarantine),
     )
     return max(map(len, found)) == _PRUNED_AT_ONCE
 
@@ -115,7 +183,10 @@ def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySetting
 
 
 def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
-    """Where tools of messages over HTTP work: settings of now, else the folder that we were started in."""
+    """
+    Where tools of messages over HTTP work: settings of now, else the folder that we were started
+    in.
+    """
     from holdfast.settings import SettingsSource
 
     source, here = SettingsSource(home), Path.cwd()
@@ -127,7 +198,10 @@ def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
 
 
 async def _code(options: Options, asserted: str | None) -> int:
-    """A new code for the page, from another process than the server's. It opens the page as somebody who may answer, so it is consent."""
+    """
+    A new code for the page, from another process than the server's. It opens the page as somebody
+    who may answer, so it is consent.
+    """
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.identity import who
@@ -141,7 +215,9 @@ async def _code(options: Options, asserted: str | None) -> int:
     if not is_private():
         hint = "run it in a terminal, or let it write to a file of yours with mode 0600: (umask 077; holdfast serve code > FILE)"
         raise Refused(
-            "a code is printed only where nobody else can read it, and this output is a pipe or a file for others", code="not_private", hint=hint
+            "a code is printed only where nobody else can read it, and this output is a pipe or a file for others",
+            code="not_private",
+            hint=hint,
         )
     address = served_at(home)
     if address is None:
@@ -151,37 +227,67 @@ async def _code(options: Options, asserted: str | None) -> int:
             raise no_home(home)
         scopes = SCOPES if me.may_all else [each for each in SCOPES if each != "admin"]
         by, now = me.asserted_by or me.person, service.world.clock.now_ms()
-        page = page_at(address, await new_code(TokenBook(service.home), person=me.person, scopes=scopes, by=by, now=now))
-    options.out.result({"url": address, "page": page, "person": me.person}, f"Holdfast for {me.person}: {page}")
+        page = page_at(
+            address,
+            await new_code(
+                TokenBook(service.home), person=me.person, scopes=scopes, by=by, now=now
+            ),
+        )
+    options.out.result(
+        {"url": address, "page": page, "person": me.person}, f"Holdfast for {me.person}: {page}"
+    )
     return 0
 
 
-async def _say(options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]") -> None:
+async def _say(
+    options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]"
+) -> None:
     """Once the socket is ours: whoever opens the address now waits a moment at most."""
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import is_a_person
 
     private = is_private() and is_a_person(home_of(options))
     address = await serving.page_address(person, by=person) if private else f"{serving.address}/"
-    hint = None if private else f"`{options.typed('serve code')}` gives the page's code, in a terminal"
+    hint = (
+        None if private else f"`{options.typed('serve code')}` gives the page's code, in a terminal"
+    )
     if options.out.json:
-        options.out.object({"url": serving.address, "page": address, "person": person, "prompts_standing": len(standing), "hint": hint})
+        options.out.object(
+            {
+                "url": serving.address,
+                "page": address,
+                "person": person,
+                "prompts_standing": len(standing),
+                "hint": hint,
+            }
+        )
         return
     options.out.text(f"Holdfast for {person}: {address}")
-    options.out.note("the code in the address works once, for ten minutes; Ctrl-C stops" if hint is None else f"others may read this output: {hint}")
+    options.out.note(
+        "the code in the address works once, for ten minutes; Ctrl-C stops"
+        if hint is None
+        else f"others may read this output: {hint}"
+    )
     if standing:
-        options.out.note(f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still stand{'s' if len(standing) == 1 else ''}")
+        options.out.note(
+            f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still stand{'s' if len(standing) == 1 else ''}"
+        )
 
 
 def _log_to_stderr() -> None:
-    """One JSON line for each event: no query, no header, no text of a message, no known secret, nothing that a terminal obeys."""
+    """
+    One JSON line for each event: no query, no header, no text of a message, no known secret,
+    nothing that a terminal obeys.
+    """
     import structlog
 
     from holdfast.secrecy import known
 
     class Safe(structlog.stdlib.ProcessorFormatter):
         def format(self, record: logging.LogRecord) -> str:
-            return printable_json(known().hidden(super().format(record)).encode("utf-8", "replace")).decode()
+            return printable_json(
+                known().hidden(super().format(record)).encode("utf-8", "replace")
+            ).decode()
 
     formatter = Safe(
         processors=[
@@ -197,7 +303,9 @@ def _log_to_stderr() -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    logging.raiseExceptions = False  # a log that can't be written is no reason to write a trace of that
+    logging.raiseExceptions = (
+        False  # a log that can't be written is no reason to write a trace of that
+    )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)

@@ -1,8 +1,9 @@
 """
-`serve` under a user of its own: the barrier between a home and the other programs of the people who use it.
+`serve` under a user of its own: the barrier between a home and the other programs of the people who
+use it.
 
-`--as-user NAME`, started by root, gives root up for good before anything of the home is opened. `--print-unit` writes a systemd unit
-that does the same. docs/serve-as-own-user.md is the guide.
+`--as-user NAME`, started by root, gives root up for good before anything of the home is opened.
+`--print-unit` writes a systemd unit that does the same. docs/serve-as-own-user.md is the guide.
 """
 
 import os
@@ -29,13 +30,19 @@ def become(name: str) -> None:
             hint=f"sudo {shlex.join([_program(), 'serve', '--as-user', name])}",
         )
     if user.pw_uid == 0:
-        raise Unusable("root is not a user of its own", code="malformed", hint="`useradd --system --create-home holdfast` makes one")
+        raise Unusable(
+            "root is not a user of its own",
+            code="malformed",
+            hint="`useradd --system --create-home holdfast` makes one",
+        )
     os.initgroups(name, user.pw_gid)
     os.setresgid(user.pw_gid, user.pw_gid, user.pw_gid)
     os.setresuid(user.pw_uid, user.pw_uid, user.pw_uid)
     os.umask(0o077)
     _check_program(name)
-    for variable in [each for each in os.environ if each.startswith(("SUDO_", "XDG_", "DBUS_", "SSH_"))]:
+    for variable in [
+        each for each in os.environ if each.startswith(("SUDO_", "XDG_", "DBUS_", "SSH_"))
+    ]:
         del os.environ[variable]  # of whoever started it
     os.environ |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name}
     _enter(Path(user.pw_dir) / WORKSPACE)
@@ -57,7 +64,9 @@ def _user(name: str) -> pwd.struct_passwd:
         return pwd.getpwnam(name)
     except KeyError:
         raise Unusable(
-            f"the system has no user {name!r}", code="unknown_user", hint=f"sudo useradd --system --create-home --shell /usr/sbin/nologin {name}"
+            f"the system has no user {name!r}",
+            code="unknown_user",
+            hint=f"sudo useradd --system --create-home --shell /usr/sbin/nologin {name}",
         ) from None
 
 
@@ -68,13 +77,16 @@ def _enter(folder: Path) -> None:
         os.chdir(folder)
     except OSError as exc:
         raise Unusable(
-            f"{folder} can't be used as a workspace: {exc.strerror}", code="no_workspace", hint="give the user a folder of its own"
+            f"{folder} can't be used as a workspace: {exc.strerror}",
+            code="no_workspace",
+            hint="give the user a folder of its own",
         ) from exc
 
 
 def unit(name: str) -> str:
     """
-    A systemd unit. What it leaves open is what bubblewrap needs: user namespaces, and a whole /proc.
+    A systemd unit. What it leaves open is what bubblewrap needs: user namespaces, and a whole
+    /proc.
 
     >>> "User=holdfast" in unit("holdfast")
     True
@@ -82,7 +94,10 @@ def unit(name: str) -> str:
     program = _program()
     lies_at_home = any(each.startswith(_HOMES) for each in (program, sys.prefix, sys.base_prefix))
     protect_home = (
-        ["# The program lies below a home; install it below /opt or /usr, and write yes here.", "ProtectHome=read-only"]
+        [
+            "# The program lies below a home; install it below /opt or /usr, and write yes here.",
+            "ProtectHome=read-only",
+        ]
         if lies_at_home
         else ["ProtectHome=yes"]
     )

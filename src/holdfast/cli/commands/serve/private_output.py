@@ -1,4 +1,7 @@
-"""Whether only its owner can read what this process prints: what carries consent is printed nowhere else."""
+"""
+Whether only its owner can read what this process prints: what carries consent is printed nowhere
+else.
+"""
 
 import os
 import stat
@@ -6,7 +9,10 @@ import sys
 
 
 def is_private() -> bool:
-    """Standard output is a terminal, or a plain file of ours that nobody else can open. A pipe or a log may be read by anybody."""
+    """
+    Standard output is a terminal, or a plain file of ours that nobody else can open. A pipe or a
+    log may be read by anybody.
+    """
     try:
         fd = sys.stdout.fileno()
         status = os.fstat(fd)
@@ -14,4 +20,8 @@ def is_private() -> bool:
         return False
     if os.isatty(fd):
         return True
-    return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
+    return (
+        stat.S_ISREG(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not stat.S_IMODE(status.st_mode) & 0o077
+    )

@@ -1,4 +1,7 @@
-"""`holdfast sessions ...`: one file per command here too. To add one, write the file with `register(app)` and name it below."""
+"""
+`holdfast sessions ...`: one file per command here too. To add one, write the file with
+`register(app)` and name it below.
+"""
 
 import typer
 
@@ -6,7 +9,20 @@ from holdfast.cli.loading import register_all
 from holdfast.cli.shared.options import group
 from holdfast.errors import Refused
 
-COMMANDS = ("list", "show", "follow", "cancel", "compact", "fork", "export", "import_", "unseal", "delete", "prune", "search")
+COMMANDS = (
+    "list",
+    "show",
+    "follow",
+    "cancel",
+    "compact",
+    "fork",
+    "export",
+    "import_",
+    "unseal",
+    "delete",
+    "prune",
+    "search",
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -16,4 +32,6 @@ def register(app: typer.Typer) -> None:
 
 
 def unknown(session: str) -> Refused:
-    return Refused(f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them")
+    return Refused(
+        f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them"
+    )

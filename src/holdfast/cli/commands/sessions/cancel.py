@@ -11,17 +11,32 @@ from holdfast.cli.shared.service import driving_service, home_of, run
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "cancel", example="holdfast sessions cancel ops/api\nholdfast sessions cancel ops/api --turn t3")
+    @command(
+        app,
+        "cancel",
+        example="holdfast sessions cancel ops/api\nholdfast sessions cancel ops/api --turn t3",
+    )
     def cancel(
         ctx: typer.Context,
         session: SessionArgument,
-        turn: Annotated[str | None, typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]")] = None,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Cancel as this person: an assertion by the home's owner.")] = None,
+        turn: Annotated[
+            str | None,
+            typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]"),
+        ] = None,
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Cancel as this person: an assertion by the home's owner.",
+            ),
+        ] = None,
     ) -> None:
         """
         Stop what runs or waits, durably; with --turn also a message that is still queued.
 
-        Calls that have not started never will; one that has started ends with its real outcome, or in doubt. Exits 0 also when nothing was open.
+        Calls that have not started never will; one that has started ends with its real outcome, or
+        in doubt. Exits 0 also when nothing was open.
         """
         options = options_of(ctx)
         run(lambda: _cancel(options, session, turn, as_))
@@ -38,11 +53,19 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
     async with driving_service(options) as service:
         if service is None:
             raise unknown(name)
-        found = await service.cancel(name, by=me.person, turn=TurnId(turn) if turn is not None else None, may_all=me.may_all)
-        if open_ := [each.turn for each in found if each.turn is not None and each.outcome == "running"]:
+        found = await service.cancel(
+            name, by=me.person, turn=TurnId(turn) if turn is not None else None, may_all=me.may_all
+        )
+        if open_ := [
+            each.turn for each in found if each.turn is not None and each.outcome == "running"
+        ]:
             # Their driver sees it at once; if it has died, we are the one.
-            await service.drive_all(name, until=lambda state: all(find_turn(state, each) is None for each in open_))
-            found = tuple([await service.turn(name, each.turn) for each in found if each.turn is not None])
+            await service.drive_all(
+                name, until=lambda state: all(find_turn(state, each) is None for each in open_)
+            )
+            found = tuple(
+                [await service.turn(name, each.turn) for each in found if each.turn is not None]
+            )
         await service.drive_above(name)
         for each in found:
             await tell_doubts(options, service, each)

@@ -9,15 +9,21 @@ from holdfast.cli.shared.service import driving_service, run
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "compact", example="holdfast sessions compact ops/api\nholdfast --json sessions compact ops/api")
+    @command(
+        app,
+        "compact",
+        example="holdfast sessions compact ops/api\nholdfast --json sessions compact ops/api",
+    )
     def compact(
         ctx: typer.Context,
         session: SessionArgument,
     ) -> None:
         """
-        Replace all but the last turns by a summary in what the model sees. The journal keeps every word.
+        Replace all but the last turns by a summary in what the model sees. The journal keeps every
+        word.
 
-        The session's own model writes it. When there is nothing to do, or nothing is gained, that is said and is a success; a summary that fails changes nothing.
+        The session's own model writes it. When there is nothing to do, or nothing is gained, that
+        is said and is a success; a summary that fails changes nothing.
         """
         options = options_of(ctx)
         run(lambda: _compact(options, session))

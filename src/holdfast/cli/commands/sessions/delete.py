@@ -17,17 +17,26 @@ def register(app: typer.Typer) -> None:
     def delete(
         ctx: typer.Context,
         session: SessionArgument,
-        yes: Annotated[bool, typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway.")] = False,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
+        yes: Annotated[
+            bool,
+            typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway."),
+        ] = False,
+        as_: Annotated[
+            str | None,
+            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
+        ] = None,
     ) -> None:
         """
-        Delete a session and its journal for good. What waits in it can't be answered any more; a new session of that name is another one.
+        Delete a session and its journal for good. What waits in it can't be answered any more; a
+        new session of that name is another one.
 
         Only that it was deleted, when and by whom stays, in the home's journal.
         """
         options = options_of(ctx)
         asks = not yes and not options.out.json and sys.stdin is not None and sys.stdin.isatty()
-        if asks and not typer.confirm(f"Delete {session} and its whole history?", default=False, err=True):
+        if asks and not typer.confirm(
+            f"Delete {session} and its whole history?", default=False, err=True
+        ):
             raise Refused(f"{session} was not deleted", code="declined")
         run(lambda: _delete(options, session, as_))
 

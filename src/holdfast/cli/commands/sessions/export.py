@@ -16,19 +16,33 @@ from holdfast.errors import Unusable
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "export", example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md")
+    @command(
+        app,
+        "export",
+        example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md",
+    )
     def export(
         ctx: typer.Context,
         session: SessionArgument,
         output: Annotated[
-            str | None, typer.Option("--output", "-o", metavar="FILE", help="Write here; never over an existing file. [default: stdout]")
+            str | None,
+            typer.Option(
+                "--output",
+                "-o",
+                metavar="FILE",
+                help="Write here; never over an existing file. [default: stdout]",
+            ),
         ] = None,
-        markdown: Annotated[bool, typer.Option("--markdown", help="The conversation for people, instead of the records.")] = False,
+        markdown: Annotated[
+            bool,
+            typer.Option("--markdown", help="The conversation for people, instead of the records."),
+        ] = False,
     ) -> None:
         """
         Write a session out: every record as stored, line by line.
 
-        The lines can be verified without Holdfast, from docs/journal-format.md and the key. Works on a sealed session too, and says where it stops being true.
+        The lines can be verified without Holdfast, from docs/journal-format.md and the key. Works
+        on a sealed session too, and says where it stops being true.
         """
         options = options_of(ctx)
         run(lambda: _export(options, session, output, markdown))
@@ -52,12 +66,18 @@ async def _export(options: Options, session: str, output: str | None, markdown: 
     if doubt is not None:
         options.out.note(f"{name} {doubt}")
     if output is not None:
-        options.out.result({"session": name, "file": output, "lines": sum(each.count(b"\n") for each in data)}, f"wrote {output}")
+        options.out.result(
+            {"session": name, "file": output, "lines": sum(each.count(b"\n") for each in data)},
+            f"wrote {output}",
+        )
     return 0
 
 
 def _printed(options: Options, session: str, markdown: str, output: str | None) -> bytes:
-    """With --json, stdout is JSON: the text is a field there. A file is printed some day, so it holds nothing that a terminal obeys either."""
+    """
+    With --json, stdout is JSON: the text is a field there. A file is printed some day, so it holds
+    nothing that a terminal obeys either.
+    """
     if options.out.json and output is None:
         return (encoded({"session": session, "markdown": markdown}) + "\n").encode()
     return printable(markdown).encode()
@@ -70,10 +90,14 @@ def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:
     try:
         file = Path(output).open("xb")  # noqa: SIM115  closed below, or removed
     except FileExistsError:
-        raise Unusable(f"{output} is there already", code="exists", hint="name another file") from None
+        raise Unusable(
+            f"{output} is there already", code="exists", hint="name another file"
+        ) from None
     try:
         with file:
             file.writelines(data)
     except BaseException:
-        Path(output).unlink(missing_ok=True)  # half an export passes for a whole one, and would be in the way of the next
+        Path(output).unlink(
+            missing_ok=True
+        )  # half an export passes for a whole one, and would be in the way of the next
         raise

@@ -1,8 +1,9 @@
 """
 `holdfast sessions follow`: records as they are stored, live.
 
-From the beginning, or after a cursor; it ends with the turn: once a turn has been seen to end and none is open. A cursor at the head of an idle session
-therefore waits for the next turn. Streams of text are not records; `chat` shows them.
+From the beginning, or after a cursor; it ends with the turn: once a turn has been seen to end and
+none is open. A cursor at the head of an idle session therefore waits for the next turn. Streams of
+text are not records; `chat` shows them.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -23,14 +24,30 @@ _TEXT_CHARS = 140
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "follow", example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after 12 --forever")
+    @command(
+        app,
+        "follow",
+        example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after 12 --forever",
+    )
     def follow(
         ctx: typer.Context,
         session: SessionArgument,
-        after: Annotated[int, typer.Option("--after", metavar="SEQ", min=0, help="Go on after this record. [default: from the beginning]")] = 0,
-        forever: Annotated[bool, typer.Option("--forever", help="Don't end with the turn.")] = False,
+        after: Annotated[
+            int,
+            typer.Option(
+                "--after",
+                metavar="SEQ",
+                min=0,
+                help="Go on after this record. [default: from the beginning]",
+            ),
+        ] = 0,
+        forever: Annotated[
+            bool, typer.Option("--forever", help="Don't end with the turn.")
+        ] = False,
     ) -> None:
-        """Print each record of a session as it is stored, and those to come, until its turn has ended."""
+        """
+        Print each record of a session as it is stored, and those to come, until its turn has ended.
+        """
         options = options_of(ctx)
         run(lambda: _follow(options, session, after, forever=forever))
 
@@ -46,7 +63,9 @@ async def _follow(options: Options, session: str, after: int, *, forever: bool) 
     return 0
 
 
-async def _print_records(options: Options, service: "Service", session: str, after: int, *, forever: bool) -> None:
+async def _print_records(
+    options: Options, service: "Service", session: str, after: int, *, forever: bool
+) -> None:
     from contextlib import aclosing
 
     from holdfast.journal.record import Record
@@ -86,7 +105,9 @@ def _print(options: Options, record: "Record") -> None:
         options.out.object(fields_of(record))
     else:
         body = record.body.decode()
-        options.out.text(f"{record.seq:>6}  {record.type:<20}  {body if len(body) <= _TEXT_CHARS else body[:_TEXT_CHARS] + '...'}")
+        options.out.text(
+            f"{record.seq:>6}  {record.type:<20}  {body if len(body) <= _TEXT_CHARS else body[:_TEXT_CHARS] + '...'}"
+        )
 
 
 def fields_of(record: "Record") -> dict[str, object]:

@@ -14,17 +14,37 @@ def register(app: typer.Typer) -> None:
     @command(app, "fork", example="holdfast sessions fork ops/api ops/api-again --at 42")
     def fork(
         ctx: typer.Context,
-        session: Annotated[str, typer.Argument(metavar="SESSION", help="What to copy.", autocompletion=completing.sessions)],
-        into: Annotated[str | None, typer.Argument(metavar="[NEW]", help="What the copy is called. [default: SESSION-fork-SEQ]")] = None,
-        at: Annotated[int, typer.Option("--at", metavar="SEQ", help="The last record to copy: a turn_ended.")] = ...,  # type: ignore[assignment]
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
+        session: Annotated[
+            str,
+            typer.Argument(
+                metavar="SESSION", help="What to copy.", autocompletion=completing.sessions
+            ),
+        ],
+        into: Annotated[
+            str | None,
+            typer.Argument(
+                metavar="[NEW]", help="What the copy is called. [default: SESSION-fork-SEQ]"
+            ),
+        ] = None,
+        at: Annotated[
+            int, typer.Option("--at", metavar="SEQ", help="The last record to copy: a turn_ended.")
+        ] = ...,  # type: ignore[assignment]
+        as_: Annotated[
+            str | None,
+            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
+        ] = None,
     ) -> None:
-        """Copy a session up to the end of a turn. The copy is a life of its own: no consent, no prompt and nothing owed comes along."""
+        """
+        Copy a session up to the end of a turn. The copy is a life of its own: no consent, no prompt
+        and nothing owed comes along.
+        """
         options = options_of(ctx)
         run(lambda: _fork(options, session, into, at, as_))
 
 
-async def _fork(options: Options, session: str, into: str | None, at: int, asserted: str | None) -> int:
+async def _fork(
+    options: Options, session: str, into: str | None, at: int, asserted: str | None
+) -> int:
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
     from holdfast.runtime.lifecycle.instances import fork

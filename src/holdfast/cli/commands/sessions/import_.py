@@ -1,4 +1,6 @@
-"""`holdfast sessions import`: a conversation from another program's file, or from our own export."""
+"""
+`holdfast sessions import`: a conversation from another program's file, or from our own export.
+"""
 
 import os
 import stat
@@ -23,17 +25,29 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         file: Annotated[
             str,
-            typer.Argument(metavar="FILE", help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`; `-` is stdin."),
+            typer.Argument(
+                metavar="FILE",
+                help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`; `-` is stdin.",
+            ),
         ],
         into: Annotated[
-            str | None, typer.Argument(metavar="[SESSION]", help="What it is called here. [default: import/ and the file's name]")
+            str | None,
+            typer.Argument(
+                metavar="[SESSION]",
+                help="What it is called here. [default: import/ and the file's name]",
+            ),
         ] = None,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
+        as_: Annotated[
+            str | None,
+            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
+        ] = None,
     ) -> None:
         """
-        Make a session from a file: the branch that was visible there, with its summary. Text only, marked as imported: nothing in it is owed, allowed or approved.
+        Make a session from a file: the branch that was visible there, with its summary. Text only,
+        marked as imported: nothing in it is owed, allowed or approved.
 
-        Of a damaged file everything that can be read is taken, and what can't is named, line by line.
+        Of a damaged file everything that can be read is taken, and what can't is named, line by
+        line.
         """
         options = options_of(ctx)
         run(lambda: _import(options, Path(file), into, as_))
@@ -54,17 +68,26 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
         report = await import_file(service, name, data, source=source, by=me.person)
     for each in report.skipped[:20]:
         options.out.note(f"line {each.line}: {each.reason}")
-    said = f"{name} has {report.turns} turns from {source}" + (f"; left out: {len(report.skipped)} (see above)" if report.skipped else "")
+    said = f"{name} has {report.turns} turns from {source}" + (
+        f"; left out: {len(report.skipped)} (see above)" if report.skipped else ""
+    )
     options.out.result(report, said)
     return 0
 
 
 def _bytes(file: Path, most: int) -> bytes:
-    """No more than may be taken. A pipe is read as stdin only: a path that turns out to be one could make us wait for ever."""
+    """
+    No more than may be taken. A pipe is read as stdin only: a path that turns out to be one could
+    make us wait for ever.
+    """
     try:
         data = read_stdin(most) if str(file) == STDIN else _of_plain_file(file, most + 1)
     except OSError as exc:
-        raise Unusable(f"{file} can't be read: {exc.strerror}", code="no_file", hint="name a file of JSON Lines") from exc
+        raise Unusable(
+            f"{file} can't be read: {exc.strerror}",
+            code="no_file",
+            hint="name a file of JSON Lines",
+        ) from exc
     if len(data) > most:
         raise Refused(f"{file} is larger than {most} bytes", code="too_large", hint="split it")
     return data
@@ -74,10 +97,17 @@ def _of_plain_file(file: Path, most: int) -> bytes:
     fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(fd, "rb") as opened:  # noqa: PTH123  a descriptor
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise Unusable(f"{file} is no plain file", code="no_file", hint="name a file of JSON Lines, or `-` to read it from stdin")
+            raise Unusable(
+                f"{file} is no plain file",
+                code="no_file",
+                hint="name a file of JSON Lines, or `-` to read it from stdin",
+            )
         return opened.read(most)
 
 
 def _thread(stem: str) -> str:
-    letters = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-" for letter in stem.lower())
+    letters = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "._-") else "-"
+        for letter in stem.lower()
+    )
     return (letters.lstrip("._-") or "file")[:64]

@@ -12,11 +12,25 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "list", example="holdfast sessions list\nholdfast sessions list --limit 50 --after ops/api")
+    @command(
+        app,
+        "list",
+        example="holdfast sessions list\nholdfast sessions list --limit 50 --after ops/api",
+    )
     def list_(
         ctx: typer.Context,
-        limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="One page of at most so many. [default: all]")] = None,
-        after: Annotated[str | None, typer.Option("--after", metavar="SESSION", help="Those that come after this one, by name.")] = None,
+        limit: Annotated[
+            int | None,
+            typer.Option(
+                "--limit", metavar="N", min=1, help="One page of at most so many. [default: all]"
+            ),
+        ] = None,
+        after: Annotated[
+            str | None,
+            typer.Option(
+                "--after", metavar="SESSION", help="Those that come after this one, by name."
+            ),
+        ] = None,
     ) -> None:
         """Every session, by name: where it stands, what waits in it."""
         options = options_of(ctx)
@@ -34,12 +48,25 @@ async def _list(options: Options, limit: int | None, after: str | None) -> int:
     elif not found:
         options.out.text("there are no sessions")
     else:
-        options.out.table(("SESSION", "PHASE", "RECORDS", "TURNS", "WAITING", "LAST"), [_row(each) for each in found])
+        options.out.table(
+            ("SESSION", "PHASE", "RECORDS", "TURNS", "WAITING", "LAST"),
+            [_row(each) for each in found],
+        )
     return 0
 
 
 def _row(line: "SessionLine") -> tuple[str, ...]:
-    phase = f"{line.phase}, owes {', '.join(line.owes)}" if line.owes else f"sealed ({line.sealed.code})" if line.sealed else line.phase
+    phase = (
+        f"{line.phase}, owes {', '.join(line.owes)}"
+        if line.owes
+        else f"sealed ({line.sealed.code})"
+        if line.sealed
+        else line.phase
+    )
     phase += f", works for {line.parent}" if line.parent is not None else ""
-    phase += f", being written by {line.busy.holder} for {line.busy.held_seconds:.0f} s or more" if line.busy is not None else ""
+    phase += (
+        f", being written by {line.busy.holder} for {line.busy.held_seconds:.0f} s or more"
+        if line.busy is not None
+        else ""
+    )
     return line.session, phase, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]

@@ -14,13 +14,18 @@ def register(app: typer.Typer) -> None:
     def prune(
         ctx: typer.Context,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner.")] = None,
+        as_: Annotated[
+            str | None,
+            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
+        ] = None,
     ) -> None:
         """
-        Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full outputs, quarantined replies. Without that section nothing goes.
+        Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full
+        outputs, quarantined replies. Without that section nothing goes.
 
-        A session goes only when nothing is open, queued, waiting or owed in it, no job runs, no reminder stands, and it is not sealed.
-        `holdfast serve` does the same by itself once a day; without it, run this from a timer.
+        A session goes only when nothing is open, queued, waiting or owed in it, no job runs, no
+        reminder stands, and it is not sealed. `holdfast serve` does the same by itself once a day;
+        without it, run this from a timer.
         """
         options = options_of(ctx)
         run(lambda: _prune(options, dry_run, as_))
@@ -34,14 +39,23 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
     me = who(home, asserted)
     async with looking_service(options) as service:
         if service is None:
-            options.out.result({"sessions": [], "outputs": 0, "quarantine": 0, "dry_run": dry_run}, "there is no home here")
+            options.out.result(
+                {"sessions": [], "outputs": 0, "quarantine": 0, "dry_run": dry_run},
+                "there is no home here",
+            )
             return 0
         if not me.is_owner:
             raise Refused("only the home's owner may prune it", code="no_authority")
         found = await prunable(service, home)
-        sessions = [each.session for each in found.sessions] if dry_run else await prune(service, found, by=me.person)
+        sessions = (
+            [each.session for each in found.sessions]
+            if dry_run
+            else await prune(service, found, by=me.person)
+        )
     outputs, aside = len(found.outputs), len(found.quarantine)
     told = {"sessions": sessions, "outputs": outputs, "quarantine": aside, "dry_run": dry_run}
     verb = "would go" if dry_run else "are gone"
-    options.out.result(told, f"{len(sessions)} sessions, {outputs} outputs and {aside} quarantined files {verb}")
+    options.out.result(
+        told, f"{len(sessions)} sessions, {outputs} outputs and {aside} quarantined files {verb}"
+    )
     return 0

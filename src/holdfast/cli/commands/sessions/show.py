@@ -19,7 +19,10 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         session: SessionArgument,
     ) -> None:
-        """One session: where it stands, what it owes, where its journal lies, why it is sealed if it is."""
+        """
+        One session: where it stands, what it owes, where its journal lies, why it is sealed if it
+        is.
+        """
         options = options_of(ctx)
         run(lambda: _show(options, session))
 
@@ -46,16 +49,48 @@ def _text(report: "SessionReport") -> str:
         ("queued", str(report.queued)),
         ("parked", ", ".join(report.parked)),
         ("waiting", f"{report.waiting} for an answer" if report.waiting else ""),
-        ("expired", f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on without" if report.expired else ""),
+        (
+            "expired",
+            f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on without"
+            if report.expired
+            else "",
+        ),
         ("owes", ", ".join(report.owes)),
-        *(("job", f"{job.id} {job.tool}, since {job.submitted_at}" + (", asked to end" if job.cancelled_by else "")) for job in report.jobs),
+        *(
+            (
+                "job",
+                f"{job.id} {job.tool}, since {job.submitted_at}"
+                + (", asked to end" if job.cancelled_by else ""),
+            )
+            for job in report.jobs
+        ),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
         ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
-        ("works for", f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})" if report.parent else ""),
-        *(("delegate", f"{each.session} ({each.agent}, {each.turn}): {each.outcome or 'at work, or waits'}") for each in report.delegates),
+        (
+            "works for",
+            f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})"
+            if report.parent
+            else "",
+        ),
+        *(
+            (
+                "delegate",
+                f"{each.session} ({each.agent}, {each.turn}): {each.outcome or 'at work, or waits'}",
+            )
+            for each in report.delegates
+        ),
         ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
-        *(("memory", f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}") for each in report.memory),
-        *(("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}") for each in report.reminders),
+        *(
+            (
+                "memory",
+                f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}",
+            )
+            for each in report.memory
+        ),
+        *(
+            ("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}")
+            for each in report.reminders
+        ),
         *(("journal", path) for path in report.journal),
         *(("quarantine", path) for path in report.quarantine),
     ]

@@ -12,17 +12,32 @@ from holdfast.errors import Refused
 
 
 def register(app: typer.Typer) -> None:
-    @command(app, "unseal", example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor saved over the file'")
+    @command(
+        app,
+        "unseal",
+        example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor saved over the file'",
+    )
     def unseal(
         ctx: typer.Context,
         session: SessionArgument,
-        reason: Annotated[str, typer.Option("--reason", metavar="R", help="Why it may go on; recorded.")] = "no reason given",
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help="Decide as this person: an assertion by the home's owner.")] = None,
+        reason: Annotated[
+            str, typer.Option("--reason", metavar="R", help="Why it may go on; recorded.")
+        ] = "no reason given",
+        as_: Annotated[
+            str | None,
+            typer.Option(
+                "--as",
+                metavar="WHO",
+                help="Decide as this person: an assertion by the home's owner.",
+            ),
+        ] = None,
     ) -> None:
         """
-        Go on with a sealed session from its last record that verifies, in a new life. Only the home's owner may.
+        Go on with a sealed session from its last record that verifies, in a new life. Only the
+        home's owner may.
 
-        Nothing owed is carried over: what had started is in doubt, prompts are voided, queued messages are listed but not run. The old bytes stay.
+        Nothing owed is carried over: what had started is in doubt, prompts are voided, queued
+        messages are listed but not run. The old bytes stay.
         """
         options = options_of(ctx)
         run(lambda: _unseal(options, session, reason, as_))

@@ -1,7 +1,9 @@
 """
-Handing a call to another agent, and taking its result back: once, by the call that waits for it and by nobody else.
+Handing a call to another agent, and taking its result back: once, by the call that waits for it and
+by nobody else.
 
-Bounds are refused in words that a model can read. What a delegate may do is not decided here: it has a session, a context and prompts of its own.
+Bounds are refused in words that a model can read. What a delegate may do is not decided here: it
+has a session, a context and prompts of its own.
 """
 
 from typing import Literal
@@ -11,7 +13,13 @@ from holdfast.session.call_results import superseding
 from holdfast.session.commands import MarkReported, NewDelegate, ReportDelegate
 from holdfast.session.decide.decision import NOTHING, Decided
 from holdfast.session.decide.turns import cancelling
-from holdfast.session.events import CallFinished, DelegateEnded, DelegateReported, DelegateStarted, SessionEvent
+from holdfast.session.events import (
+    CallFinished,
+    DelegateEnded,
+    DelegateReported,
+    DelegateStarted,
+    SessionEvent,
+)
 from holdfast.session.react import FIRST_TURN, owes_report
 from holdfast.session.state import Call, CallStatus, SessionState, Turn
 
@@ -21,13 +29,21 @@ def bound_reached(state: SessionState, turn: Turn) -> tuple[str, str] | None:
     depth = len(state.parent.path) - 1 if state.parent is not None else 0
     if depth >= limits.DELEGATE_DEPTH_MAX:
         path = " > ".join(state.parent.path) if state.parent is not None else ""
-        return "delegate_depth", f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself, or answer with what you have"
+        return (
+            "delegate_depth",
+            f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself, or answer with what you have",
+        )
     if turn.delegations >= limits.DELEGATES_PER_TURN_MAX:
-        return "delegate_bound", f"this request has started {turn.delegations} delegates, which is its bound; do the rest yourself"
+        return (
+            "delegate_bound",
+            f"this request has started {turn.delegations} delegates, which is its bound; do the rest yourself",
+        )
     return None
 
 
-def started(turn: Turn, call: Call, new: NewDelegate, arguments: str, epoch: int) -> DelegateStarted:
+def started(
+    turn: Turn, call: Call, new: NewDelegate, arguments: str, epoch: int
+) -> DelegateStarted:
     return DelegateStarted(
         turn=turn.turn,
         call=call.call,
@@ -42,18 +58,35 @@ def started(turn: Turn, call: Call, new: NewDelegate, arguments: str, epoch: int
     )
 
 
-def report_delegate(state: SessionState, command: ReportDelegate) -> Decided[Literal["reported", "dropped"] | None]:
-    """Decided under the lock of the parent's session, so that one result is taken however many tell it."""
+def report_delegate(
+    state: SessionState, command: ReportDelegate
+) -> Decided[Literal["reported", "dropped"] | None]:
+    """
+    Decided under the lock of the parent's session, so that one result is taken however many tell
+    it.
+    """
     child = state.delegates.get(command.call)
     if child is None or (child.session, child.instance) != (command.session, command.instance):
         return Decided(outcome="dropped")
     turn, call = state.turns.get(child.turn), state.open_call(child.turn, child.call)
     ended = DelegateEnded(
-        turn=child.turn, call=child.call, outcome=command.ended, prompts=command.prompts, doubts=command.doubts, usage=command.usage
+        turn=child.turn,
+        call=child.call,
+        outcome=command.ended,
+        prompts=command.prompts,
+        doubts=command.doubts,
+        usage=command.usage,
     )
     if turn is None or call is None or call.status is not CallStatus.DELEGATED:
         return Decided((ended,), outcome="dropped")
-    finished = CallFinished(turn=turn.turn, call=call.call, outcome=command.outcome, text=command.text, code=command.code, output=command.output)
+    finished = CallFinished(
+        turn=turn.turn,
+        call=call.call,
+        outcome=command.outcome,
+        text=command.text,
+        code=command.code,
+        output=command.output,
+    )
     return Decided((finished, ended, *_end_of_turn(turn, call)), outcome="reported")
 
 
@@ -67,4 +100,8 @@ def _end_of_turn(turn: Turn, ended: Call) -> list[SessionEvent]:
 
 
 def mark_reported(state: SessionState, command: MarkReported) -> Decided[None]:
-    return Decided((DelegateReported(turn=FIRST_TURN, became=command.became),)) if owes_report(state) else NOTHING
+    return (
+        Decided((DelegateReported(turn=FIRST_TURN, became=command.became),))
+        if owes_report(state)
+        else NOTHING
+    )

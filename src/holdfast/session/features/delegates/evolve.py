@@ -1,7 +1,9 @@
 """
-What an event does to a session's delegates, and to a session that is one. Pure; `evolve/fold.py` finds the event's place here.
+What an event does to a session's delegates, and to a session that is one. Pure; `evolve/fold.py`
+finds the event's place here.
 
-What a delegate used up and left in doubt is its parent's too, once it has ended: it counts there, and an equal call there asks.
+What a delegate used up and left in doubt is its parent's too, once it has ended: it counts there,
+and an equal call there asks.
 """
 
 from msgspec.structs import replace
@@ -12,7 +14,9 @@ from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 
 
-def delegate_moved(state: SessionState, event: DelegateStarted | DelegateEnded | DelegateReported) -> SessionState:
+def delegate_moved(
+    state: SessionState, event: DelegateStarted | DelegateEnded | DelegateReported
+) -> SessionState:
     match event:
         case DelegateStarted():
             return _started(state, event)
@@ -40,14 +44,21 @@ def _ended(state: SessionState, event: DelegateEnded) -> SessionState:
         in_doubt = in_doubt.add(key, event.call)
     turns, turn = state.turns, state.turns.get(event.turn)
     if turn is not None:
-        turns = {**turns, turn.turn: replace(turn, usage=turn.usage + event.usage, prompts=turn.prompts + event.prompts)}
+        turns = {
+            **turns,
+            turn.turn: replace(
+                turn, usage=turn.usage + event.usage, prompts=turn.prompts + event.prompts
+            ),
+        }
     return replace(
         state,
         turns=turns,
         usage=state.usage + event.usage,
         in_doubt=in_doubt,
         delegates={name: each for name, each in state.delegates.items() if name != event.call},
-        delegates_ended=state.delegates_ended.add(event.call, replace(child, born=True, ended=event.outcome, prompts=event.prompts)),
+        delegates_ended=state.delegates_ended.add(
+            event.call, replace(child, born=True, ended=event.outcome, prompts=event.prompts)
+        ),
     )
 
 

@@ -1,8 +1,9 @@
 """
 What an event does to a session's jobs. Pure; `evolve/fold.py` finds the event's place here.
 
-A job's authority is restored from its own record on every fold. One that lost a field, or belongs to another session, life or turn, is kept as lost:
-the job can be seen, stopped and said to have ended, and nothing else.
+A job's authority is restored from its own record on every fold. One that lost a field, or belongs
+to another session, life or turn, is kept as lost: the job can be seen, stopped and said to have
+ended, and nothing else.
 """
 
 from typing import Any
@@ -32,9 +33,11 @@ def exact_key(tool: str, arguments: str) -> str:
 
 def _deed(tool: str, arguments: str) -> str:
     """
-    Without the arguments that say how a call is run and not what it does: one in doubt is no less so for a twin that would run beside the turn, or longer.
+    Without the arguments that say how a call is run and not what it does: one in doubt is no less
+    so for a twin that would run beside the turn, or longer.
 
-    Named here and not above, so that a state kept by a version that knew others is not read (`snapshot.LAYOUT`).
+    Named here and not above, so that a state kept by a version that knew others is not read
+    (`snapshot.LAYOUT`).
     """
     if tool != "shell":
         return arguments
@@ -42,7 +45,13 @@ def _deed(tool: str, arguments: str) -> str:
         values = msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError):
         return arguments  # it was never validated: equal to nothing but itself
-    return msgspec.json.encode({name: value for name, value in values.items() if name not in ("background", "timeout_seconds")}).decode()
+    return msgspec.json.encode(
+        {
+            name: value
+            for name, value in values.items()
+            if name not in ("background", "timeout_seconds")
+        }
+    ).decode()
 
 
 def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:
@@ -50,14 +59,21 @@ def job_of_call(turn: Turn, event: JobSubmitted) -> Turn:
         if call.call != event.call:
             continue
         if call.status is not CallStatus.STARTED or call.job is not None:
-            raise IllegalTransition(turn.phase, event, "only a call that has just started becomes a job, and only one")
+            raise IllegalTransition(
+                turn.phase, event, "only a call that has just started becomes a job, and only one"
+            )
         if (call.tool, call.arguments, call.digest) != (event.tool, event.arguments, event.digest):
             raise IllegalTransition(turn.phase, event, "it is not the call that started")
-        return replace(turn, calls=(*turn.calls[:index], replace(call, job=event.job), *turn.calls[index + 1 :]))
+        return replace(
+            turn,
+            calls=(*turn.calls[:index], replace(call, job=event.job), *turn.calls[index + 1 :]),
+        )
     raise IllegalTransition(turn.phase, event, "no such call in the open batch")
 
 
-def job_moved(state: SessionState, event: JobSubmitted | JobCancelled | JobEnded, seq: int, at: int) -> SessionState:
+def job_moved(
+    state: SessionState, event: JobSubmitted | JobCancelled | JobEnded, seq: int, at: int
+) -> SessionState:
     match event:
         case JobSubmitted():
             return _submitted(with_turn(state, event, job_of_call), event, seq, at)
@@ -98,7 +114,9 @@ def _context_of(state: SessionState, event: JobSubmitted) -> TurnContext | LostC
     if context.turn != event.turn:
         return LostContext(f"the job's context belongs to turn {context.turn}", "turn")
     if context.provenance.kind != "job":
-        return LostContext(f"the job's context is that of a {context.provenance.kind}", "provenance")
+        return LostContext(
+            f"the job's context is that of a {context.provenance.kind}", "provenance"
+        )
     return context
 
 
@@ -130,14 +148,24 @@ def _ended(state: SessionState, event: JobEnded, seq: int, at: int) -> SessionSt
     in_doubt = state.in_doubt
     if event.outcome == "in_doubt" and job.contract == "once":
         in_doubt = in_doubt.add(call_key(job.tool, job.arguments), job.call)
-    jobs = {**state.jobs, job.job: replace(job, ended=event)} if context is not None else _without(state, job.job)
-    return replace(state, jobs=jobs, ended_jobs=state.ended_jobs.add(job.job, over), in_doubt=in_doubt)
+    jobs = (
+        {**state.jobs, job.job: replace(job, ended=event)}
+        if context is not None
+        else _without(state, job.job)
+    )
+    return replace(
+        state, jobs=jobs, ended_jobs=state.ended_jobs.add(job.job, over), in_doubt=in_doubt
+    )
 
 
 def job_reported(state: SessionState, event: InputAccepted) -> SessionState:
-    """Its result is in the queue: nothing more is owed. The id of the job is the message's dedup key."""
+    """
+    Its result is in the queue: nothing more is owed. The id of the job is the message's dedup key.
+    """
     job = state.jobs.get(JobId(event.dedup or ""))
-    return state if job is None or job.ended is None else replace(state, jobs=_without(state, job.job))
+    return (
+        state if job is None or job.ended is None else replace(state, jobs=_without(state, job.job))
+    )
 
 
 def _without(state: SessionState, gone: JobId) -> dict[JobId, Job]:

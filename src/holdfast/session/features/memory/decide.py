@@ -1,9 +1,18 @@
-"""Taking in what memory gave for a turn: judged here, under the lock, by the turn's own restored context and whoever reads the session by now."""
+"""
+Taking in what memory gave for a turn: judged here, under the lock, by the turn's own restored
+context and whoever reads the session by now.
+"""
 
 from holdfast.session.commands import RecordRecall
 from holdfast.session.decide.decision import NOTHING, Decided
 from holdfast.session.events import MemoryRecalled
-from holdfast.session.features.memory.items import circle_of, may_see, recall_is_owed, recalled_from, within_bounds
+from holdfast.session.features.memory.items import (
+    circle_of,
+    may_see,
+    recall_is_owed,
+    recalled_from,
+    within_bounds,
+)
 from holdfast.session.state import Phase, SessionState
 
 
@@ -17,4 +26,10 @@ def record_recall(state: SessionState, command: RecordRecall) -> Decided[None]:
     items = within_bounds(item for item in command.items if may_see(item, circle))
     if not items and command.degraded is None:
         return NOTHING
-    return Decided((MemoryRecalled(turn=turn.turn, items=tuple(map(recalled_from, items)), degraded=command.degraded),))
+    return Decided(
+        (
+            MemoryRecalled(
+                turn=turn.turn, items=tuple(map(recalled_from, items)), degraded=command.degraded
+            ),
+        )
+    )

@@ -1,8 +1,10 @@
 """
-Cron expressions of five fields: minute, hour, day of month, month, day of week. Pure: what they match is local wall-clock minutes, without any zone.
+Cron expressions of five fields: minute, hour, day of month, month, day of week. Pure: what they
+match is local wall-clock minutes, without any zone.
 
-Numbers, names of months and days, lists, ranges and steps. If both day fields are given (neither begins with `*`), a day that fits either one fires, as
-cron has always had it. What can't be read is refused with the field's name and the nearest form that can.
+Numbers, names of months and days, lists, ranges and steps. If both day fields are given (neither
+begins with `*`), a day that fits either one fires, as cron has always had it. What can't be read is
+refused with the field's name and the nearest form that can.
 """
 
 import re
@@ -24,8 +26,12 @@ _SHORT_FORMS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-_EXPRESSION_CHARS_MAX = 200  # every value of every field as a list would be longer, and is what ranges are for
-_PART = re.compile(r"(?P<from>\*|[0-9]{1,4}|[A-Za-z]{3})(?:-(?P<to>[0-9]{1,4}|[A-Za-z]{3}))?(?:/(?P<step>[0-9]{1,4}))?\Z")
+_EXPRESSION_CHARS_MAX = (
+    200  # every value of every field as a list would be longer, and is what ranges are for
+)
+_PART = re.compile(
+    r"(?P<from>\*|[0-9]{1,4}|[A-Za-z]{3})(?:-(?P<to>[0-9]{1,4}|[A-Za-z]{3}))?(?:/(?P<step>[0-9]{1,4}))?\Z"
+)
 
 
 class _Field(NamedTuple):
@@ -45,7 +51,10 @@ _FIELDS = (
 
 
 class CronTable(NamedTuple):
-    """What an expression matches. `minutes` are of the day, ascending; days of the week count from Sunday as 0."""
+    """
+    What an expression matches. `minutes` are of the day, ascending; days of the week count from
+    Sunday as 0.
+    """
 
     minutes: tuple[int, ...]
     days: frozenset[int]
@@ -60,11 +69,18 @@ class CronTable(NamedTuple):
         return of_month or of_week if self.either_day else of_month and of_week
 
     def next_minute(self, after: datetime, *, until: datetime) -> datetime | None:
-        """The first matching minute of a calendar strictly after one, or None when there is none before `until`."""
+        """
+        The first matching minute of a calendar strictly after one, or None when there is none
+        before `until`.
+        """
         day, done = after.date(), after.hour * 60 + after.minute
         while day <= until.date():
-            if self.has_day(day) and (place := bisect_right(self.minutes, done)) < len(self.minutes):
-                return datetime(day.year, day.month, day.day) + timedelta(minutes=self.minutes[place])  # noqa: DTZ001  # local wall-clock time
+            if self.has_day(day) and (place := bisect_right(self.minutes, done)) < len(
+                self.minutes
+            ):
+                return datetime(day.year, day.month, day.day) + timedelta(  # noqa: DTZ001
+                    minutes=self.minutes[place]
+                )  # local wall-clock time
             day, done = day + timedelta(days=1), -1
         return None
 
@@ -83,9 +99,12 @@ def cron_table(expression: str) -> CronTable:
     if len(fields) != len(_FIELDS):
         count = f"has {len(fields)} fields" if fields else "is empty or too long"
         raise _wrong(
-            f"{expression[:_EXPRESSION_CHARS_MAX]!r} {count}", "five are needed: minute hour day-of-month month day-of-week, as in '0 9 * * MON-FRI'"
+            f"{expression[:_EXPRESSION_CHARS_MAX]!r} {count}",
+            "five are needed: minute hour day-of-month month day-of-week, as in '0 9 * * MON-FRI'",
         )
-    minutes, hours, days, months, weekdays = (_values(text, field) for text, field in zip(fields, _FIELDS, strict=True))
+    minutes, hours, days, months, weekdays = (
+        _values(text, field) for text, field in zip(fields, _FIELDS, strict=True)
+    )
     return CronTable(
         minutes=tuple(hour * 60 + minute for hour in sorted(hours) for minute in sorted(minutes)),
         days=days,
@@ -109,7 +128,10 @@ def _values(text: str, field: _Field) -> frozenset[int]:
 def _part(part: str, field: _Field) -> set[int]:
     read = _PART.match(part)
     if read is None:
-        raise _wrong(f"the {field.name} {part!r} can't be read", f"use *, a value, a-b, */n or a-b/n, with {_span(field)}; lists with commas")
+        raise _wrong(
+            f"the {field.name} {part!r} can't be read",
+            f"use *, a value, a-b, */n or a-b/n, with {_span(field)}; lists with commas",
+        )
     if read["from"] == "*":
         if read["to"] is not None:
             raise _wrong(f"the {field.name} {part!r} can't be read", "* has no end; write * or a-b")
@@ -119,11 +141,16 @@ def _part(part: str, field: _Field) -> set[int]:
         last = _value(read["to"], field) if read["to"] is not None else first
     step = int(read["step"]) if read["step"] is not None else 1
     if read["step"] is not None and read["from"] != "*" and read["to"] is None:
-        raise _wrong(f"the {field.name} {part!r} has a step and no end", f"write {first}-{field.last}/{step}")
+        raise _wrong(
+            f"the {field.name} {part!r} has a step and no end", f"write {first}-{field.last}/{step}"
+        )
     if step < 1:
         raise _wrong(f"the {field.name} {part!r} has a step of 0", "the least step is 1")
     if first > last:
-        raise _wrong(f"the {field.name} {part!r} ends before it begins", f"write {first}-{field.last},{field.first}-{last}")
+        raise _wrong(
+            f"the {field.name} {part!r} ends before it begins",
+            f"write {first}-{field.last},{field.first}-{last}",
+        )
     return set(range(first, last + 1, step))
 
 
@@ -131,7 +158,10 @@ def _value(word: str, field: _Field) -> int:
     if word.isdigit():
         value = int(word)
         if not field.first <= value <= field.last:
-            raise _wrong(f"the {field.name} {word} is not within {field.first}-{field.last}", f"use {_span(field)}")
+            raise _wrong(
+                f"the {field.name} {word} is not within {field.first}-{field.last}",
+                f"use {_span(field)}",
+            )
         return value
     if word.upper() not in field.names:
         raise _wrong(f"the {field.name} {word!r} is no name and no number", f"use {_span(field)}")
@@ -139,4 +169,6 @@ def _value(word: str, field: _Field) -> int:
 
 
 def _span(field: _Field) -> str:
-    return f"{field.first}-{field.last}" + (f" or {field.names[0]}-{field.names[-1]}" if field.names else "")
+    return f"{field.first}-{field.last}" + (
+        f" or {field.names[0]}-{field.names[-1]}" if field.names else ""
+    )

@@ -1,8 +1,9 @@
 """
 Setting, firing and cancelling reminders.
 
-A reminder gets what its creator's turn has, or less of it, and nothing from anywhere else. It fires once for all processes: firing is decided
-under the write lock, on the folded state, and moves the next instant in the commit that accepts the input.
+A reminder gets what its creator's turn has, or less of it, and nothing from anywhere else. It fires
+once for all processes: firing is decided under the write lock, on the folded state, and moves the
+next instant in the commit that accepts the input.
 """
 
 import msgspec
@@ -10,15 +11,35 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import InputId, TurnId, turn_id
-from holdfast.session.authority.context import Audience, LostContext, Principal, TurnContext, context_from_source, narrowed
+from holdfast.session.authority.context import (
+    Audience,
+    LostContext,
+    Principal,
+    TurnContext,
+    context_from_source,
+    narrowed,
+)
 from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
 from holdfast.session.decide.decision import Decided, refused
 from holdfast.session.decide.inputs import DELEGATE_HINT
-from holdfast.session.events import InputAccepted, ReminderCancelled, ReminderFired, ReminderSet, SessionEvent
+from holdfast.session.events import (
+    InputAccepted,
+    ReminderCancelled,
+    ReminderFired,
+    ReminderSet,
+    SessionEvent,
+)
 from holdfast.session.evolve.inputs import dedup_key
 from holdfast.session.features.reminders.evolve import REMINDER, circle_of, firing_key
 from holdfast.session.features.reminders.parse import first_instant
-from holdfast.session.features.reminders.schedule import Cron, Every, Passed, Schedule, iso_minute, passed
+from holdfast.session.features.reminders.schedule import (
+    Cron,
+    Every,
+    Passed,
+    Schedule,
+    iso_minute,
+    passed,
+)
 from holdfast.session.results import ReminderStanding
 from holdfast.session.state import CallStatus, Reminder, SessionState
 
@@ -42,7 +63,11 @@ def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided
     except Unusable as exc:
         return refused(exc.code, exc.message, hint=exc.hint)
     if isinstance(command.schedule, Cron) and command.zone is None:
-        return refused("malformed", f"time_zone: {command.schedule.time_zone} can't be read here", hint="name a zone that this machine has")
+        return refused(
+            "malformed",
+            f"time_zone: {command.schedule.time_zone} can't be read here",
+            hint="name a zone that this machine has",
+        )
     turn = state.turns.get(command.turn) if command.turn is not None else None
     event = ReminderSet(
         reminder=command.reminder,
@@ -65,8 +90,12 @@ def no_reminder(state: SessionState) -> tuple[str, str] | None:
     """Why no reminder is set here, as a code and in words for the model."""
     if state.parent is None:
         return None
-    # Its session is over with its one answer: a turn after that would be nobody's, and whoever cancels the request would not reach it.
-    return "delegate_reminder", "a delegate sets no reminders: it is over once it has answered; leave it to the agent that asked you"
+    # Its session is over with its one answer: a turn after that would be nobody's, and whoever
+    # cancels the request would not reach it.
+    return (
+        "delegate_reminder",
+        "a delegate sets no reminders: it is over once it has answered; leave it to the agent that asked you",
+    )
 
 
 def _anchored(schedule: Schedule, first: int) -> Schedule:
@@ -77,25 +106,45 @@ def _too_much(state: SessionState, command: SetReminder) -> Decided[ReminderStan
     try:
         size = len(command.text.encode())
     except UnicodeEncodeError:
-        return refused("malformed", "text: it holds half a character (a lone surrogate)", hint="write well-formed Unicode text")
+        return refused(
+            "malformed",
+            "text: it holds half a character (a lone surrogate)",
+            hint="write well-formed Unicode text",
+        )
     if not command.text.strip():
         return refused("malformed", "text: it is empty", hint="say what the turn should be about")
     if size > limits.REMINDER_TEXT_BYTES_MAX:
         return refused(
-            "too_large", f"text: it has {size} bytes; {limits.REMINDER_TEXT_BYTES_MAX} are the most", hint="put it into a file and name the file"
+            "too_large",
+            f"text: it has {size} bytes; {limits.REMINDER_TEXT_BYTES_MAX} are the most",
+            hint="put it into a file and name the file",
         )
     if len(state.reminders) >= limits.REMINDERS_PER_SESSION_MAX:
-        return refused("too_many", f"{len(state.reminders)} reminders stand in this session already", hint="cancel some, or use another session")
+        return refused(
+            "too_many",
+            f"{len(state.reminders)} reminders stand in this session already",
+            hint="cancel some, or use another session",
+        )
     return None
 
 
 def _authority(state: SessionState, command: SetReminder) -> TurnContext:
-    """The creator's, narrowed: no wider audience, no more than automation, and somebody to ask only where the creator could be asked and allows it."""
+    """
+    The creator's, narrowed: no wider audience, no more than automation, and somebody to ask only
+    where the creator could be asked and allows it.
+    """
     parent = _creator(state, command)
     if parent.requester is None:
-        raise Refused("nobody is known to ask for this reminder, so it would have no authority", code="no_authority")
+        raise Refused(
+            "nobody is known to ask for this reminder, so it would have no authority",
+            code="no_authority",
+        )
     if parent.audience is Audience.PUBLIC:
-        raise Refused("a public turn sets no reminders", code="no_authority", hint="ask in a conversation of your own")
+        raise Refused(
+            "a public turn sets no reminders",
+            code="no_authority",
+            hint="ask in a conversation of your own",
+        )
     untrusted = parent.principal is Principal.UNTRUSTED_EXTERNAL
     return narrowed(
         parent,
@@ -112,12 +161,18 @@ def _authority(state: SessionState, command: SetReminder) -> TurnContext:
 def _creator(state: SessionState, command: SetReminder) -> TurnContext:
     if command.turn is None:
         return context_from_source(
-            command.source, session=state.session, instance=state.instance, turn=TurnId(command.reminder), workspace=command.workspace
+            command.source,
+            session=state.session,
+            instance=state.instance,
+            turn=TurnId(command.reminder),
+            workspace=command.workspace,
         )
     turn = state.turns.get(command.turn)
     call = state.open_call(command.turn, command.call) if command.call is not None else None
     if turn is None or call is None or call.status is not CallStatus.STARTED:
-        raise Refused(f"no started call of {command.turn} asks for this reminder", code="no_authority")
+        raise Refused(
+            f"no started call of {command.turn} asks for this reminder", code="no_authority"
+        )
     if isinstance(turn.context, LostContext):
         raise Refused(turn.context.reason, code="no_authority")
     return turn.context
@@ -127,26 +182,52 @@ def is_due(reminder: Reminder, now: int) -> bool:
     return reminder.next_at <= now
 
 
-def fire_reminders(state: SessionState, command: FireReminders, now: int) -> Decided[tuple[TurnId, ...] | None]:
-    """Each that is due becomes one input, however often it was missed; what lost its authority is cancelled instead, and says why."""
+def fire_reminders(
+    state: SessionState, command: FireReminders, now: int
+) -> Decided[tuple[TurnId, ...] | None]:
+    """
+    Each that is due becomes one input, however often it was missed; what lost its authority is
+    cancelled instead, and says why.
+    """
     events: list[SessionEvent] = []
     turns: list[TurnId] = []
     room = limits.QUEUED_INPUTS_MAX - len(state.queued)
-    for reminder in sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder)):
+    for reminder in sorted(
+        state.reminders.values(), key=lambda each: (each.next_at, each.reminder)
+    ):
         if state.carrying or not is_due(reminder, now):
             continue
         if isinstance(reminder.context, LostContext):
-            events.append(ReminderCancelled(reminder=reminder.reminder, by=OURSELVES, reason=f"never fired: {reminder.context.reason}"))
+            events.append(
+                ReminderCancelled(
+                    reminder=reminder.reminder,
+                    by=OURSELVES,
+                    reason=f"never fired: {reminder.context.reason}",
+                )
+            )
             continue
         if (over := no_reminder(state)) is not None:
-            events.append(ReminderCancelled(reminder=reminder.reminder, by=OURSELVES, reason=f"never fired: {over[1]}"))
+            events.append(
+                ReminderCancelled(
+                    reminder=reminder.reminder, by=OURSELVES, reason=f"never fired: {over[1]}"
+                )
+            )
             continue
         named = reminder.schedule.time_zone if isinstance(reminder.schedule, Cron) else None
         if len(turns) >= room or (named is not None and named not in command.zones):
-            continue  # it stays due: for when the queue has room again, or for a process that has the zone
-        gone = passed(reminder.schedule, reminder.next_at, now, command.zones[named] if named is not None else None)
-        accepted = _accepted(state, reminder, reminder.context, gone, now, ordinal=state.inputs + 1 + len(turns))
-        # The input first: if a crash keeps it alone, its key is known, and only the record after it is written again. The other way round it would be forgotten.
+            # it stays due: for when the queue has room again, or for a process that has the zone
+            continue
+        gone = passed(
+            reminder.schedule,
+            reminder.next_at,
+            now,
+            command.zones[named] if named is not None else None,
+        )
+        accepted = _accepted(
+            state, reminder, reminder.context, gone, now, ordinal=state.inputs + 1 + len(turns)
+        )
+        # The input first: if a crash keeps it alone, its key is known, and only the record after it
+        # is written again. The other way round it would be forgotten.
         if isinstance(accepted, InputAccepted):
             events.append(accepted)
             turns.append(accepted.turn)
@@ -162,7 +243,15 @@ def fire_reminders(state: SessionState, command: FireReminders, now: int) -> Dec
     return Decided(tuple(events), outcome=tuple(turns))
 
 
-def _accepted(state: SessionState, reminder: Reminder, context: TurnContext, gone: Passed, now: int, *, ordinal: int) -> InputAccepted | TurnId:
+def _accepted(
+    state: SessionState,
+    reminder: Reminder,
+    context: TurnContext,
+    gone: Passed,
+    now: int,
+    *,
+    ordinal: int,
+) -> InputAccepted | TurnId:
     """The input, under the stored context and no other; or the turn that has it already."""
     key = firing_key(reminder.reminder, reminder.next_at)
     if (seen := state.dedup.get(dedup_key(context, key))) is not None:
@@ -190,7 +279,11 @@ def firing_text(reminder: Reminder, gone: Passed, now: int) -> str:
         return reminder.text
     missed = ""
     if gone.missed:
-        many = f"{gone.missed} or more" if gone.missed == limits.REMINDER_MISSED_COUNTED_MAX else str(gone.missed)
+        many = (
+            f"{gone.missed} or more"
+            if gone.missed == limits.REMINDER_MISSED_COUNTED_MAX
+            else str(gone.missed)
+        )
         missed = f" {many} later one{'s were' if gone.missed > 1 else ' was'} missed too, the last at {iso_minute(gone.last_at)}; this turn stands for all."
     return f"{reminder.text}{LATE}it was due at {iso_minute(reminder.next_at)}, and it is {iso_minute(now)}.{missed})"
 
@@ -198,12 +291,24 @@ def firing_text(reminder: Reminder, gone: Passed, now: int) -> str:
 def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided[str]:
     known = state.reminders.get(command.reminder)
     over = state.reminders_over.get(command.reminder)
-    if known is None and over is not None and command.circle in (None, (over.audience, over.boundary)):
+    if (
+        known is None
+        and over is not None
+        and command.circle in (None, (over.audience, over.boundary))
+    ):
         return Decided(outcome=f"is over already: {over.how}")
     if known is None or command.circle not in (None, circle_of(known)):
-        return refused("unknown", f"there is no reminder {command.reminder} here", hint="list those that stand, and name one by its whole id")
+        return refused(
+            "unknown",
+            f"there is no reminder {command.reminder} here",
+            hint="list those that stand, and name one by its whole id",
+        )
     if known.by != command.by and not command.may_all:
         return refused(
-            "no_authority", f"{known.by} set {command.reminder}, and {command.by} may not cancel it", hint="who set it, or the operator, may"
+            "no_authority",
+            f"{known.by} set {command.reminder}, and {command.by} may not cancel it",
+            hint="who set it, or the operator, may",
         )
-    return Decided((ReminderCancelled(reminder=command.reminder, by=command.by),), outcome="is cancelled")
+    return Decided(
+        (ReminderCancelled(reminder=command.reminder, by=command.by),), outcome="is cancelled"
+    )

@@ -1,7 +1,9 @@
 """
-What the three facts about a reminder do to the state. Its authority is restored here, on every fold, and nothing of it is ever defaulted.
+What the three facts about a reminder do to the state. Its authority is restored here, on every
+fold, and nothing of it is ever defaulted.
 
-A reminder that lost a part of its context stays in the list, says why, and never fires. One that fires out of turn is no reminder of ours: history is then not believed.
+A reminder that lost a part of its context stays in the list, says why, and never fires. One that
+fires out of turn is no reminder of ours: history is then not believed.
 """
 
 from typing import Final
@@ -20,7 +22,9 @@ from holdfast.session.transitions import IllegalTransition
 REMINDER: Final = "reminder"
 
 
-def reminder_moved(state: SessionState, event: ReminderSet | ReminderFired | ReminderCancelled, at: int) -> SessionState:
+def reminder_moved(
+    state: SessionState, event: ReminderSet | ReminderFired | ReminderCancelled, at: int
+) -> SessionState:
     match event:
         case ReminderSet():
             return _set(state, event, at)
@@ -51,14 +55,21 @@ def _set(state: SessionState, event: ReminderSet, at: int) -> SessionState:
 
 
 def _restored(state: SessionState, event: ReminderSet) -> TurnContext | LostContext:
-    """Whole, of this life, and of one piece with what else the record says; or lost, with the field's name."""
+    """
+    Whole, of this life, and of one piece with what else the record says; or lost, with the field's
+    name.
+    """
     context = restore(event.context, session=state.session, instance=state.instance)
     if isinstance(context, LostContext):
         return context
     if context.provenance.kind != REMINDER:
-        return LostContext(f"the reminder's context is that of a {context.provenance.kind}", "provenance")
+        return LostContext(
+            f"the reminder's context is that of a {context.provenance.kind}", "provenance"
+        )
     if context.requester is None or context.requester != event.by:
-        return LostContext(f"the reminder was set by {event.by}, and its context is another's", "requester")
+        return LostContext(
+            f"the reminder was set by {event.by}, and its context is another's", "requester"
+        )
     if context.interactive != event.may_prompt:
         return LostContext("whether prompts may reach somebody is said in two ways", "interactive")
     if flaw := _flaw_of(event.schedule):
@@ -83,8 +94,14 @@ def _flaw_of(schedule: Schedule) -> str | None:
 
 def _fired(state: SessionState, event: ReminderFired) -> SessionState:
     known = state.reminders.get(event.reminder)
-    if known is None or known.next_at != event.scheduled_at or (event.next_at is not None and event.next_at <= event.scheduled_at):
-        raise IllegalTransition(None, event, f"{event.reminder} was not due at {event.scheduled_at}")
+    if (
+        known is None
+        or known.next_at != event.scheduled_at
+        or (event.next_at is not None and event.next_at <= event.scheduled_at)
+    ):
+        raise IllegalTransition(
+            None, event, f"{event.reminder} was not due at {event.scheduled_at}"
+        )
     if event.next_at is None:
         return _over(state, known, "fired")
     moved = replace(known, next_at=event.next_at, fired=known.fired + 1, fired_at=event.fired_at)
@@ -101,7 +118,9 @@ def _cancelled(state: SessionState, event: ReminderCancelled) -> SessionState:
 def _over(state: SessionState, known: Reminder, how: str) -> SessionState:
     left = {name: each for name, each in state.reminders.items() if name != known.reminder}
     over = ReminderOver(how, *(circle_of(known) or ("", "")))
-    return replace(state, reminders=left, reminders_over=state.reminders_over.add(known.reminder, over))
+    return replace(
+        state, reminders=left, reminders_over=state.reminders_over.add(known.reminder, over)
+    )
 
 
 def circle_of(reminder: Reminder) -> tuple[str, str] | None:
@@ -111,10 +130,20 @@ def circle_of(reminder: Reminder) -> tuple[str, str] | None:
 
 
 def firing_key(reminder: str, scheduled_at: int) -> str:
-    """The dedup key of one firing: an input that was kept without the record after it is not accepted again."""
+    """
+    The dedup key of one firing: an input that was kept without the record after it is not accepted
+    again.
+    """
     return f"{reminder}@{scheduled_at}"
 
 
 def was_fired(state: SessionState, event: InputAccepted) -> bool:
-    """Whether an input comes from a reminder that stands here, and not from a channel that calls itself one."""
-    return event.kind == REMINDER and event.dedup is not None and event.dedup.partition("@")[0] in state.reminders
+    """
+    Whether an input comes from a reminder that stands here, and not from a channel that calls
+    itself one.
+    """
+    return (
+        event.kind == REMINDER
+        and event.dedup is not None
+        and event.dedup.partition("@")[0] in state.reminders
+    )

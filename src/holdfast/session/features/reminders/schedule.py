@@ -1,5 +1,6 @@
 """
-When a reminder is due: once, at an even pace, or by a cron expression in a time zone. Pure: instants are Unix milliseconds, zones come in as values.
+When a reminder is due: once, at an even pace, or by a cron expression in a time zone. Pure:
+instants are Unix milliseconds, zones come in as values.
 
 * `every` counts from its first instant, so it never drifts: late or missed firings move nothing.
 * A local time that does not exist (clocks go forward) is due at the first instant that does exist; one that occurs twice (clocks go back) is due the first time.
@@ -19,7 +20,10 @@ _SECOND = timedelta(seconds=1)
 _HORIZON_MS = limits.REMINDER_HORIZON_SECONDS * 1000
 
 FindZone = Callable[[str], tzinfo]
-"""A time zone by its name, from whoever has the database; raises Unusable, with the nearest name, when there is none."""
+"""
+A time zone by its name, from whoever has the database; raises Unusable, with the nearest name, when
+there is none.
+"""
 
 
 class Once(msgspec.Struct, frozen=True, gc=False, tag="once", tag_field="kind"):
@@ -42,7 +46,10 @@ Schedule = Once | Every | Cron
 
 
 class Passed(NamedTuple):
-    """What lies between a due instant and now: how many more were due, the last of them, and the next to come."""
+    """
+    What lies between a due instant and now: how many more were due, the last of them, and the next
+    to come.
+    """
 
     missed: int
     last_at: int
@@ -60,16 +67,25 @@ def next_after(schedule: Schedule, after: int, zone: tzinfo | None = None) -> in
         case Once(at=at):
             return at if at > after else None
         case Every(seconds=seconds, first=first):
-            return first if after < first else first + ((after - first) // (seconds * 1000) + 1) * seconds * 1000
+            return (
+                first
+                if after < first
+                else first + ((after - first) // (seconds * 1000) + 1) * seconds * 1000
+            )
         case Cron(expression=expression):
             return _next_cron(expression, after, zone or UTC)
 
 
 def passed(schedule: Schedule, due: int, now: int, zone: tzinfo | None = None) -> Passed:
-    """Of everything after `due`, what is over by `now`: counted up to a bound, since somebody holds the lock meanwhile."""
+    """
+    Of everything after `due`, what is over by `now`: counted up to a bound, since somebody holds
+    the lock meanwhile.
+    """
     if isinstance(schedule, Every):
         missed = max(0, (now - due) // (schedule.seconds * 1000))
-        return Passed(missed, due + missed * schedule.seconds * 1000, next_after(schedule, max(due, now)))
+        return Passed(
+            missed, due + missed * schedule.seconds * 1000, next_after(schedule, max(due, now))
+        )
     missed, last = 0, due
     while (following := next_after(schedule, last, zone)) is not None and following <= now:
         if missed == limits.REMINDER_MISSED_COUNTED_MAX:
@@ -91,11 +107,15 @@ def _next_cron(expression: str, after: int, zone: tzinfo) -> int | None:
 
 
 def instant_of(local: datetime, zone: tzinfo) -> int:
-    """When a wall clock there shows this: the first time if it does twice, the first instant after the gap if it never does."""
+    """
+    When a wall clock there shows this: the first time if it does twice, the first instant after the
+    gap if it never does.
+    """
     first = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if first.astimezone(zone).replace(tzinfo=None) == local:
         return _ms(first)
-    # In a gap. Read with the offset before it the time lies past the change, read with the one after it lies before: the change is in between.
+    # In a gap. Read with the offset before it the time lies past the change, read with the one
+    # after it lies before: the change is in between.
     before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
     after, offset = first, first.astimezone(zone).utcoffset()
     while after - before > _SECOND:
@@ -141,5 +161,9 @@ def in_words(schedule: Schedule) -> str:
 
 
 def span_in_words(seconds: int) -> str:
-    unit, size = next((unit, size) for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)) if seconds % size == 0)
+    unit, size = next(
+        (unit, size)
+        for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+        if seconds % size == 0
+    )
     return f"{seconds // size}{unit}"

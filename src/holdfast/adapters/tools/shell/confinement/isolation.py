@@ -1,8 +1,9 @@
 """
 Whether a command can be isolated here: found out by running bubblewrap as a command would be run.
 
-The probe asks for everything that a real command gets: all namespaces, a new `/proc`, the seccomp filter. It runs once in a
-process. Where it fails, the obstacle names the cause and the remedy, by what bubblewrap said and what the system says.
+The probe asks for everything that a real command gets: all namespaces, a new `/proc`, the seccomp
+filter. It runs once in a process. Where it fails, the obstacle names the cause and the remedy, by
+what bubblewrap said and what the system says.
 """
 
 import functools
@@ -19,7 +20,8 @@ from holdfast.adapters.tools.shell.confinement.view import FILTER, View, view_wo
 from holdfast.adapters.tools.shell.environment import SEARCH_PATH
 from holdfast.ports.tools import CannotBind
 
-_PROBE_SECONDS = 20  # it takes 20 ms; a machine that is busy for a moment is not taken for one that forbids namespaces
+# it takes 20 ms; a machine that is busy for a moment is not taken for one that forbids namespaces
+_PROBE_SECONDS = 20
 _NO_NESTING = "--disable-userns"  # since bubblewrap 0.8; the filter refuses namespaces in any case
 _SYSCTLS = Path("/proc/sys")
 
@@ -37,7 +39,10 @@ class Isolation(msgspec.Struct, frozen=True):
 
 
 def isolation_words(view: View) -> tuple[str, ...]:
-    """The command line in front of the launcher, up to `--`. Raises CannotBind where bubblewrap does not work."""
+    """
+    The command line in front of the launcher, up to `--`. Raises CannotBind where bubblewrap does
+    not work.
+    """
     found = find_isolation()
     if isinstance(found, Obstacle):
         raise CannotBind(f"commands can't be isolated: {found.cause}", code="unconfined")
@@ -48,7 +53,9 @@ def isolation_words(view: View) -> tuple[str, ...]:
 def find_isolation() -> Isolation | Obstacle:
     path = shutil.which("bwrap", path=SEARCH_PATH)
     if path is None:
-        return Obstacle(cause="bubblewrap is not installed", remedy="install the package bubblewrap")
+        return Obstacle(
+            cause="bubblewrap is not installed", remedy="install the package bubblewrap"
+        )
     try:
         filter_of("isolated", network=False)
     except CannotBind as exc:
@@ -65,7 +72,9 @@ def _tried(words: tuple[str, ...]) -> str:
     """Empty if it worked, else what bubblewrap said."""
     fd = data_descriptor(filter_of("isolated", network=False))
     try:
-        view = [str(fd) if word == FILTER else word for word in view_words(View(guard=None, folders=()))]
+        view = [
+            str(fd) if word == FILTER else word for word in view_words(View(guard=None, folders=()))
+        ]
         tried = subprocess.run(  # noqa: S603  our own words
             [*words, *view, "--", "/bin/sh", "-c", "test -d /proc/1"],
             check=False,
@@ -82,11 +91,19 @@ def _tried(words: tuple[str, ...]) -> str:
         return f"bwrap can't be run: {exc}"
     finally:
         os.close(fd)
-    return "" if tried.returncode == 0 else tried.stderr.decode(errors="replace").strip()[:300] or f"bwrap ended with {tried.returncode}"
+    return (
+        ""
+        if tried.returncode == 0
+        else tried.stderr.decode(errors="replace").strip()[:300]
+        or f"bwrap ended with {tried.returncode}"
+    )
 
 
 def data_descriptor(data: bytes) -> int:
-    """A descriptor that bubblewrap reads once, to its end; the caller closes it. The bytes have no name that somebody could open."""
+    """
+    A descriptor that bubblewrap reads once, to its end; the caller closes it. The bytes have no
+    name that somebody could open.
+    """
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     left = memoryview(data)
     while left:
@@ -97,14 +114,18 @@ def data_descriptor(data: bytes) -> int:
 
 def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     """
-    The cause by what bubblewrap said and by the settings of the kernel. There are five cases, the surest first.
+    The cause by what bubblewrap said and by the settings of the kernel. There are five cases, the
+    surest first.
 
     >>> setting = {"kernel/apparmor_restrict_unprivileged_userns": "1"}.get
     >>> obstacle_from("bwrap: setting up uid map: Permission denied", lambda name: setting(name, "")).cause
     'AppArmor keeps bubblewrap from making user namespaces (setting up uid map: Permission denied)'
     """
     reason = said.removeprefix("bwrap: ")
-    if setting("user/max_user_namespaces") == "0" or setting("kernel/unprivileged_userns_clone") == "0":
+    if (
+        setting("user/max_user_namespaces") == "0"
+        or setting("kernel/unprivileged_userns_clone") == "0"
+    ):
         return Obstacle(
             cause=f"user namespaces are switched off ({reason})",
             remedy="as root: sysctl user.max_user_namespaces=10000, and kernel.unprivileged_userns_clone=1 where there is one",
@@ -119,12 +140,19 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
             cause=f"/proc is masked, as in a container ({reason})",
             remedy="start the container with unmasked /proc (docker: --security-opt systempaths=unconfined)",
         )
-    if "namespace" in reason.lower() or "clone" in reason.lower() or "Operation not permitted" in reason:
+    if (
+        "namespace" in reason.lower()
+        or "clone" in reason.lower()
+        or "Operation not permitted" in reason
+    ):
         return Obstacle(
             cause=f"user namespaces are refused, as by a container's seccomp filter ({reason})",
             remedy="start the container with a filter that allows them (docker: --security-opt seccomp=unconfined)",
         )
-    return Obstacle(cause=f"bubblewrap does not work here ({reason})", remedy="run `bwrap --ro-bind / / --unshare-all true` to see why")
+    return Obstacle(
+        cause=f"bubblewrap does not work here ({reason})",
+        remedy="run `bwrap --ro-bind / / --unshare-all true` to see why",
+    )
 
 
 def _setting(name: str) -> str:

@@ -1,8 +1,9 @@
 """
-The level of a command in words: for the person who is asked, and for the model whose command lacked the network.
+The level of a command in words: for the person who is asked, and for the model whose command lacked
+the network.
 
-Every prompt begins with the level. A limited command's prompt lists what stays in reach; where no better level works, the
-prompt names the cause and the remedy.
+Every prompt begins with the level. A limited command's prompt lists what stays in reach; where no
+better level works, the prompt names the cause and the remedy.
 """
 
 import re
@@ -35,19 +36,30 @@ def level_lines(confinement: Confinement, *, network: bool, folders: Sequence[st
         return [f"{_UNCONFINED} ({_why(confinement.obstacle)})"]
     if confinement.level == "limited":
         reachable = [f"- {each}" for each in reachable_if_limited(network=network)]
-        return [_LIMITED, *reachable, f"not isolated, because {_why(confinement.obstacle)}", *_everything(folders)]
+        return [
+            _LIMITED,
+            *reachable,
+            f"not isolated, because {_why(confinement.obstacle)}",
+            *_everything(folders),
+        ]
     return [*([_CONNECTED, _LOOPBACK] if network else [_BARE]), *_everything(folders)]
 
 
 def network_note(output: str) -> str:
-    """For the model, where the output of a command that failed reads as if it had wanted the network."""
+    """
+    For the model, where the output of a command that failed reads as if it had wanted the network.
+    """
     return _LACKED if _SIGNS.search(output) else ""
 
 
 def _everything(folders: Sequence[str]) -> list[str]:
     own = user_folder()
     holding = next((folder for folder in folders if own is not None and within(own, folder)), None)
-    return [] if holding is None else [f"{holding} holds everything of the user: all of it can be read and changed"]
+    return (
+        []
+        if holding is None
+        else [f"{holding} holds everything of the user: all of it can be read and changed"]
+    )
 
 
 def _why(obstacle: Obstacle | None) -> str:

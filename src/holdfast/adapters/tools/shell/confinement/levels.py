@@ -1,10 +1,12 @@
 """
-How far a command is kept from everything of the user that it was not given: which level works here, and why no better one.
+How far a command is kept from everything of the user that it was not given: which level works here,
+and why no better one.
 
-There are three levels. isolated: bubblewrap shows the command a view of its own (`confinement/view.py`). limited: Landlock lets it open
-the system and its folders and nothing else; the rest that stays in reach is listed in the prompt. unconfined: neither works.
-A level is chosen at every binding, so a prompt always states the level of the command that it shows. Whether bubblewrap works
-is found out by running it, once in a process, and never read from a file.
+There are three levels. isolated: bubblewrap shows the command a view of its own
+(`confinement/view.py`). limited: Landlock lets it open the system and its folders and nothing else;
+the rest that stays in reach is listed in the prompt. unconfined: neither works. A level is chosen
+at every binding, so a prompt always states the level of the command that it shows. Whether
+bubblewrap works is found out by running it, once in a process, and never read from a file.
 """
 
 import os
@@ -46,21 +48,29 @@ class ConfinementReport(msgspec.Struct, frozen=True, kw_only=True):
     bubblewrap: str | None  # path of a bwrap that works
 
 
-def choose(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS) -> Confinement:
+def choose(
+    guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS
+) -> Confinement:
     """For a command that works in `folders`, canonical."""
     obstacle = _no_isolation(folders, mechanisms)
     if obstacle is None:
         return Confinement(level="isolated")
     if (why := _no_landlock(guard, folders, mechanisms)) is None:
         return Confinement(level="limited", obstacle=obstacle)
-    return Confinement(level="unconfined", obstacle=Obstacle(cause=f"{obstacle.cause}; {why}", remedy=obstacle.remedy))
+    return Confinement(
+        level="unconfined",
+        obstacle=Obstacle(cause=f"{obstacle.cause}; {why}", remedy=obstacle.remedy),
+    )
 
 
 def _no_isolation(folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> Obstacle | None:
     if "bubblewrap" not in mechanisms:
         return Obstacle(cause="bubblewrap is left out", remedy="let it be used")
     if (wide := next((folder for folder in folders if _is_the_systems(folder)), None)) is not None:
-        return Obstacle(cause=f"a command that works in {wide} can't have a view of its own", remedy="name a folder of yours as the workspace")
+        return Obstacle(
+            cause=f"a command that works in {wide} can't have a view of its own",
+            remedy="name a folder of yours as the workspace",
+        )
     found = find_isolation()
     return found if isinstance(found, Obstacle) else None
 
@@ -70,7 +80,9 @@ def _is_the_systems(folder: str) -> bool:
     return folder == "/" or any(within(folder, each) for each in ("/proc", "/sys", "/dev"))
 
 
-def _no_landlock(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> str | None:
+def _no_landlock(
+    guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]
+) -> str | None:
     """Landlock knows no exceptions below an allowed folder."""
     if "landlock" not in mechanisms or landlock_abi() < _LANDLOCK_ABI_MIN:
         return f"Landlock of version {_LANDLOCK_ABI_MIN} is missing"
@@ -90,14 +102,29 @@ def _no_landlock(guard: Guarded | None, folders: Sequence[str], mechanisms: Sequ
 
 
 def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
-    """What stays in reach of a limited command, beside the system and its folders. The prompt lists it."""
+    """
+    What stays in reach of a limited command, beside the system and its folders. The prompt lists
+    it.
+    """
     always = (
         "names of files that it can guess, with size, owner and times; not their content",
         "the list of processes, with the words they were started with, and the list of open sockets",
         "a process of its own that goes on after the command has ended",
     )
-    signals = ("your other processes, to end them: this kernel is too old to prevent it",) if landlock_abi() < _SIGNALS_ABI else ()
-    return (*always, *signals, *(("the network, and every service on this machine that listens on loopback",) if network else ()))
+    signals = (
+        ("your other processes, to end them: this kernel is too old to prevent it",)
+        if landlock_abi() < _SIGNALS_ABI
+        else ()
+    )
+    return (
+        *always,
+        *signals,
+        *(
+            ("the network, and every service on this machine that listens on loopback",)
+            if network
+            else ()
+        ),
+    )
 
 
 def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
@@ -113,7 +140,10 @@ def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
         guard = guard_of(_bare_scene(home, workspace))
         chosen = choose(guard, [os.path.realpath(workspace)] if workspace else [])
     except CannotBind as exc:
-        chosen = Confinement(level="unconfined", obstacle=Obstacle(cause=str(exc), remedy="name a home that is there"))
+        chosen = Confinement(
+            level="unconfined",
+            obstacle=Obstacle(cause=str(exc), remedy="name a home that is there"),
+        )
     return ConfinementReport(
         level=chosen.level,
         reason="" if chosen.obstacle is None else chosen.obstacle.cause,

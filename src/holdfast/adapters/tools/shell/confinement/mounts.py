@@ -1,7 +1,8 @@
 """
 Under which names a folder can be reached: a bind mount gives the same folder a second one.
 
-Read from /proc/self/mountinfo each time, since mounts come and go. Where there is none (macOS) a folder has the one name.
+Read from /proc/self/mountinfo each time, since mounts come and go. Where there is none (macOS) a
+folder has the one name.
 """
 
 from pathlib import Path
@@ -48,7 +49,9 @@ def names_of(folder: str, mounts: list[Mount]) -> list[str]:
         if mount.device != holder.device or mount is holder:
             continue
         if within(inside, mount.root):
-            found.add(_join(mount.point, inside[len(mount.root) :] if mount.root != "/" else inside))
+            found.add(
+                _join(mount.point, inside[len(mount.root) :] if mount.root != "/" else inside)
+            )
         elif within(mount.root, inside):
             found.add(mount.point)
     return [folder, *sorted(found - {folder})]

@@ -1,9 +1,10 @@
 """
 Which system calls a command may make: a filter of the kernel, built here as bytes.
 
-A filter sees numbers, never paths. So `common` refuses calls that pass every path (io_uring, keyrings, mounts, foreign
-ABIs) and sockets that reach services of the user; `limited` refuses those that Landlock can't judge by path.
-A refused call fails with an error number; nothing is killed but a program of a foreign ABI.
+A filter sees numbers, never paths. So `common` refuses calls that pass every path (io_uring,
+keyrings, mounts, foreign ABIs) and sockets that reach services of the user; `limited` refuses those
+that Landlock can't judge by path. A refused call fails with an error number; nothing is killed but
+a program of a foreign ABI.
 """
 
 import platform
@@ -17,11 +18,22 @@ Strictness = Literal["isolated", "limited"]
 
 _EPERM, _EACCES, _ENOSYS, _ENETUNREACH = 1, 13, 38, 101
 _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _AND, _RETURN = (
+    0x20,
+    0x15,
+    0x35,
+    0x45,
+    0x54,
+    0x06,
+)
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32_BIT = 0x40000000
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _SEQPACKET, _TYPE_MASK = 1, 5, 0xF  # the rest of a type is flags; a datagram socket of a pair may send anywhere
+_STREAM, _SEQPACKET, _TYPE_MASK = (
+    1,
+    5,
+    0xF,
+)  # the rest of a type is flags; a datagram socket of a pair may send anywhere
 _ROUTE = 0  # the one netlink protocol that ordinary programs need
 _NAMESPACES = 0x7E020000  # CLONE_NEW*: user, mount, pid, net, ipc, uts, cgroup
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into a terminal
@@ -78,22 +90,65 @@ _AARCH64 = _numbered(
 _MACHINES = {"x86_64": _Machine(0xC000003E, _X86_64), "aarch64": _Machine(0xC00000B7, _AARCH64)}
 
 _REFUSED = (
-    *("io_uring_setup", "io_uring_enter", "io_uring_register"),  # opens and connects past every filter
+    *(
+        "io_uring_setup",
+        "io_uring_enter",
+        "io_uring_register",
+    ),  # opens and connects past every filter
     *("add_key", "request_key", "keyctl"),  # the user's keyrings
     *("mount", "umount2", "pivot_root", "chroot", "setns"),
-    *("open_tree", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "open_tree_attr"),
+    *(
+        "open_tree",
+        "move_mount",
+        "fsopen",
+        "fsconfig",
+        "fsmount",
+        "fspick",
+        "mount_setattr",
+        "open_tree_attr",
+    ),
     *("name_to_handle_at", "open_by_handle_at"),  # files by number, past all paths
     *("bpf", "perf_event_open", "userfaultfd", "syslog"),
 )
-# Landlock does not judge these: attributes of files by path, shared memory and queues of the user, news of foreign folders.
+# Landlock does not judge these: attributes of files by path, shared memory and queues of the user,
+# news of foreign folders.
 _REFUSED_IF_LIMITED = (
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "file_setattr"),
-    *("setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr", "removexattrat", "utime", "utimes", "futimesat"),
-    *("shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semctl", "semtimedop", "msgget", "msgsnd", "msgrcv", "msgctl"),
+    *(
+        "setxattr",
+        "lsetxattr",
+        "setxattrat",
+        "removexattr",
+        "lremovexattr",
+        "removexattrat",
+        "utime",
+        "utimes",
+        "futimesat",
+    ),
+    *(
+        "shmget",
+        "shmat",
+        "shmctl",
+        "shmdt",
+        "semget",
+        "semop",
+        "semctl",
+        "semtimedop",
+        "msgget",
+        "msgsnd",
+        "msgrcv",
+        "msgctl",
+    ),
     *("mq_open", "mq_unlink", "inotify_add_watch", "fanotify_init"),
 )
 # Of a process, in the first argument: 0 is the caller itself.
-_SELF_ONLY = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+_SELF_ONLY = (
+    "prlimit64",
+    "sched_setparam",
+    "sched_setscheduler",
+    "sched_setaffinity",
+    "sched_setattr",
+)
 
 
 def abi_of(machine: str) -> Abi | None:
@@ -108,13 +163,25 @@ def abi_of(machine: str) -> Abi | None:
 
 
 def filter_of(strictness: Strictness, *, network: bool, machine: str | None = None) -> bytes:
-    """The filter as the kernel takes it. Raises CannotBind on a machine whose calls are not known here."""
+    """
+    The filter as the kernel takes it. Raises CannotBind on a machine whose calls are not known
+    here.
+    """
     machine = machine or platform.machine()
     abi = abi_of(machine)
     if abi is None:
-        raise CannotBind(f"commands can't be confined on {machine}: its system calls are not known", code="unconfined")
-    inet = strictness == "isolated" or network  # isolated and without network, the only interface is a loopback of its own
-    rules = [_refuse(abi, _REFUSED, _EPERM), _refuse(abi, ("clone3",), _ENOSYS), *_common(abi, inet=inet)]
+        raise CannotBind(
+            f"commands can't be confined on {machine}: its system calls are not known",
+            code="unconfined",
+        )
+    inet = (
+        strictness == "isolated" or network
+    )  # isolated and without network, the only interface is a loopback of its own
+    rules = [
+        _refuse(abi, _REFUSED, _EPERM),
+        _refuse(abi, ("clone3",), _ENOSYS),
+        *_common(abi, inet=inet),
+    ]
     if strictness == "limited":
         rules += [_refuse(abi, _REFUSED_IF_LIMITED, _EPERM), *_limited(abi)]
     return b"".join([_head(abi, x32=machine == "x86_64"), *rules, _step(_RETURN, _ALLOW)])
@@ -130,22 +197,59 @@ def _head(abi: Abi, *, x32: bool) -> bytes:
 def _common(abi: Abi, *, inet: bool) -> list[bytes]:
     verdict = _allow() if inet else _fail(_ENETUNREACH)
     families = [_step(_JUMP_EQUAL, family, 0, 1) + verdict for family in (_INET, _INET6)]
-    netlink = [_step(_JUMP_EQUAL, _NETLINK, 0, 3), _argument(2), _step(_JUMP_EQUAL, _ROUTE, 0, 1), _allow()]
-    pair = [_argument(1), _step(_AND, _TYPE_MASK), *(_step(_JUMP_EQUAL, kind, 0, 1) + _allow() for kind in (_STREAM, _SEQPACKET))]
+    netlink = [
+        _step(_JUMP_EQUAL, _NETLINK, 0, 3),
+        _argument(2),
+        _step(_JUMP_EQUAL, _ROUTE, 0, 1),
+        _allow(),
+    ]
+    pair = [
+        _argument(1),
+        _step(_AND, _TYPE_MASK),
+        *(_step(_JUMP_EQUAL, kind, 0, 1) + _allow() for kind in (_STREAM, _SEQPACKET)),
+    ]
     return [
         _rule(abi, "socket", [_argument(0), *families, *netlink, _fail(_EACCES)]),
-        _rule(abi, "socketpair", [_argument(0), _step(_JUMP_EQUAL, _UNIX, 1, 0), _fail(_EACCES), *pair, _fail(_EACCES)]),
-        *(_rule(abi, name, [_argument(0), _step(_JUMP_ANY_BIT, _NAMESPACES, 0, 1), _fail(_EPERM)]) for name in ("clone", "unshare")),
-        _rule(abi, "ioctl", [_argument(1), *(_step(_JUMP_EQUAL, code, 0, 1) + _fail(_EPERM) for code in (_TIOCSTI, _TIOCLINUX))]),
+        _rule(
+            abi,
+            "socketpair",
+            [_argument(0), _step(_JUMP_EQUAL, _UNIX, 1, 0), _fail(_EACCES), *pair, _fail(_EACCES)],
+        ),
+        *(
+            _rule(abi, name, [_argument(0), _step(_JUMP_ANY_BIT, _NAMESPACES, 0, 1), _fail(_EPERM)])
+            for name in ("clone", "unshare")
+        ),
+        _rule(
+            abi,
+            "ioctl",
+            [
+                _argument(1),
+                *(
+                    _step(_JUMP_EQUAL, code, 0, 1) + _fail(_EPERM)
+                    for code in (_TIOCSTI, _TIOCLINUX)
+                ),
+            ],
+        ),
     ]
 
 
 def _limited(abi: Abi) -> list[bytes]:
-    """`setpriority` and `ioprio_set` also take a group or a user: only a process or a group, and only the caller's own."""
+    """
+    `setpriority` and `ioprio_set` also take a group or a user: only a process or a group, and only
+    the caller's own.
+    """
     own = [_argument(0), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM)]
     mine = [_argument(1), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM), _argument(0)]
-    # By a descriptor (no path) the times of a file that could be opened may change; a pointer has two halves.
-    by_path = [_argument(1), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM), _argument(1, high=True), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM)]
+    # By a descriptor (no path) the times of a file that could be opened may change; a pointer has
+    # two halves.
+    by_path = [
+        _argument(1),
+        _step(_JUMP_EQUAL, 0, 1, 0),
+        _fail(_EPERM),
+        _argument(1, high=True),
+        _step(_JUMP_EQUAL, 0, 1, 0),
+        _fail(_EPERM),
+    ]
     return [
         *(_rule(abi, name, own) for name in _SELF_ONLY),
         _rule(abi, "setpriority", [*mine, _step(_JUMP_AT_LEAST, 2, 0, 1), _fail(_EPERM)]),
@@ -155,14 +259,20 @@ def _limited(abi: Abi) -> list[bytes]:
 
 
 def _refuse(abi: Abi, names: Iterable[str], error: int) -> bytes:
-    known = [abi.numbers[name] for name in names if name in abi.numbers]  # aarch64 never had chmod, utime and the like
-    return _step(_LOAD, _NUMBER_AT) + b"".join(_step(_JUMP_EQUAL, number, 0, 1) + _fail(error) for number in known)
+    known = [
+        abi.numbers[name] for name in names if name in abi.numbers
+    ]  # aarch64 never had chmod, utime and the like
+    return _step(_LOAD, _NUMBER_AT) + b"".join(
+        _step(_JUMP_EQUAL, number, 0, 1) + _fail(error) for number in known
+    )
 
 
 def _rule(abi: Abi, name: str, steps: list[bytes]) -> bytes:
     """For one call; steps that decide nothing go on to the next rule."""
     body = b"".join(steps)
-    return _step(_LOAD, _NUMBER_AT) + _step(_JUMP_EQUAL, abi.numbers[name], 0, len(body) // 8) + body
+    return (
+        _step(_LOAD, _NUMBER_AT) + _step(_JUMP_EQUAL, abi.numbers[name], 0, len(body) // 8) + body
+    )
 
 
 def _argument(index: int, *, high: bool = False) -> bytes:

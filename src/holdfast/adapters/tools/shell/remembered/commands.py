@@ -12,7 +12,10 @@ import os
 from holdfast.adapters.tools.shell.parse import Reading, Redirect, Subcommand
 from holdfast.adapters.tools.shell.programs import Program
 from holdfast.adapters.tools.shell.remembered.programs import why_not_leaf
-from holdfast.adapters.tools.shell.remembered.system_paths import why_not_system, why_not_system_folder
+from holdfast.adapters.tools.shell.remembered.system_paths import (
+    why_not_system,
+    why_not_system_folder,
+)
 from holdfast.adapters.tools.shell.remembered.table import BUILTINS
 
 _FOLDERS = ("/bin", "/usr/bin")
@@ -29,7 +32,9 @@ def why_not_text(reading: Reading) -> str | None:
     return None
 
 
-def why_not_remembered(reading: Reading, programs: dict[str, Program | None], *, interpreter: str, search_path: str) -> str | None:
+def why_not_remembered(
+    reading: Reading, programs: dict[str, Program | None], *, interpreter: str, search_path: str
+) -> str | None:
     """`programs` says which file each program word names here."""
     why = why_not_text(reading) or why_not_system(interpreter)
     for folder in search_path.split(":"):

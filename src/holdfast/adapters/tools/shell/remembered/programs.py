@@ -8,10 +8,22 @@ else gets a reason, and the approver is asked each time.
 
 import re
 
-from holdfast.adapters.tools.shell.remembered.table import ANY, FIND_ALONE, FIND_VALUE, FIND_VALUED, LEAVES, SED_SCRIPT, TEST_BINARY, TEST_UNARY, Leaf
+from holdfast.adapters.tools.shell.remembered.table import (
+    ANY,
+    FIND_ALONE,
+    FIND_VALUE,
+    FIND_VALUED,
+    LEAVES,
+    SED_SCRIPT,
+    TEST_BINARY,
+    TEST_UNARY,
+    Leaf,
+)
 
 # Attached to a letter (`-n5`, `-d,`, `-k2,2n`). Read as letters they would be harmless too.
-_ATTACHED = re.compile(r"[^A-Za-z]+|[0-9]+[bkKMGT]?|[0-9.,]+[bdfgiMhnRrV]*(?:,[0-9.]+[bdfgiMhnRrV]*)?")
+_ATTACHED = re.compile(
+    r"[^A-Za-z]+|[0-9]+[bkKMGT]?|[0-9.,]+[bdfgiMhnRrV]*(?:,[0-9.]+[bdfgiMhnRrV]*)?"
+)
 _COUNT = re.compile(r"-[0-9]+")
 _NUMBER = re.compile(r"[0-9.]+")
 _NUMBER_LIKE = re.compile(r"-[0-9]")

@@ -105,7 +105,9 @@ LEAVES: dict[str, Leaf] = {
         "number number-nonblank show-all show-ends show-nonprinting show-tabs squeeze-blank",
     ),
     "head": _leaf("qvz", "nc", "quiet silent verbose", "bytes lines", count=True),
-    "tail": _leaf("fFqvz", "ncs", "follow quiet retry silent verbose", "bytes follow lines", count=True),
+    "tail": _leaf(
+        "fFqvz", "ncs", "follow quiet retry silent verbose", "bytes follow lines", count=True
+    ),
     "tac": _leaf("br", "s"),
     "rev": _leaf(),
     "nl": _leaf("p", "bdfhilnsvw"),
@@ -173,7 +175,9 @@ LEAVES: dict[str, Leaf] = {
     "seq": _leaf("w", "fs", operands_max=3, operand=r"-?[0-9.]+"),
     "numfmt": _leaf("z", "d", "", "from to from-unit to-unit field suffix padding round"),
     # Facts about the machine and the user. `date` and `hostname` set with operands.
-    "date": _leaf("IRu", "dr", "rfc-email utc universal", "date iso-8601 rfc-3339", operand=r"\+.*"),
+    "date": _leaf(
+        "IRu", "dr", "rfc-email utc universal", "date iso-8601 rfc-3339", operand=r"\+.*"
+    ),
     "hostname": _leaf("fs", operands_max=0),
     "uname": _leaf("aimnoprsv", longs="all machine kernel-name kernel-release", operands_max=0),
     "arch": _leaf(operands_max=0),

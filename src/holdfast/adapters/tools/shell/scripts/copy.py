@@ -49,7 +49,9 @@ class ScriptCopy(msgspec.Struct, frozen=True, kw_only=True):
         return f"copy of {self.folder} {self.digest}"
 
     def data_of(self, name: str) -> bytes | None:
-        return next((each.data for each in self.files if each.name == name and not each.target), None)
+        return next(
+            (each.data for each in self.files if each.name == name and not each.target), None
+        )
 
 
 Needed = Callable[[str, bytes], frozenset[str]]
@@ -68,7 +70,9 @@ def copy_with_modules(path: str, guard: Guarded | None, needed: Needed) -> Scrip
     raise TooMuch(f"its modules load one another more than {_ROUNDS_MAX} deep")
 
 
-def copy_script(path: str, guard: Guarded | None, *, alone: bool = False, only: frozenset[str] | None = None) -> ScriptCopy:
+def copy_script(
+    path: str, guard: Guarded | None, *, alone: bool = False, only: frozenset[str] | None = None
+) -> ScriptCopy:
     """
     Read a script `alone`, with its whole folder, or with `only` some entries of its folder.
 
@@ -98,7 +102,9 @@ def copy_script(path: str, guard: Guarded | None, *, alone: bool = False, only: 
 
 
 def copy_words(copies: tuple[ScriptCopy, ...]) -> tuple[list[str], list[bytes]]:
-    """Return bubblewrap's words, with `{file:N}` for descriptor N, and what each descriptor holds."""
+    """
+    Return bubblewrap's words, with `{file:N}` for descriptor N, and what each descriptor holds.
+    """
     if not copies:
         return [], []
     words = ["--perms", "0755", "--tmpfs", FOLDER]
@@ -136,7 +142,9 @@ def _files(top: int, only: frozenset[str] | None) -> Iterator[Copied]:
                         raise TooMuch(f"its folder has more than {FILES_MAX} entries")
                     if stat.S_ISDIR(facts.st_mode):
                         if name not in _SKIPPED:
-                            stack.append((_open_below(name, fd, depth), f"{prefix}{name}/", depth + 1))
+                            stack.append(
+                                (_open_below(name, fd, depth), f"{prefix}{name}/", depth + 1)
+                            )
                     elif stat.S_ISLNK(facts.st_mode):
                         yield _link(os.readlink(name, dir_fd=fd), prefix + name)
                     else:

@@ -19,8 +19,23 @@ from holdfast.adapters.tools.shell.programs import find_program
 from holdfast.adapters.tools.shell.remembered.programs import why_not_leaf
 from holdfast.adapters.tools.shell.remembered.system_paths import why_not_system
 from holdfast.adapters.tools.shell.remembered.table import BUILTINS, LEAVES
-from holdfast.adapters.tools.shell.scripts.copy import FILES_MAX, FOLDER, ScriptCopy, TooMuch, copy_script, copy_with_modules
-from holdfast.adapters.tools.shell.scripts.interpreters import Kind, asks_where_it_lies, kind_of, modules_of, script_at, shebang_kind, why_more_python
+from holdfast.adapters.tools.shell.scripts.copy import (
+    FILES_MAX,
+    FOLDER,
+    ScriptCopy,
+    TooMuch,
+    copy_script,
+    copy_with_modules,
+)
+from holdfast.adapters.tools.shell.scripts.interpreters import (
+    Kind,
+    asks_where_it_lies,
+    kind_of,
+    modules_of,
+    script_at,
+    shebang_kind,
+    why_more_python,
+)
 from holdfast.ports.tools import CannotBind
 
 SCRIPTS_MAX = 16
@@ -31,8 +46,12 @@ _WRITERS = frozenset(
     {"chgrp", "chmod", "chown", "cp", "dd", "ln", "mkdir", "mkfifo", "mktemp", "mv", "rm", "rmdir"}
     | {"shred", "sync", "tee", "touch", "truncate", "unlink"}
 )
-_KEEPERS = frozenset({"chgrp", "chmod", "chown", "mkdir", "mkfifo", "mktemp", "rmdir", "sync", "touch"})
-_QUIET_BUILTINS = frozenset({"[", "break", "continue", "exit", "kill", "return", "shift", "umask", "wait"})
+_KEEPERS = frozenset(
+    {"chgrp", "chmod", "chown", "mkdir", "mkfifo", "mktemp", "rmdir", "sync", "touch"}
+)
+_QUIET_BUILTINS = frozenset(
+    {"[", "break", "continue", "exit", "kill", "return", "shift", "umask", "wait"}
+)
 _SET = re.compile(r"[-+][efuvx]*o?|pipefail")
 _SUBSTITUTION = re.compile(r"s([/|,#:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*")
 _AWK_STARTS = re.compile(r"system|\||@|close|ENVIRON")
@@ -70,7 +89,9 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
         return raw.decode()
 
 
-def find_runs(reading: Reading, *, cwd: str, search_path: str, guard: Guarded | None, can_copy: bool) -> Runs:
+def find_runs(
+    reading: Reading, *, cwd: str, search_path: str, guard: Guarded | None, can_copy: bool
+) -> Runs:
     """`can_copy` is false where commands are not isolated: then every script is declared."""
     finder = _Finder(cwd, search_path, guard, can_copy=can_copy)
     finder.read(reading)
@@ -83,8 +104,15 @@ def find_runs(reading: Reading, *, cwd: str, search_path: str, guard: Guarded | 
 
 
 class _Finder:
-    def __init__(self, cwd: str, search_path: str, guard: Guarded | None, *, can_copy: bool) -> None:
-        self._cwd, self._search_path, self._guard, self._can_copy = cwd, search_path, guard, can_copy
+    def __init__(
+        self, cwd: str, search_path: str, guard: Guarded | None, *, can_copy: bool
+    ) -> None:
+        self._cwd, self._search_path, self._guard, self._can_copy = (
+            cwd,
+            search_path,
+            guard,
+            can_copy,
+        )
         self._written: set[str | None] = set()  # by what came before; None: any file
         self.bound: list[BoundScript] = []
         self.copies: list[ScriptCopy] = []
@@ -110,12 +138,17 @@ class _Finder:
     def _note_writes(self, command: Subcommand) -> None:
         """A script that the command itself writes must run as written, so it is not bound."""
         for redirect in command.redirects:
-            if redirect.operator in (">", ">>", ">|", "&>", "&>>", ">&") and redirect.target is not None:
+            if (
+                redirect.operator in (">", ">>", ">|", "&>", "&>>", ">&")
+                and redirect.target is not None
+            ):
                 said = redirect.target.text
                 self._written.add(None if said is None else self._located(command, said))
         name = (command.words[0].text or "").rpartition("/")[2] if command.words else ""
         literal = command.literals()
-        is_leaf = name in LEAVES or (literal is not None and why_not_leaf((name, *literal[1:])) is None)
+        is_leaf = name in LEAVES or (
+            literal is not None and why_not_leaf((name, *literal[1:])) is None
+        )
         if not is_leaf and name not in _KEEPERS | _QUIET_BUILTINS | {"set"}:
             self._written.add(None)
 
@@ -141,7 +174,9 @@ class _Finder:
             return self._why_path(command, name)
         return self._why_program(command, name.rpartition("/")[2], name, words)
 
-    def _why_program(self, command: Subcommand, name: str, word: str, words: tuple[str | None, ...]) -> str | None:
+    def _why_program(
+        self, command: Subcommand, name: str, word: str, words: tuple[str | None, ...]
+    ) -> str | None:
         if name not in BUILTINS and not self._is_system(word):
             return f"{name}, which is not a program of the system"
         if kind_of(name) is not None:
@@ -153,8 +188,14 @@ class _Finder:
             return None
         return f"any file that {name} reads as code or as settings"
 
-    def _why_sourced(self, command: Subcommand, words: tuple[str | None, ...], *, is_last: bool) -> str | None:
-        why = self._why_script(command, command.words[1], "shell") if len(words) > 1 else "source without a file"
+    def _why_sourced(
+        self, command: Subcommand, words: tuple[str | None, ...], *, is_last: bool
+    ) -> str | None:
+        why = (
+            self._why_script(command, command.words[1], "shell")
+            if len(words) > 1
+            else "source without a file"
+        )
         if why is None and not is_last:
             return f"commands after `{words[0]} {words[1]}` may be other programs"
         return why
@@ -167,7 +208,9 @@ class _Finder:
             return self._why_script(command, command.words[found.index], found.kind)
         inputs = [each.target for each in command.redirects if each.operator.startswith("<")]
         target = inputs[0] if len(inputs) == 1 else None
-        others = [each for each in command.redirects if not each.operator.startswith((">", "<", "&>"))]
+        others = [
+            each for each in command.redirects if not each.operator.startswith((">", "<", "&>"))
+        ]
         if target is None or others or found.kind != "shell":
             return f"{words[0]} runs what it reads from its input"
         return self._why_script(command, target, found.kind)
@@ -215,7 +258,10 @@ class _Finder:
             return ", which an earlier part of the command may write"
         if not self._can_copy:
             return ": only an isolated command runs a private copy"
-        if len(self.bound) >= SCRIPTS_MAX or sum(len(each.files) for each in self.copies) >= FILES_MAX:
+        if (
+            len(self.bound) >= SCRIPTS_MAX
+            or sum(len(each.files) for each in self.copies) >= FILES_MAX
+        ):
             return f": more than {SCRIPTS_MAX} scripts or {FILES_MAX} files"
         return None
 
@@ -230,14 +276,18 @@ class _Finder:
         private = f"{FOLDER}/{self.copies.index(copy)}/{name}"
         said = word.text or ""
         path = f"{copy.folder.rstrip('/')}/{name}"
-        self.bound.append(BoundScript(start=word.start, end=word.end, said=said, path=path, private=private))
+        self.bound.append(
+            BoundScript(start=word.start, end=word.end, said=said, path=path, private=private)
+        )
 
     def _why_more(self, said: str, kind: Kind, text: str, copy: ScriptCopy) -> str | None:
         """Which further files the script itself may run."""
         if kind == "shell":
             inner = _Finder("/", self._search_path, self._guard, can_copy=False)
             inner.read(read_command(text))
-            return f"files that {said} runs: {_short(inner.declared[0])}" if inner.declared else None
+            return (
+                f"files that {said} runs: {_short(inner.declared[0])}" if inner.declared else None
+            )
         if kind == "python":
             texts = {each.name: each.data for each in copy.files if each.name.endswith(".py")}
             beside = frozenset(name.partition("/")[0].removesuffix(".py") for name in texts)
@@ -245,7 +295,11 @@ class _Finder:
                 why = why_more_python(name, data.decode("utf-8", "replace"), beside)
                 if why is not None:
                     return why
-            native = [each.name for each in copy.files if each.name.endswith((".so", ".pth", ".pyc", ".zip"))]
+            native = [
+                each.name
+                for each in copy.files
+                if each.name.endswith((".so", ".pth", ".pyc", ".zip"))
+            ]
             return f"{native[0]}, which {said} may load" if native else None
         return f"files that {said} loads or starts by itself"
 
@@ -256,13 +310,19 @@ class _Finder:
         if command.moves is None:
             return None
         folder = self._cwd
-        for move in command.moves:  # `cd` takes `..` off the name, and does not ask where a link led
+        for (
+            move
+        ) in command.moves:  # `cd` takes `..` off the name, and does not ask where a link led
             folder = os.path.normpath(os.path.join(folder, move))  # noqa: PTH118
         return os.path.realpath(os.path.join(os.path.realpath(folder), word))  # noqa: PTH118
 
     def _is_system(self, word: str) -> bool:
         found = find_program(word, cwd="/", search_path=self._search_path) if word else None
-        return found is not None and (word.startswith("/") or "/" not in word) and why_not_system(found) is None
+        return (
+            found is not None
+            and (word.startswith("/") or "/" not in word)
+            and why_not_system(found) is None
+        )
 
     def _name(self, command: Subcommand, *, is_quiet: bool) -> None:
         """Files that the words of a command name, which is not known to only read them."""
@@ -283,7 +343,11 @@ def _starts_nothing(words: tuple[str, ...]) -> bool:
     plain = [word for word in rest if not word.startswith("-")]
     options = {word for word in rest if word.startswith("-")}
     if name == "sed":
-        return options <= {"-i", "-n", "-E", "-r", "-s"} and bool(plain) and _SUBSTITUTION.fullmatch(plain[0]) is not None
+        return (
+            options <= {"-i", "-n", "-E", "-r", "-s"}
+            and bool(plain)
+            and _SUBSTITUTION.fullmatch(plain[0]) is not None
+        )
     if name in ("awk", "gawk", "mawk"):
         return not options and bool(plain) and _AWK_STARTS.search(plain[0]) is None
     return False

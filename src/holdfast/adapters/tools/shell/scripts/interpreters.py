@@ -16,7 +16,13 @@ import msgspec
 Kind = Literal["shell", "python", "other"]
 
 # Letters that change how a script runs, and never what is loaded. Everything else is not followed.
-_FLAGS: dict[str, str] = {"sh": "euxvf", "dash": "euxvf", "bash": "euxvf", "perl": "wWtT", "ruby": "wW"}
+_FLAGS: dict[str, str] = {
+    "sh": "euxvf",
+    "dash": "euxvf",
+    "bash": "euxvf",
+    "perl": "wWtT",
+    "ruby": "wW",
+}
 _PYTHON = re.compile(r"python(3(\.[0-9]+)?)?")
 _PYTHON_FLAGS = "BbdEIOPqRsSuv"
 _OTHERS = frozenset({"perl", "ruby", "php", "lua"})
@@ -159,7 +165,9 @@ def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
             case ast.Import(names=names):
                 modules = [each.name for each in names]
             case ast.ImportFrom(module=module, level=level, names=names):
-                taken = [each.name for each in names if _STARTERS.fullmatch(each.name) or module == "sys"]
+                taken = [
+                    each.name for each in names if _STARTERS.fullmatch(each.name) or module == "sys"
+                ]
                 if taken:
                     return f"{name} uses {taken[0]}, which can load or start any file"
                 modules = [] if level else [module or ""]
@@ -176,4 +184,8 @@ def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
 
 
 def _is_sys_path(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "sys"
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "sys"
+    )

@@ -37,7 +37,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "Any number of turns may be parked, at most one runs."
     yield "What is not listed here can't happen: we never write it, and a journal that says it is not believed."
-    yield "Stories of what it does are in `tests/scenarios/`."
+    yield "Stories of what it does are in `tests/proof/scenarios/`."
     yield ""
     yield "## Phases"
     yield ""

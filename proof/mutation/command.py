@@ -45,35 +45,35 @@ class Tests(NamedTuple):
 _JOURNAL = Tests(
     (
         "tests/unit/journal",
-        "tests/properties/test_journal_bytes.py",
-        "tests/files/test_changed_bytes.py",
-        "tests/files/test_format.py",
+        "tests/proof/properties/test_journal_bytes.py",
+        "tests/adapters/files/test_changed_bytes.py",
+        "tests/adapters/files/test_format.py",
     ),
-    ("tests/unit/journal", "tests/files/test_format.py"),
+    ("tests/unit/journal", "tests/adapters/files/test_format.py"),
 )
 _SESSION = Tests(
     (
         "tests/unit/session",
-        "tests/scenarios",
-        "tests/runtime/test_pause_and_answer.py",
-        "tests/runtime/test_grants.py",
-        "tests/runtime/test_tightened_grants.py",
+        "tests/proof/scenarios",
+        "tests/acceptance/runtime/test_pause_and_answer.py",
+        "tests/acceptance/runtime/test_grants.py",
+        "tests/acceptance/runtime/test_tightened_grants.py",
     ),
     (
         *(
             f"tests/unit/session/test_{name}.py"
             for name in ("authority", "policy", "grants", "answers", "recovery", "react")
         ),
-        "tests/scenarios",
+        "tests/proof/scenarios",
     ),
 )
 _RENDERING = Tests(
     (
-        "tests/tools/test_rendering.py",
-        "tests/tools/test_look_alikes.py",
+        "tests/adapters/tools/test_rendering.py",
+        "tests/adapters/tools/test_look_alikes.py",
         "tests/unit/session/test_policy.py",
     ),
-    ("tests/tools/test_rendering.py",),
+    ("tests/adapters/tools/test_rendering.py",),
 )
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
 _STORIES = (
@@ -89,11 +89,11 @@ _STORIES = (
     "listing",
 )
 _RUNTIME = Tests(
-    ("tests/unit/runtime", *(f"tests/runtime/test_{name}.py" for name in _STORIES)),
+    ("tests/unit/runtime", *(f"tests/acceptance/runtime/test_{name}.py" for name in _STORIES)),
     (
-        "tests/runtime/test_pause_and_answer.py",
-        "tests/runtime/test_stopped_short.py",
-        "tests/runtime/test_turns.py",
+        "tests/acceptance/runtime/test_pause_and_answer.py",
+        "tests/acceptance/runtime/test_stopped_short.py",
+        "tests/acceptance/runtime/test_turns.py",
     ),
 )
 _NAMES = (

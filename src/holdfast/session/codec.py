@@ -4,7 +4,7 @@ Between events and the bytes of a record: stored names, versions, upcasting.
 A stored name never changes its meaning. When a body's shape changes, its version goes up and
 `UPCASTS` learns to read the older one. A name or version from the future is refused
 (`NewerVersion`), never skipped: the session is then read-only for this program. Golden files of
-every version ever released are under tests/golden and are never regenerated.
+every version ever released are under tests/proof/golden and are never regenerated.
 """
 
 import re

@@ -1,6 +1,6 @@
 """
 The reference store's own powers: faults, crashes, lost notices, one write for many. The contract:
-tests/conformance.
+tests/proof/conformance.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """
 The attempt over the reference store: states, faults, and everything it must not lose. Files and
-processes: tests/fence.
+processes: tests/hostile/fence.
 """
 
 import asyncio

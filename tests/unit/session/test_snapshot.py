@@ -35,8 +35,8 @@ from holdfast.session.state import Phase, SessionState, Turn
 from holdfast.session.view.messages import Usage
 
 HERE = Path(__file__).parents[2]
-JOURNALS = sorted((HERE / "golden").glob("session_v*.jsonl"))
-STORIES = sorted((HERE / "scenarios").glob("*.txt"))
+JOURNALS = sorted((HERE / "proof/golden").glob("session_v*.jsonl"))
+STORIES = sorted((HERE / "proof/scenarios").glob("*.txt"))
 
 
 @pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)

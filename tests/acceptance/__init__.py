@@ -1,0 +1,1 @@
+"""Tests of the three entry points, as users meet them."""

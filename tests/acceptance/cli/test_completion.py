@@ -1,0 +1,55 @@
+"""TAB offers what there is: commands, sessions, prompts, a prompt's options; and never fails."""
+
+from tests.acceptance.cli.conftest import Cli
+
+
+def _offered(cli: Cli, *words: str, incomplete: str = "") -> list[str]:
+    env = {
+        "_HOLDFAST_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("holdfast", *words, incomplete)),
+        "COMP_CWORD": str(len(words) + 1),
+    }
+    ran = cli(env=env)
+    assert ran.err == "", ran
+    return ran.out.split()
+
+
+def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
+    approval = cli.ask()
+    cli.json("send", "notes", "hello")
+    assert _offered(cli, "sessions", "show") == ["local/notes", "ops/api"]
+    assert _offered(cli, "sessions", "show", incomplete="op") == ["ops/api"]
+    assert _offered(cli, "resume", incomplete="loc") == ["local/notes"]
+    assert _offered(cli, "approvals", "answer") == [approval["id"]]
+    assert (
+        _offered(cli, "approvals", "answer", approval["id"], incomplete="app")
+        == approval["options"][:4]
+    )
+    assert "approvals" in _offered(cli, incomplete="app")
+
+
+def test_what_is_offered_is_of_the_home_that_the_line_names(cli: Cli) -> None:
+    cli.json("send", "notes", "hello")
+    elsewhere = str(cli.cwd / "elsewhere")
+    cli.json("--home", elsewhere, "send", "there", "hello")
+    assert _offered(cli, "--home", elsewhere, "sessions", "show") == ["local/there"]
+    assert _offered(cli, "sessions", "show", "--home", elsewhere) == ["local/there"]
+
+
+def test_where_there_is_nothing_nothing_is_offered_and_nothing_made(cli: Cli) -> None:
+    assert _offered(cli, "sessions", "show") == []
+    assert not cli.home.exists()
+    cli.settings("this is no TOML")
+    assert _offered(cli, "sessions", "show") == []
+
+
+def test_completion_can_be_installed(cli: Cli) -> None:
+    home, below_a_shell = (
+        {"HOME": str(cli.cwd)},
+        ("bash", "-c", '"$@"; exit $?', "bash"),
+    )  # it asks which shell it was started by
+    shown = cli("--show-completion", "bash", env=home, prefix=below_a_shell)
+    assert shown.code == 0 or "bash" in shown.out + shown.err
+    ran = cli("--install-completion", "bash", env=home, prefix=below_a_shell)
+    assert ran.code == 0, ran
+    assert (cli.cwd / ".bash_completions").exists() or (cli.cwd / ".bashrc").exists()

@@ -1,0 +1,1 @@
+"""Tests of adapters against the real disk, processes and models."""

@@ -1,0 +1,394 @@
+"""
+File tools while another process flips what a path leads to, the whole time: what was shown and
+decided is what is read or written, or nothing is.
+
+P4. The tests take the part of policy where nobody is asked: whatever binds inside the workspace
+runs at once, as under a grant.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.adapters.tools.conftest import Place, encode
+
+from holdfast.adapters.tools.files import walk as file_walk
+from holdfast.adapters.tools.files.read import list_files, read_file, search_files
+from holdfast.adapters.tools.files.write import write_file
+from holdfast.ports.tools import CannotBind, Tool, ToolReturned
+
+TRIES = 500
+SECRET = "outside-7f3a"
+Flip = Callable[[Path, str, str], None]
+
+
+@pytest.fixture
+def flip() -> Iterator[Flip]:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path, name: str, other: str) -> None:
+        words = [
+            sys.executable,
+            str(Path(__file__).parent / "link_flipper.py"),
+            str(folder),
+            name,
+            other,
+        ]
+        started.append(subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+        assert started[-1].stdout is not None
+        if started[-1].stdout.readline() != b"flipping\n":
+            pytest.skip("two names can't be exchanged on this filesystem")
+
+    yield start
+    for each in started:
+        each.communicate()
+
+
+def attempt(tool: Tool, scene: Any, **arguments: Any) -> tuple[str, str]:
+    """
+    As the runtime does where nobody is asked: (`bound outside`, `not bound`, or the outcome; the
+    text).
+    """
+
+    async def whole() -> ToolReturned | None:
+        checked = tool.validate(encode(**arguments))
+        binding = tool.bind(checked, scene)
+        if binding.reach != "workspace":
+            return None  # a person is asked, and says no
+        prepared = await tool.prepare(checked, binding, scene, idempotency_key="k")
+        return await prepared.go(timeout_seconds=60, on_output=lambda _: None)
+
+    try:
+        returned = asyncio.run(whole())
+    except CannotBind as exc:
+        return "not bound", str(exc)
+    return ("bound outside", "") if returned is None else (returned.outcome, returned.text)
+
+
+class Stage:
+    """
+    A workspace with a folder that is now a real one and now a link to a folder outside, or into the
+    home.
+    """
+
+    def __init__(self, place: Place, target: Path) -> None:
+        self.place, self.target = place, target
+        (place.workspace / "d").mkdir()
+        (place.workspace / "d" / "f.txt").write_text("inside\n")
+        target.mkdir(parents=True, exist_ok=True)
+        (target / "f.txt").write_text(f"{SECRET}\n")
+        (place.workspace / "d.other").symlink_to(target)
+        self.before = self.seen()
+
+    def seen(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.target.iterdir() if path.is_file()}
+
+
+TARGETS = ["outside", "home/keys", "home/elsewhere"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_write_lands_outside_while_links_are_flipped(
+    place: Place, flip: Flip, target: str
+) -> None:
+    stage, came = Stage(place, place.root / target), Counter[str]()
+    flip(place.workspace, "d", "d.other")
+    for number in range(TRIES):
+        outcome, text = attempt(
+            write_file(),
+            place.scene(),
+            path="d/f.txt" if number % 2 else f"d/n{number}.txt",
+            content=f"written {number}\n",
+        )
+        came[outcome] += 1
+        assert SECRET not in text
+    assert stage.seen() == stage.before
+    assert came["ok"] > 0, came  # else nothing was tried
+    assert not list(place.workspace.rglob(".*.tmp"))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "tool", [read_file(), list_files(), search_files()], ids=lambda tool: tool.definition.name
+)
+def test_nothing_outside_is_read_while_links_are_flipped(
+    place: Place, flip: Flip, target: str, tool: Tool
+) -> None:
+    stage, came = Stage(place, place.root / target), Counter[str]()
+    (stage.target / f"{SECRET}.txt").write_text(f"{SECRET}\n")
+    flip(place.workspace, "d", "d.other")
+    arguments = {
+        "read_file": {"path": "d/f.txt"},
+        "list_files": {"path": "d"},
+        "search_files": {"path": ".", "pattern": "i"},
+    }[tool.definition.name]
+    for _ in range(TRIES):
+        outcome, text = attempt(tool, place.scene(), **arguments)
+        came[outcome] += 1
+        assert SECRET not in text, (outcome, text)
+    assert came["ok"] > 0, came
+
+
+@pytest.mark.timeout(600)
+def test_no_write_lands_in_another_folder_that_took_the_approved_ones_place(
+    place: Place, flip: Flip
+) -> None:
+    """Two real folders: only the one that was shown, by device and inode, is written to."""
+    for name in ("d", "d.other"):
+        (place.workspace / name).mkdir()
+    shown = (place.workspace / "d").stat().st_ino
+    tool, scene = write_file(), place.scene()
+    arguments = tool.validate(encode(path="d/f.txt", content="x"))
+    binding = tool.bind(arguments, scene)
+    flip(place.workspace, "d", "d.other")
+
+    async def go() -> ToolReturned:
+        return await (await tool.prepare(arguments, binding, scene, idempotency_key="k")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
+
+    came: Counter[str] = Counter()
+    for _ in range(TRIES):
+        came[asyncio.run(go()).outcome] += 1
+        for name in ("d", "d.other"):
+            found = place.workspace / name / "f.txt"
+            if found.exists() and (place.workspace / name).stat().st_ino == shown:
+                found.unlink(missing_ok=True)
+    others = [
+        folder
+        for folder in (place.workspace / "d", place.workspace / "d.other")
+        if folder.stat().st_ino != shown
+    ]
+    assert (came["ok"] > 0, came["error"] > 0) == (True, True)
+    assert all(not list(each.iterdir()) for each in others if each.stat().st_ino != shown)
+
+
+# --- one step at a time
+
+
+def prepared(
+    tool: Tool, scene: Any, meanwhile: Callable[[], object], **arguments: Any
+) -> ToolReturned:
+    """Bound; then something happens; then it runs."""
+
+    async def whole() -> ToolReturned:
+        checked = tool.validate(encode(**arguments))
+        binding = tool.bind(checked, scene)
+        ready = await tool.prepare(checked, binding, scene, idempotency_key="k")
+        meanwhile()
+        return await ready.go(timeout_seconds=60, on_output=lambda _: None)
+
+    return asyncio.run(whole())
+
+
+def replace_workspace(place: Place, by: str) -> None:
+    place.workspace.rename(place.root / "moved")
+    if by == "link":
+        place.workspace.symlink_to(place.root / "outside")
+    else:
+        place.workspace.mkdir()
+        (place.workspace / "f.txt").write_text(f"{SECRET}\n")
+
+
+@pytest.mark.parametrize("by", ["link", "folder"])
+@pytest.mark.parametrize(
+    "tool",
+    [read_file(), list_files(), search_files(), write_file()],
+    ids=lambda tool: tool.definition.name,
+)
+def test_a_workspace_that_was_replaced_after_the_prompt_is_not_used(
+    place: Place, tool: Tool, by: str
+) -> None:
+    (place.root / "outside").mkdir()
+    for folder in (place.workspace, place.root / "outside"):
+        (folder / "f.txt").write_text("inside\n" if folder == place.workspace else f"{SECRET}\n")
+    name = tool.definition.name
+    arguments = {"path": "f.txt" if name in ("read_file", "write_file") else "."}
+    arguments |= (
+        {"pattern": "-"}
+        if name == "search_files"
+        else {"content": "new"}
+        if name == "write_file"
+        else {}
+    )
+    facts = place.workspace.stat()
+    scene = place.scene(workspace_identity=f"{facts.st_dev}:{facts.st_ino}")
+    returned = prepared(tool, scene, lambda: replace_workspace(place, by), **arguments)
+    assert (returned.outcome, SECRET in returned.text) == ("error", False)
+    assert (place.root / "outside" / "f.txt").read_text() == f"{SECRET}\n"
+    assert (place.workspace / "f.txt").read_text() == f"{SECRET}\n"
+
+
+def test_a_folder_that_was_moved_out_of_the_workspace_after_the_prompt_is_not_written_to(
+    place: Place,
+) -> None:
+    """
+    The very folder that was approved, but no longer where it was shown to be; a link leads there
+    now.
+    """
+    (place.workspace / "d").mkdir()
+
+    def move() -> None:
+        (place.workspace / "d").rename(place.root / "d")
+        (place.workspace / "d").symlink_to(place.root / "d")
+
+    assert (
+        prepared(write_file(), place.scene(), move, path="d/f.txt", content="x").outcome == "error"
+    )
+    assert list((place.root / "d").iterdir()) == []
+
+
+def test_the_last_look_before_the_rename_sees_a_folder_that_was_moved(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moved while the new content was synced beside the old."""
+    (place.workspace / "d").mkdir()
+    fsync = os.fsync
+
+    def moved_meanwhile(fd: int) -> None:
+        fsync(fd)
+        if (place.workspace / "d").exists():
+            (place.workspace / "d").rename(place.root / "d")
+
+    monkeypatch.setattr(os, "fsync", moved_meanwhile)
+    returned = prepared(write_file(), place.scene(), lambda: None, path="d/f.txt", content="x")
+    assert (returned.outcome, "changed after this was approved" in returned.text) == ("error", True)
+    assert list((place.root / "d").iterdir()) == []
+
+
+def test_a_path_outside_that_was_approved_works_and_is_bound_from_the_root(place: Place) -> None:
+    outside = place.root / "outside"
+    outside.mkdir()
+    (outside / "f.txt").write_text("theirs\n")
+    path = str(outside / "f.txt")
+    assert prepared(read_file(), place.scene(), lambda: None, path=path).text == "theirs\n"
+    assert (
+        prepared(list_files(), place.scene(), lambda: None, path=str(outside)).text == "f.txt (7)"
+    )
+    assert (
+        prepared(
+            search_files(), place.scene(), lambda: None, path=str(outside), pattern="their"
+        ).text
+        == "f.txt:1: theirs"
+    )
+    assert (
+        prepared(write_file(), place.scene(), lambda: None, path=path, content="ours\n").outcome
+        == "ok"
+    )
+    assert (outside / "f.txt").read_text() == "ours\n"
+
+    def replaced() -> None:
+        outside.rename(place.root / f"old{len(list(place.root.iterdir()))}")
+        outside.mkdir()
+        (outside / "f.txt").write_text(f"{SECRET}\n")
+
+    for tool, more in (
+        (read_file(), {"path": path}),
+        (list_files(), {"path": str(outside)}),
+        (write_file(), {"path": path, "content": "x"}),
+    ):
+        returned = prepared(tool, place.scene(), replaced, **more)
+        assert (returned.outcome, SECRET in returned.text) == ("error", False)
+        assert (outside / "f.txt").read_text() == f"{SECRET}\n"
+
+
+def test_a_link_inside_the_workspace_is_shown_and_used_as_what_it_leads_to(place: Place) -> None:
+    (place.workspace / "real.txt").write_text("one\n")
+    (place.workspace / "link.txt").symlink_to("real.txt")
+    tool = write_file()
+    binding = tool.bind(tool.validate(encode(path="link.txt", content="two\n")), place.scene())
+    assert (binding.path, binding.reach) == (str(place.workspace / "real.txt"), "workspace")
+    assert str(place.workspace / "real.txt") in binding.display
+    assert (
+        prepared(tool, place.scene(), lambda: None, path="link.txt", content="two\n").outcome
+        == "ok"
+    )
+    assert (
+        (place.workspace / "real.txt").read_text(),
+        (place.workspace / "link.txt").is_symlink(),
+    ) == ("two\n", True)
+
+
+def test_a_second_name_of_a_file_of_the_home_is_refused(place: Place) -> None:
+    """A hard link to the key has a path in the workspace."""
+    os.link(place.key, place.workspace / "innocent.txt")
+    (place.workspace / "a.txt").write_text("key-material is elsewhere\n")
+    os.link(place.workspace / "a.txt", place.workspace / "b.txt")  # two names, and none in the home
+    for tool, more in ((read_file(), {}), (write_file(), {"content": "x"})):
+        with pytest.raises(CannotBind) as refused:
+            tool.bind(tool.validate(encode(path="innocent.txt", **more)), place.scene())
+        assert refused.value.code == "hard_deny"
+    found = prepared(search_files(), place.scene(), lambda: None, pattern="key-material").text
+    assert found == "a.txt:1: key-material is elsewhere\nb.txt:1: key-material is elsewhere"
+
+
+@pytest.mark.parametrize(
+    "path", ["/proc", "/proc/self", "/proc/sys", "/sys", "/sys/kernel", "/dev", "link"]
+)
+@pytest.mark.parametrize(
+    "tool", [list_files(), search_files()], ids=lambda tool: tool.definition.name
+)
+def test_file_systems_that_are_made_up_are_never_walked(
+    place: Place, tool: Tool, path: str
+) -> None:
+    (place.workspace / "link").symlink_to("/proc")
+    arguments = {"path": path} | (
+        {"pattern": "x"} if tool.definition.name == "search_files" else {}
+    )
+    with pytest.raises(CannotBind, match="file system, which tools do not walk") as refused:
+        tool.bind(tool.validate(encode(**arguments)), place.scene())
+    assert refused.value.code == "hard_deny"
+
+
+def test_a_search_that_meets_made_up_file_systems_leaves_them_out_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    From the root of all, which has the three; everything else in it is not looked at here, since it
+    is anybody's.
+    """
+    names_in, root = file_walk.names_in, Path("/").stat().st_ino
+    monkeypatch.setattr(
+        file_walk,
+        "names_in",
+        lambda fd: (["dev", "proc", "sys"], True) if os.fstat(fd).st_ino == root else names_in(fd),
+    )
+    walk = file_walk.FileWalk(os.open("/", os.O_RDONLY | os.O_DIRECTORY), None)
+    assert list(walk.files()) == []
+    assert walk.notes() == [
+        "[left out: dev/ (device file system), proc/ (proc file system), sys/ (sysfs file system)]"
+    ]
+
+
+def test_a_walk_is_bounded_in_files_names_bytes_and_time_and_says_where_it_stopped(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(30):
+        (place.workspace / f"f{number:02}").write_text("text\n" * 10)
+
+    def searched() -> str:
+        return prepared(search_files(), place.scene(), lambda: None, pattern="nowhere").text
+
+    assert searched() == "[nothing found in 30 files]"
+    for name, value, said in (
+        ("FILES_MAX", 10, "[stopped after 10 files, 500 bytes, 30 names]"),
+        ("BYTES_MAX", 500, "[stopped after 10 files, 500 bytes, 30 names]"),
+        ("ENTRIES_MAX", 20, "[stopped after 0 files, 0 bytes, 30 names]"),
+        ("SECONDS_MAX", 0.0, "[stopped after 0 s: 0 files, 0 bytes]"),
+        ("NAMES_MAX", 10, "[left out: ./ (all names after the first 10)]"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(file_walk, name, value)
+            assert searched().endswith(said), name
+    with monkeypatch.context() as patch:
+        patch.setattr(file_walk, "NAMES_MAX", 10)
+        listed = prepared(list_files(), place.scene(), lambda: None, path=".").text.splitlines()
+    assert (len(listed), listed[-1]) == (11, "[stopped after 10 names; the folder has more]")

@@ -1,0 +1,1 @@
+"""Tests that attack: crashes, faults, foreign writers, hostile input."""

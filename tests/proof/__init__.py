@@ -1,0 +1,1 @@
+"""Simulations, properties, scenarios, conformance suites and golden journals."""

@@ -143,11 +143,11 @@ def test_prune_follows_retention_and_keeps_what_waits(cli: Cli) -> None:
         "dry_run": False,
     }
     (cli.home / "holdfast.toml").write_text('[retention]\nsessions = "1s"\nquarantine = "1s"\n')
-    aside = cli.home / "quarantine" / "local" / "old"
-    aside.mkdir(parents=True, mode=0o700)
-    for name in ("000001-reply.json", "000002-torn_tail.json"):
-        (aside / name).write_text("{}")
-        os.utime(aside / name, (1, 1))
+    quarantine = cli.home / "quarantine" / "local"
+    for path in (quarantine / "old/000001-reply.json", quarantine / "waits/000001-torn_tail.json"):
+        path.parent.mkdir(parents=True, mode=0o700)
+        path.write_text("{}")
+        os.utime(path, (1, 1))
     deadline = time.monotonic() + 20
     while (
         not (told := cli.json("sessions", "prune", "--dry-run"))["sessions"]
@@ -157,5 +157,5 @@ def test_prune_follows_retention_and_keeps_what_waits(cli: Cli) -> None:
     assert told == {"sessions": ["local/old"], "outputs": 0, "quarantine": 1, "dry_run": True}
     assert cli.json("sessions", "prune")["sessions"] == ["local/old"]
     assert [each["session"] for each in cli.json("sessions", "list")["sessions"]] == ["local/waits"]
-    assert (aside / "000002-torn_tail.json").exists()
+    assert [path.name for path in sorted(quarantine.rglob("*.json"))] == ["000001-torn_tail.json"]
     assert json.loads(cli("--json", "approvals", "list").out)["approvals"]

@@ -181,7 +181,8 @@ class World:
         )
         assert done.stderr == ""
         ready, result = map(json.loads, done.stdout.splitlines())
-        found = result["text"].split()
+        # The result also names the processes that the command left behind.
+        found = [line for line in result["text"].splitlines() if not line.startswith("[")]
         assert (result["outcome"], found[-1:]) == ("ok", ["tried"]), result
         return Tried(
             ready["level"],

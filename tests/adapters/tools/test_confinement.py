@@ -204,7 +204,7 @@ def test_a_bind_of_the_call_lies_over_everything_else(place: Any) -> None:
             ),
         )
     )
-    fd = isolation.filter_descriptor(isolation.filter_of("isolated", network=False))
+    fd = isolation.data_descriptor(isolation.filter_of("isolated", network=False))
     script = f"sh '{place.workspace}/x.sh'; sh /run/holdfast/x.sh; echo x >> /run/holdfast/x.sh || echo kept; touch /run/holdfast/ws/new"
     command = [str(fd) if word == view.FILTER else word for word in words]
     done = subprocess.run(

@@ -165,7 +165,9 @@ def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any)
         seen = await Job(place, command, mechanisms=(mechanism,)).whole()
         assert seen.returned is not None
         assert (seen.state, seen.returned.outcome) == ("ended", "ok")
-        assert seen.returned.text == "[ended with it: 2 that it had left behind: sleep]"
+        # Behind bubblewrap they end with their namespace, and nobody has to look for them.
+        left = "[ended with it: 2 that it had left behind: sleep]"
+        assert seen.returned.text == (left if mechanism == "landlock" else "")
 
     run(story())
     assert sleepers(mark) == []
@@ -525,7 +527,8 @@ def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, le
         # The supervisor ends whatever a job leaves behind, at every level.
         assert not world.survivor_lives()
     allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
-    assert (seen.returned.outcome, set(seen.returned.text.split())) == ("ok", {"tried", *allowed})
+    lines = {line for line in seen.returned.text.splitlines() if not line.startswith("[")}
+    assert (seen.returned.outcome, lines) == ("ok", {"tried", *allowed})
 
 
 def test_going_to_the_background_is_part_of_what_is_approved(place: Place) -> None:

@@ -314,9 +314,12 @@ def test_a_job_runs_what_was_approved(root: Path, place: Any, encode: Any) -> No
 
     async def whole() -> None:
         from holdfast.ids import JobId
+        from holdfast.ports.jobs import JobKey
 
         binding = shell.bind(arguments, scene)
-        job = await shell.prepare_job(arguments, binding, scene, job=JobId("j-1"), seconds=60)
+        job = await shell.prepare_job(
+            arguments, binding, scene, job=JobId("j-1"), key=JobKey(1, b"k" * 32), seconds=60
+        )
         fd = os.pidfd_open(job._process.pid)  # type: ignore[attr-defined]
         os.set_blocking(fd, False)
         await job.let_go()

@@ -346,7 +346,7 @@ def test_after_a_reboot_the_file_is_checked_once(
 _WRITER = """
 import sys
 from pathlib import Path
-from holdfast.adapters.files import index as module
+from holdfast.adapters.sqlite import index as module
 from holdfast.testing.conformance.index import row
 module._BUSY_MS = 60_000  # on a busy machine the other one may hold the file for longer than a turn would wait, and then it is bypassed
 index = module.SqliteIndex(Path(sys.argv[1]), lambda: (bytes(range(32)),))

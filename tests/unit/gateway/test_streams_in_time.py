@@ -56,7 +56,14 @@ async def measured(standing: str, after: float, *, leaves: bool) -> tuple[float,
     it ended.
     """
     loop, book = asyncio.get_running_loop(), Book()
-    streams = Streams(book, InMemoryStore(), lambda: 0, streams_max=9, streams_per_token_max=9)
+    streams = Streams(
+        book,
+        InMemoryStore(),
+        lambda: 0,
+        streams_max=9,
+        streams_per_token_max=9,
+        streams_per_person_max=9,
+    )
     listener, over = Listener(BEARER), asyncio.Event()
     listener.abort = over.set
 

@@ -326,7 +326,7 @@ async def exchanged(book: TokenBook, code: str, *, now: int) -> TokenAdded | Non
 )
 @in_loop
 async def test_a_code_is_exchanged_once_and_in_time(now: int, is_given: bool) -> None:
-    book = TokenBook(HomeLedger(InMemoryStore()))
+    book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(0))))
     code = await new_code(book, person="alice", scopes=("read",), by="alice", now=0)
     assert await exchanged(book, f"{code}x", now=0) is None
     given = await exchanged(book, code, now=now)
@@ -343,7 +343,7 @@ async def test_a_code_is_exchanged_once_and_in_time(now: int, is_given: bool) ->
 
 @in_loop
 async def test_a_code_opens_nothing_but_the_exchange() -> None:
-    book = TokenBook(HomeLedger(InMemoryStore()))
+    book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(0))))
     code = await new_code(book, person="alice", scopes=("admin",), by="alice", now=0)
     for token in (code, f"hf_{code}"):
         assert await book.find(token, now=0) is None
@@ -351,14 +351,14 @@ async def test_a_code_opens_nothing_but_the_exchange() -> None:
 
 @in_loop
 async def test_no_token_is_exchanged_as_a_code() -> None:
-    book = TokenBook(HomeLedger(InMemoryStore()))
+    book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(0))))
     token, _ = await book.add("ci", person="alice", scopes=("read",), by="alice", now=0)
     assert await exchanged(book, token, now=0) is None
 
 
 @in_loop
 async def test_two_servers_exchange_a_code_once() -> None:
-    store = InMemoryStore()
+    store = InMemoryStore(clock=ManualClock(0))
     one, other = TokenBook(HomeLedger(store)), TokenBook(HomeLedger(store))
     code = await new_code(one, person="alice", scopes=("read",), by="alice", now=0)
     given = [await exchanged(book, code, now=1) for book in (other, one)]
@@ -367,7 +367,7 @@ async def test_two_servers_exchange_a_code_once() -> None:
 
 @in_loop
 async def test_codes_that_nobody_used_do_not_pile_up() -> None:
-    book = TokenBook(HomeLedger(InMemoryStore()))
+    book = TokenBook(HomeLedger(InMemoryStore(clock=ManualClock(0))))
     for minute in range(30):
         await new_code(book, person="alice", scopes=("read",), by="alice", now=minute * 60_000)
     assert len(await book.reports(now=30 * 60_000)) <= 11

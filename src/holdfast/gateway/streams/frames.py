@@ -58,6 +58,7 @@ class RecordSent(msgspec.Struct, frozen=True):
     writer: str
     type: str
     version: int
+    more: bool
     digest: str
     body: msgspec.Raw
     mac: str
@@ -72,6 +73,7 @@ def frame_from_record(record: Record) -> Frame:
         record.writer,
         record.type,
         record.version,
+        record.more,
         digest,
         msgspec.Raw(record.body),
         record.mac.hex(),

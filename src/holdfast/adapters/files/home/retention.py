@@ -7,6 +7,7 @@ segment's end may still need are never removed.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.adapters.files.home.layout import SESSIONS
@@ -36,7 +37,8 @@ def remove(paths: Sequence[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
     for folder in sorted({path.parent for path in paths}):
-        sync_folder(folder)
+        with suppress(FileNotFoundError):  # a deleted session takes its quarantine with it
+            sync_folder(folder)
 
 
 def _files(folder: Path, pattern: str) -> Iterator[Path]:

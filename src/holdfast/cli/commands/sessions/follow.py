@@ -122,6 +122,7 @@ def fields_of(record: "Record") -> dict[str, object]:
         "writer": record.writer,
         "type": record.type,
         "version": record.version,
+        "more": record.more,
         "digest": blake3(record.body).hexdigest(),
         "body": msgspec.Raw(record.body),
         "mac": record.mac.hex(),

@@ -92,13 +92,16 @@ def check_history(
     instance: InstanceId,
     records: Iterable[Record],
     of_the_files: Collection[int] = frozenset(),
+    *,
+    disbelieved_until: int = 0,
 ) -> History:
     """
     `of_the_files` are the numbers of records that a store keeps to itself, since they tell of its
-    segments alone.
+    segments alone. `disbelieved_until`: see `Watcher`.
     """
     entries: list[Entry] = []
-    watcher, state = Watcher(), initial(session, instance)
+    watcher = Watcher(disbelieved_until=disbelieved_until)
+    state = initial(session, instance)
     for record in records:
         body = msgspec.json.decode(record.body)
         entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)

@@ -59,7 +59,9 @@ def hold(letter: str, holds: object, what: str) -> None:
 class Watcher:
     """One session's life, watched from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, disbelieved_until: int = 0) -> None:
+        # Times up to this one are not believed: a person said that the clock was ahead.
+        self._disbelieved_until = disbelieved_until
         self.accepted: dict[
             str, tuple[TurnId, bytes]
         ] = {}  # input: its turn, its context as written
@@ -323,7 +325,11 @@ class Watcher:
             event.option in {each.option for each in asked.options},
             "an option that was not offered",
         )
-        hold("P5", at < asked.expires_at, "an answer after its time")
+        hold(
+            "P5",
+            at < asked.expires_at or at <= self._disbelieved_until,
+            "an answer after its time",
+        )
         hold(
             "T6",
             event.turn not in self.cancelled | self.superseded,

@@ -13,10 +13,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Untrusted
 from holdfast.ids import SessionId, TurnId
 from holdfast.journal.verify import Verdict
 from holdfast.ports.journal_store import Record
+from holdfast.runtime.ledger.home_ledger import HomeLedger
 from proof.checkers.history import History, check_history
 from proof.checkers.promises import PromiseBroken, hold
 from proof.simulation.home import SimulatedHome, bodies
@@ -54,16 +56,26 @@ class Judge:
         self.told = told
         self.edited = edited
 
+    async def _disbelieved_until(self) -> int:
+        """The time up to which a person said that the clock was ahead."""
+        home = HomeLedger(InMemoryStore(self.home.disk))
+        try:
+            return (await home.refresh()).disbelieved_until
+        finally:
+            await home.close()
+
     async def lived(self, seed: int) -> Lived:
         """What there was, if every promise was kept."""
         if self.home.broken:
             raise PromiseBroken(self.home.broken[0])
         histories: dict[SessionId, History] = {}
+        disbelieved_until = await self._disbelieved_until()
         for session in self.home.sessions():
             if self.edited is not None and session == self.edited.session:
                 await self._check_edited(self.edited)
             else:
-                histories[session] = _checked(session, self.home, await self.home.records(session))
+                records = await self.home.records(session)
+                histories[session] = _checked(session, self.home, records, disbelieved_until)
         for session, history in histories.items():
             self._check_told(session, history)
             self._check_world(session, history)
@@ -202,7 +214,9 @@ class Judge:
         )
 
 
-def _checked(session: SessionId, home: SimulatedHome, records: list[Record]) -> History:
+def _checked(
+    session: SessionId, home: SimulatedHome, records: list[Record], disbelieved_until: int
+) -> History:
     life = home.disk.living(session)
     hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
     verdict = Verdict(
@@ -215,7 +229,9 @@ def _checked(session: SessionId, home: SimulatedHome, records: list[Record]) -> 
         sealed=False,
         detail=None,
     )
-    history = check_history(verdict, session, life.instance, records)
+    history = check_history(
+        verdict, session, life.instance, records, disbelieved_until=disbelieved_until
+    )
     dedups = Counter(
         (each["context"]["requester"], each["dedup"])
         for each in bodies(records, "input_accepted")

@@ -279,7 +279,7 @@ class AppendQueue:
         alone: FastAppend | None = None
         try:
             alone = FastAppend.begin(self, request, lock, at_once=True)
-        except Exception:  # noqa: BLE001  told by whoever meets it again
+        except Exception:  # noqa: BLE001  the other thread meets and reports it
             return None
         finally:
             if alone is None:
@@ -454,7 +454,7 @@ class AppendQueue:
             request.result, request.error = None, untrusted
         try:
             self.host.seal(journal, untrusted)
-        except Exception as exc:  # noqa: BLE001  the damage is reported; the next process that opens the session seals it
+        except Exception as exc:  # noqa: BLE001  reported; the next opener seals
             untrusted.add_note(f"the seal could not be recorded: {exc}")
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
@@ -512,7 +512,7 @@ class AppendQueue:
             batch.add(list(request.decide(Section(suffix, batch.now))), request.epoch)
         except (NotSaved, InDoubt, Damaged):
             raise
-        except Exception as exc:  # noqa: BLE001  a caller's own refusal: delivered to it once the commit it was decided in is known
+        except Exception as exc:  # noqa: BLE001  a refusal, delivered after this commit
             self.refused(request, exc)
         finally:
             deciding.now = False

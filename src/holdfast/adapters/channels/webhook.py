@@ -32,7 +32,7 @@ class WebhookChannel:
         self._parts = urlsplit(address)
         self._timeout_seconds = timeout_seconds
 
-    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # prompts of every channel are sent here
+    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # prompts of every channel
         return kind == "prompt"
 
     async def send(self, parcel: Parcel) -> str | None:

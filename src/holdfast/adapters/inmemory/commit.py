@@ -4,7 +4,7 @@ them with one write.
 
 Nothing here uses a clock, an event loop or a wait. The fence trusts the chain from a head that the
 caller verified before. If one append of a batch asks for the fence check, the whole batch gets it,
-so nothing of ours is ever written on top of foreign bytes.
+so no record is ever written on top of foreign bytes.
 """
 
 import threading

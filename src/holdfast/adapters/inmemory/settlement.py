@@ -61,7 +61,7 @@ def _cut(life: Life, whole: int) -> None:
     before, last = life.genesis, None
     while before.seq < whole:
         record = last = life.read(before)
-        if record is None:  # nothing of ours is written on top of foreign bytes
+        if record is None:  # no record is written on top of foreign bytes
             raise BrokenChain(
                 f"record {before.seq + 1} of {life.session} does not verify",
                 at_seq=before.seq,

@@ -283,7 +283,8 @@ class SqliteIndex:
         newest, *older = self._keys()
         if verifies(found, newest):
             return True
-        if not any(verifies(found, key) for key in older):  # a row from before a rotation was ours
+        # rows from before a rotation need no warning
+        if not any(verifies(found, key) for key in older):
             _log.warning("the index has a row for %r that is not ours", found[0])
         return False
 
@@ -373,7 +374,7 @@ class SqliteIndex:
     def _named(self) -> tuple[int, int] | None:
         """
         Return the identity of the file that the path names. Anything that is not a plain file of
-        ours is removed; a folder raises.
+        this user is removed; a folder raises.
         """
         try:
             status = os.lstat(self._path)
@@ -409,7 +410,7 @@ _OF_PARENTS: "list[apsw.Connection]" = []
 
 
 def _connect(path: str) -> "apsw.Connection":
-    """Connect to a whole file of ours. Raise NotADBError for any other file."""
+    """Connect to a whole index file. Raise NotADBError for any other file."""
     import apsw
 
     db = apsw.Connection(

@@ -370,7 +370,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_a_sealed_session_hands_over_what_verifies(self, world: World) -> None:
-        """The records come up to the damage, without an error."""
+        """`load` passes the records before the damage, without an error."""
         journal = await born(await world.store())
         for text in ("one", "two", "three"):
             await say(journal, text)

@@ -5,7 +5,7 @@ things that already happened can still be recorded.
 Only a driver's records and quarantine may use it: they hold outcomes of tools that were started.
 New messages are refused instead. After this process has used the reserve, it refills it after a
 later commit, once the disk has room for more than the reserve: records come first. A file of this
-name that is not a plain file of ours, or has a second link, is neither filled nor emptied.
+name that is not a plain file of this user, or has a second link, is neither filled nor emptied.
 """
 
 import contextlib

@@ -327,7 +327,7 @@ def _check_end(
         if before.goes_on and not fed.ends:
             raise _cut_short(
                 fence, "its last segment ends inside the batch that begins it"
-            )  # but a segment appears whole
+            )  # a genuine segment appears whole
         begun = fence.offset - (fed.ends[-1].offset if fed.ends else before.offset)
     if (rest and fence.where != "middle") or not tail_is_torn(rest, begun=begun):
         raise _broken(fence, "the line does not verify")

@@ -316,8 +316,8 @@ class SessionFiles:
     @property
     def read_max(self) -> int:
         """
-        More than any segment of ours can have: it is full at `segment_bytes`, and one batch may
-        exceed that.
+        More than any genuine segment can have: a segment is full at `segment_bytes`, and one batch
+        may exceed that.
         """
         return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
 

@@ -329,8 +329,8 @@ class FileJournal:
 
     def lines(self) -> Iterator[bytes]:
         """
-        Yield lines as far as our segments reach. Files that are not plain are refused here too. A
-        file longer than any segment of ours is read only up to that length.
+        Yield lines as far as genuine segments reach. Files that are not plain are refused here too.
+        A file longer than any genuine segment is read only up to that length.
         """
         with (
             contextlib.suppress(FileNotFoundError),

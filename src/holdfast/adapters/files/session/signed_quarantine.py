@@ -57,7 +57,7 @@ def read_aside(
 ) -> tuple[str, bytes]:
     """
     Return (kind, payload). Raise Refused with code `unknown` if its instance was deleted. Raise
-    BrokenChain if no instance of ours signed it.
+    BrokenChain if its mac does not verify.
     """
     kind, data = files.quarantine.read(where)
     if kind in {TORN_TAIL, FAILED_BATCH}:

@@ -147,8 +147,7 @@ class Untrusted(HoldfastError):
         self.at_seq = at_seq
         self.segment = segment
         self.byte = byte
-        # Where the attempt's produced results are kept, for people; filled by the code that kept
-        # them.
+        # Where the attempt's produced results are kept, for people; set by the code that kept them.
         self.quarantined: tuple[str, ...] = ()
 
 

@@ -39,15 +39,15 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     remind_at: int | None = None  # the earliest of its reminders
     reminders: tuple[msgspec.Raw, ...] = ()  # whole ReminderReports as JSON
     parent: SessionId | None = None  # the session that a delegate works for
-    # delegates that it waits for, each with its instance
+    # Delegates that it waits for, each with its instance.
     awaits: tuple[tuple[SessionId, InstanceId], ...] = ()
     jobs: tuple[str, ...] = ()  # ids of running jobs
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
     """
-    One session in a survey of all sessions: enough to see whether its row is current, what work it
-    owes and which prompts are open.
+    One session in a survey of all sessions: enough to see whether its row is current, whether it
+    owes work and which prompts are open.
     """
 
     session: SessionId

@@ -139,8 +139,8 @@ class Journal(Protocol):
 
     def is_at_head(self) -> bool:
         """
-        True if no record was acknowledged after `head`, as of this call. False is no statement:
-        only an append finds out.
+        True if no record was acknowledged after `head`, as of this call. False proves nothing: only
+        an append finds out.
 
         Takes no lock, waits for nothing and verifies no bytes. Use it to skip an append that would
         only catch up, never one that must verify.

@@ -1,7 +1,7 @@
 """
 Waiting, where `await` alone is not enough: to the end of some work despite cancellation; until
-something may have changed; and side by side, for the one error of several that says what to do
-next.
+something may have changed; and side by side, for the one error of several that the caller can act
+on.
 """
 
 import asyncio
@@ -44,7 +44,8 @@ async def wait_for(watch: asyncio.Event) -> None:
 
 def most_useful_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """
-    Of errors raised side by side, return the one that says what to do next, not its consequences.
+    Return the error that the caller can act on, out of several that were raised side by side, not
+    one of its consequences.
     """
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]

@@ -131,7 +131,8 @@ def reports_of(
     session: SessionId, state: SessionState, circle: tuple[str, str] | None = None
 ) -> tuple[ReminderReport, ...]:
     """
-    The active reminders, the next one first; with a circle, only those that a turn of it may see.
+    The active reminders, the next one first; with a circle (audience, boundary), only those that a
+    turn of it may see.
     """
     standing = sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder))
     return tuple(

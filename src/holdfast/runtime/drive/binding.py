@@ -1,5 +1,5 @@
 """
-Bind one call: find exactly what would run, or why it cannot run. Binding has no effect. It happens
+Bind one call: determine its exact plan, or why it cannot run. Binding has no effect. It happens
 when a call is made, and again right before it starts.
 
 The place comes from the turn's journalled context. If the workspace is no longer the folder that it
@@ -165,7 +165,7 @@ def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
     if turn.delegate_of is not None:
         return turn_tools(world, turn).get(name)
     agent = world.agents.get(turn.agent)
-    # Of two tools with the same name, the last counts.
+    # The last of two tools with the same name counts.
     for each in reversed(_box_names(world, agent) if agent is not None else ()):
         if each == name or ":" in each:
             tool = world.tools.get(each)

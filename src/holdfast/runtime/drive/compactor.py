@@ -53,7 +53,10 @@ is still open; every file, address, id and name that may be needed again, letter
 
 
 class CompactionReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it: compacted, nothing to do, nothing gained, or failed; in words why."""
+    """
+    The result of a compaction: compacted, nothing to do, nothing gained, or failed, with the
+    reason.
+    """
 
     session: str
     result: str

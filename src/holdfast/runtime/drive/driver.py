@@ -99,7 +99,7 @@ class _Beside(NamedTuple):
 
     kind: Literal["model", "tool", "deliver"]
     turn: TurnId
-    # the id of the call or delivery
+    # The id of the call or delivery.
     what: str = "-"
 
 

@@ -30,7 +30,7 @@ RETRY_SECONDS_MAX = 30.0
 # For each call: its id, and its own record with the reason if it is one of too many and does not
 # run.
 _CALL_BYTES = 512
-# a record's header, and the turn's fields beside the answer
+# A record's header, and the turn's fields beside the answer.
 _ANSWER_MARGIN_BYTES = 8 * 1024
 
 

@@ -91,7 +91,7 @@ class TurnRunner:
                     claimed, before = False, ledger.state.seq
                     await self.drive(ledger, driver, until)
                     if ledger.state.seq != before:
-                        # without progress, another drive at once would not progress either
+                        # Without progress, another drive at once would not progress either.
                         continue
                 await wait_for(watch)
                 # A spent ledger has no driver any more; `refresh` raises the reason.

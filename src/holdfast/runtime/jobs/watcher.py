@@ -86,7 +86,7 @@ class JobKeeper:
         self.drives = False
         world.on_job = self.let_go
 
-    # --- what is told
+    # --- notifications from other parts
 
     def let_go(self, session: SessionId, job: JobId, task: Prepared | None) -> None:
         """Watch a job that this process has started; with a Prepared, run it here."""

@@ -16,7 +16,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger.ledger import Also, Ledger, Timekeeper
 
-# open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
+# Open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit.
 IDLE_KEPT = 64
 
 

@@ -2,9 +2,9 @@
 Read memory from outside of a turn: list, show, forget, export. For people at the home;
 `memory/recall.py` recalls for a turn.
 
-The home's owner sees every row. Of a row that does not verify, the owner sees the id and nothing
-else. Other people see their own items only. Names are compared byte for byte. An item of another
-person is reported as missing.
+The home's owner sees every row, but only the id of a row that does not verify. Other people see
+their own items only. Names are compared byte for byte. An item of another person is reported as
+missing.
 """
 
 import asyncio

@@ -200,8 +200,8 @@ def _is_name(name: str) -> bool:
 
 def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
     """
-    When each record of a life's beginning happened: as it says, but never after now and never
-    before the one ahead of it.
+    Return the time of each record that begins an instance: its own time, but never after now and
+    never before the record ahead of it.
 
     >>> times_of_birth([Draft("a", 1, b"{}", 5), Draft("b", 1, b"{}", 3), Draft("c", 1, b"{}", 99), Draft("d", 1, b"{}")], 10)
     [5, 5, 10, 10]

@@ -183,9 +183,7 @@ class ModelCallStarted(Event, frozen=True):
 
 
 class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """
-    One remembered thing as a turn was given it. What does not say that it is clean is tainted.
-    """
+    """One memory item as a turn was given it. An item without a clean mark is tainted."""
 
     memory: MemoryId
     text: str
@@ -279,7 +277,7 @@ class CallAllowed(Event, frozen=True):
 
 
 class OptionOffered(msgspec.Struct, frozen=True):
-    """One way to answer, and in words what it would cover."""
+    """One way to answer, with a text of the calls that it would cover."""
 
     option: str
     covers: str

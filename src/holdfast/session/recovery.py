@@ -113,8 +113,7 @@ CASES = (
 
 
 def findings_of(turn: Turn, epoch: int) -> Findings:
-    # A call that became a job is not in flight. The job is what runs on, and it is found
-    # separately.
+    # A call that became a job is not in flight. The job runs on, and it is found separately.
     started = [
         call
         for call in turn.calls

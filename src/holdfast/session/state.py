@@ -103,7 +103,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: CallOutcome | None = None
     text: str = ""
     code: str | None = None
-    job: JobId | None = None  # the call goes on as this job; its own result only says so
+    job: JobId | None = None  # the call goes on as this job; its own result only names the job
 
     @property
     def owes_result(self) -> bool:
@@ -210,8 +210,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         None  # items that memory gave to the turn; None: nothing was recorded
     )
     recall_degraded: str | None = None
-    # True if its view holds text that is neither the requester's own nor from a tool with fixed
-    # output.
+    # True if its view holds text that is neither the requester's own nor from a tool whose results
+    # hold no outside content.
     tainted: bool = True
 
     @property

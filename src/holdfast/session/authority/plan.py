@@ -2,8 +2,8 @@
 The plan: exactly the call that would run, and its fingerprint.
 
 A tool is identified by its definition (a digest of name, schema, contract). A call is identified by
-its binding (an adapter's finding of what would run). Both are data: the adapter makes the binding,
-and this room compares it.
+its binding (the plan that an adapter found). Both are data: the adapter makes the binding, and this
+room compares it.
 """
 
 from typing import Literal
@@ -55,8 +55,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """
-    An adapter's finding of what would run for a call. Equal bindings run the same bytes in the same
-    place.
+    The plan that an adapter found for a call. Equal bindings run the same bytes in the same place.
 
     `display` is made from the bytes that will execute. It is complete, with invisible and
     bidirectional characters made visible.

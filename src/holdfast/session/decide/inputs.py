@@ -65,7 +65,7 @@ _ANSWER_WORDS = frozenset((*_YES, *_YES_TOO, *_NO))
 
 def is_answer_word(text: str) -> bool:
     """
-    Whether a message is nothing but a word that people use to answer a prompt.
+    Check whether a message is only a word that people use to answer a prompt.
 
     >>> is_answer_word("Yes!"), is_answer_word("yes, and restart the other one too")
     (True, False)

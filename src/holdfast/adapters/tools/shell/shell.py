@@ -46,6 +46,7 @@ from holdfast.adapters.tools.shell.programs import Program, find_program, finger
 from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered
 from holdfast.adapters.tools.shell.scripts.copy import copy_words
 from holdfast.adapters.tools.shell.scripts.files import Runs, find_runs
+from holdfast.adapters.tools.shell.scripts.interpreters import runs_text
 from holdfast.adapters.tools.shell.scripts.text import run_lines
 from holdfast.adapters.tools.shell.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
@@ -197,7 +198,7 @@ class Shell:
             level=confinement.level,
             network=network and self._network == "ask",
             reach=place.reach,
-            readable=reading.unreadable is None,
+            readable=reading.unreadable is None and not runs_text(reading),
             memorable=why_not_remembered(
                 reading, programs, interpreter=interpreter.found, search_path=self._search_path
             )

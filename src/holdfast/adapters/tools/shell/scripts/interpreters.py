@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.adapters.tools.shell.parse import Reading
+
 Kind = Literal["shell", "python", "other"]
 
 # Letters that change how a script runs, and never what is loaded. Everything else is not followed.
@@ -100,6 +102,24 @@ def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
             return f"{name} {word} runs text or modules that no word names as a file"
         index += 1
     return ScriptWord(kind, None)
+
+
+def runs_text(reading: Reading) -> bool:
+    """
+    Whether an interpreter in the command gets its program as text, or from a place that no word names.
+
+    Such a command deserves a second look: `sh -c`, `python3 -m`, `cat x | sh`, `eval`.
+    """
+    for command in reading.subcommands:
+        words = tuple(word.text for word in command.words)
+        name = (words[0] or "").rpartition("/")[2] if words else ""
+        if name == "eval":
+            return True
+        if kind_of(name) is not None:
+            found = script_at((name, *words[1:]))
+            if not isinstance(found, ScriptWord) or found.index is None:
+                return True
+    return False
 
 
 def kind_of(name: str) -> Kind | None:

@@ -1,11 +1,10 @@
 """
-Judging a simulated life: every journal against every promise of `checkers/promises.py` and
-`checkers/history.py`, against what people were told, and against what the world remembers.
+Judge a simulation: every journal against every promise of `checkers/promises.py` and
+`checkers/history.py`, against the answers that people received, and against the world's memory.
 
 The world's memory is the better witness: which tools had an effect and as whom, which jobs ran and
-how they ended, what arrived, what memory was searched for and what a model was shown.
-`simulated_children` judges what leaves a turn: delegates, jobs and reminders; `simulated_recall`
-judges memory.
+how they ended, which messages arrived, which memory was searched and shown to a model.
+`world/children.py` judges delegates, jobs and reminders; `world/recall.py` judges memory.
 """
 
 from collections import Counter
@@ -43,7 +42,7 @@ _NEVER_AFTER_AN_EDIT = frozenset(
 
 
 class Edited(NamedTuple):
-    """An outsider's deed: which record was changed, and how many there were."""
+    """An outsider's change: the changed record, and the number of records."""
 
     session: SessionId
     seq: int
@@ -65,7 +64,7 @@ class Judge:
             await home.close()
 
     async def lived(self, seed: int) -> Lived:
-        """What there was, if every promise was kept."""
+        """Return a summary if every promise was kept."""
         if self.home.broken:
             raise PromiseBroken(self.home.broken[0])
         histories: dict[SessionId, History] = {}
@@ -110,7 +109,7 @@ class Judge:
         )
 
     def _check_told(self, session: SessionId, history: History) -> None:
-        """D1, D2: acknowledged is a subset of what is there, once each."""
+        """D1, D2: every acknowledged item is in the journal exactly once."""
         accepted = Counter(
             (each.body.get("dedup"), each.body["text"]) for each in history.of("input_accepted")
         )
@@ -148,7 +147,7 @@ class Judge:
         hold("T7", not missing, f"{session}: accepted, and never taken up: {missing}")
 
     def _check_world(self, session: SessionId, history: History) -> None:
-        """T2, A1: what ran, how often, and as whom; and what arrived."""
+        """T2, A1: which tools ran, how often and as whom, and which messages arrived."""
         mine = [each for each in self.home.ran if each.session == session]
         contracts = {
             each.body["call"]: each.body.get("contract", "once")
@@ -194,7 +193,9 @@ class Judge:
             )
 
     async def _check_edited(self, edited: Edited) -> None:
-        """L4, D4: noticed at the next open, sealed, and nothing acted on since."""
+        """
+        L4, D4: the change is found at the next open, the session is sealed, and nothing acts on it.
+        """
         session = edited.session
         sealed = True
         try:

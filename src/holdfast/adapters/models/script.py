@@ -135,7 +135,7 @@ class ScriptFile:
 
 class ScriptModel:
     """
-    A script from Python objects, for tests: each item is a line, a plain string says itself.
+    A script from Python objects, for tests: each item is a line, and a plain string is a `say`.
 
     >>> model = ScriptModel([{"call": [{"tool": "now"}]}, "It is noon."])
     >>> model.name

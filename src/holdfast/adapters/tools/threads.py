@@ -42,7 +42,7 @@ class OwnedThreads:
         def work() -> None:
             try:
                 value = context.run(function)
-            except BaseException as exc:  # noqa: BLE001  handed to whoever awaits
+            except BaseException as exc:  # noqa: BLE001  handed to the awaiting task
                 # A future cannot carry StopIteration.
                 error = RuntimeError(str(exc)) if isinstance(exc, StopIteration) else exc
                 _tell(loop, lambda: settle(future.set_exception, error))

@@ -76,7 +76,7 @@ def answer_from_view(request: ModelRequest) -> ModelAnswer:
 
 def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[ResultMessage]]:
     """
-    Return the unanswered messages or, if there are none, the last results.
+    Return the unanswered messages or, without such messages, the last results.
 
     Holdfast's notes are not requests. They neither start a call nor hide the messages before them.
     """

@@ -129,7 +129,7 @@ class FileWalk:
             self._stack.clear()
 
     def notes(self) -> list[str]:
-        """Return where the walk stopped and what it skipped."""
+        """Return where the walk stopped, and the skipped folders."""
         shown = ", ".join(self._left_out[:_LEFT_OUT_SHOWN])
         hidden = len(self._left_out) - _LEFT_OUT_SHOWN
         more = f" and {hidden} more" if hidden > 0 else ""

@@ -196,7 +196,7 @@ def _prctl(option: int, value: int) -> None:
         return
     import _ctypes  # the builtin half, as in shell/launcher_child.py
 
-    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_long
         _type_ = "l"
 
     class Function(_ctypes.CFuncPtr):
@@ -254,7 +254,7 @@ def _end_orphans(woken: int, group: int) -> dict[str, object]:
 def _children() -> list[tuple[int, int, str]]:
     """Return (number, group, name) of each child that is not a zombie."""
     found = []
-    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  a Path for each takes longer than the look
+    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  a Path for each takes longer than the check
         before, _, after = _read(f"/proc/{number}/stat").rpartition(")")
         state, parent, group = after.split()[:3] if after else ("", "", "")
         if parent == str(os.getpid()) and state != "Z":

@@ -29,8 +29,8 @@ ARGUMENTS_BYTES_MAX = (
 
 class ArgumentTypes:
     """
-    The arguments of one tool. `fields` maps a name to (type, default). The default REQUIRED means
-    that there is none.
+    The arguments of one tool. `fields` maps a name to (type, default). REQUIRED stands for no
+    default.
     """
 
     def __init__(self, tool: str, fields: Mapping[str, tuple[Any, Any]]) -> None:

@@ -213,7 +213,7 @@ class _PreparedFunction:
             return returned_text(
                 told(exc), outcome="error", secrets=self._secrets
             )  # the tool cancelled itself
-        except BaseException as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known; one tool's `sys.exit` ends nobody else's turn
+        except BaseException as exc:  # noqa: BLE001  any exception is a known failure of the tool; its `sys.exit` ends no other turn
             # GeneratorExit too: when the coroutine is closed from outside, its awaiters receive the
             # exception as well, and the returned value is ignored.
             return returned_text(told(exc), outcome="error", secrets=self._secrets)

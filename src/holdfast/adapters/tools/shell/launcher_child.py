@@ -6,7 +6,7 @@ part of a shell call that finds no spare. In order, it:
 
 1. receives the call and carries its name;
 2. enters the bound folder and opens the bound interpreter, each checked by identity;
-3. under Landlock, gives up all other rights for good (behind bubblewrap there are none);
+3. under Landlock, gives up all other rights for good (behind bubblewrap it has no others);
 4. reports that it is ready, and waits.
 
 If the pipe closes instead, the starting process is gone, and nothing runs. A launcher without a
@@ -38,11 +38,11 @@ _LOOKING = 0b1101  # execute, read files, read folders
 _DESCRIPTORS_MAX = 65536
 
 
-class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_long
     _type_ = "l"
 
 
-class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_char_p is made of
+class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_char_p
     _type_ = "z"
 
 
@@ -185,7 +185,7 @@ def main(arguments: list[str]) -> None:
         posix._exit(125)  # noqa: SLF001  os._exit is this one
     posix.write(status, b"r")
     if posix.read(go, 1) != b"g":
-        posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
+        posix._exit(124)  # noqa: SLF001  the pipe closed: no process is left to send the go byte
     try:
         posix.execve(runnable, rest, environment)
     except OSError as exc:

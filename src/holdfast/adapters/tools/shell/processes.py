@@ -160,7 +160,7 @@ def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dic
     """
     named: dict[int, str] = {}
     marked: dict[int, str] = {}
-    numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the look
+    numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the check
     for number in filter(str.isdigit, numbers):
         try:
             before, _, after = _read(number, "stat").rpartition(b")")

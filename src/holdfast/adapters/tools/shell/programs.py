@@ -41,7 +41,7 @@ def find_program(word: str, *, cwd: str, search_path: str) -> str | None:
     otherwise the first executable along the search path.
     """
     if "/" in word:
-        found = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder, not to ours
+        found = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder, not to this process's
         return found if _is_executable(found) else None
     for folder in search_path.split(":"):
         found = f"{folder}/{word}"

@@ -96,7 +96,7 @@ class SpareLauncher:
                 return
 
     def close(self) -> None:
-        """End the spare. Afterwards there is none, and never one again."""
+        """End the spare. No spare is started afterwards."""
         with self._lock:
             self._closed = True
             kept, self._kept = self._kept, None
@@ -158,7 +158,7 @@ def _standing() -> tuple[object, ...] | None:
             if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS
         ]
         spaces = [_space(each) for each in _NAMESPACES]
-        root = os.stat("/")  # noqa: PTH116  what / is to us
+        root = os.stat("/")  # noqa: PTH116  this process's root
     except OSError:
         return None
     return (

@@ -75,7 +75,7 @@ def _tried(words: tuple[str, ...]) -> str:
         view = [
             str(fd) if word == FILTER else word for word in view_words(View(guard=None, folders=()))
         ]
-        tried = subprocess.run(  # noqa: S603  our own words
+        tried = subprocess.run(  # noqa: S603  fixed arguments
             [*words, *view, "--", "/bin/sh", "-c", "test -d /proc/1"],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -114,7 +114,7 @@ def data_descriptor(data: bytes) -> int:
 
 def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     """
-    The cause by what bubblewrap said and by the settings of the kernel. There are five cases, the
+    Return the cause by bubblewrap's message and the kernel's settings. There are five cases, the
     surest first.
 
     >>> setting = {"kernel/apparmor_restrict_unprivileged_userns": "1"}.get

@@ -136,7 +136,7 @@ def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
 
 def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
     """
-    At which level a shell command in this workspace would run, and why at no better one.
+    Return the level of a shell command in this workspace, and why no better one works.
 
     >>> report = confinement_report("/nonexistent/home", None)
     >>> report.level

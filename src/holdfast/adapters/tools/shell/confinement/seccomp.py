@@ -153,7 +153,7 @@ _SELF_ONLY = (
 
 def abi_of(machine: str) -> Abi | None:
     """
-    None where no filter can be built.
+    Return None if no filter can be built.
 
     >>> abi_of("riscv64") is None
     True

@@ -31,7 +31,7 @@ _NUMBER_LIKE = re.compile(r"-[0-9]")
 
 def why_not_leaf(words: tuple[str, ...]) -> str | None:
     """
-    Why an equal command could do something else next time; None if its words tell everything.
+    Return why an equal command could act differently next time, or None if its words decide all.
 
     >>> why_not_leaf(("sort", "-rn", "a.txt")) is None
     True

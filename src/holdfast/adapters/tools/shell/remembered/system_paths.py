@@ -15,7 +15,7 @@ _LINKS_MAX = 40  # as many as the kernel follows
 
 def why_not_system(path: str) -> str | None:
     """
-    Why somebody but the administrator could change what runs at this absolute path.
+    Return why another user than the administrator could change the program at this absolute path.
 
     >>> why_not_system("/bin/sh") is None
     True

@@ -72,7 +72,7 @@ class ScriptWord(msgspec.Struct, frozen=True):
 
 def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
     """
-    Where the script's name stands among an interpreter's words; else why that can't be said.
+    Return the place of the script's name among an interpreter's words, or why it is unknown.
 
     >>> script_at(("sh", "-eu", "x.sh", "now"))
     ScriptWord(kind='shell', index=2)

@@ -46,7 +46,7 @@ def too_deep(text: str, deepest: int) -> int | None:
     >>> too_deep("a.b.c = 1", 3), too_deep("x = 1\\na.b.c.d = 1", 3), too_deep("x = [[[[1]]]]", 3), too_deep("x = 'a.b.c.d'", 3)
     (None, 2, 1, None)
     """
-    if text.count(".") + text.count("[") + text.count("{") <= deepest:
+    if text.count(".") + text.count("[") + text.count("{") < deepest:
         return None
     depth = 0
     for token in _TOKEN.finditer(text):

@@ -155,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         short to be found in a text.
 
         >>> Settings(secret_names=("PIN",)).short_secrets({"PIN": "1234"})
-        ("[secrets] env names PIN, whose value has 4 characters; a secret has at least 8",)
+        ('[secrets] env names PIN, whose value has 4 characters; a secret has at least 8',)
         """
         return tuple(
             f"[secrets] env names {name}, whose value has {len(value)} characters; a secret has at least {SECRET_CHARS_MIN}"

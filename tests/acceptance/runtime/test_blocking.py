@@ -45,7 +45,7 @@ def test_the_names_are_the_same() -> None:
 
 
 def test_help_says_the_same() -> None:
-    assert (Home.send.__doc__ or "").startswith("Send a message")
+    assert (Home.send.__doc__ or "").strip().startswith("Send a message")
     assert blocking.Home.send.__doc__ == Home.send.__doc__
     assert blocking.OwnLoop.gate.__doc__ == ExternalTurn.gate.__doc__
 

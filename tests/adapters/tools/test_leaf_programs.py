@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 LINES = (HERE / "everyday_commands.txt").read_text().splitlines()
 EVERYDAY = {line[2:]: line[0] == "+" for line in LINES}
 REMEMBERED = [command for command, can in EVERYDAY.items() if can]
-DOCS = HERE.parents[1] / "docs" / "remembered-commands.md"
+DOCS = HERE.parents[2] / "docs" / "remembered-commands.md"
 TRACED = ("strace", "-A", "-f", "-qq", "-e", "trace=execve,openat,open,creat,connect", "-o")
 # Read by some program or other from the user's folder or from the current one.
 DOTFILES = (

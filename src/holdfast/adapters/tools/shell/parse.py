@@ -94,7 +94,7 @@ def read_command(text: str) -> Reading:
     >>> [command.literals() for command in read_command("cd a && ls -l 'b c'").subcommands]
     [('cd', 'a'), ('ls', '-l', 'b c')]
     >>> read_command("ls $(id)").unreadable
-    'it has expansions, patterns or escapes'
+    'it has command substitution'
     """
     raw = text.encode()
     root = _parser().parse(raw).root_node

@@ -1,7 +1,7 @@
 """What a prompt says of the files that a command runs: which are bound, and which can change."""
 
 from holdfast.adapters.tools.shell.scripts.files import Runs
-from holdfast.session.view.rendering import framed, render
+from holdfast.session.view.rendering import framed, render_line
 
 BOUND = "runs these scripts as they are now, from private copies that nobody can change"
 DECLARED = "also runs files that can change"
@@ -19,6 +19,6 @@ def run_lines(runs: Runs) -> list[str]:
 
 def _framed(texts: list[str]) -> list[str]:
     """Names come from the workspace: invisible characters are made visible, as in the command."""
-    shown = [framed(render(text).text) for text in texts[:_LINES_MAX]]
+    shown = [framed(render_line(text).text) for text in texts[:_LINES_MAX]]
     more = len(texts) - _LINES_MAX
     return [*shown, f"and {more} more"] if more > 0 else shown

@@ -105,7 +105,8 @@ def options_for(
     In the fixed order. An option is left out if it is not safe to remember the call, or if the rule
     does not allow remembering that far.
 
-    Nothing is remembered of a call that a delegate makes.
+    Nothing is remembered of a call that a delegate makes. Nothing is edited where two people must
+    decide.
     """
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
@@ -118,7 +119,8 @@ def options_for(
     deny = OptionOffered(DENY, "nothing runs; remembers nothing")
     if binding.level == "unconfined":
         return (once, deny)
-    edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
+    said = "other arguments instead: shown again before anything runs"
+    edit = (OptionOffered(EDIT, said),) if ask.may_edit else ()
     if (
         not is_contained(binding)
         or not binding.readable
@@ -126,14 +128,14 @@ def options_for(
         or ask.in_doubt_twin
         or path
     ):
-        return (once, edit, deny)
+        return (once, *edit, deny)
     allowed = SCOPES_OF[ask.remember]
     kept = [
         OptionOffered(option, words)
         for option, words in _kept(definition, binding, requester)
         if SCOPES[option] in allowed
     ]
-    return (once, *kept, edit, deny)
+    return (once, *kept, *edit, deny)
 
 
 def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:

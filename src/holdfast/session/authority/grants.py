@@ -6,13 +6,13 @@ Two questions, both answered anew for every call and again right before its star
 - `covers`: does the grant speak of this very call? Same tool definition, requester and boundary, no
   wider audience, equal arguments, in its scope.
 - `flaw_of`: does the present policy still let it rest on its giver? The rule of now must let the
-  giver answer this requester's call and must allow remembering at the grant's scope; the grant must
-  not be over; the giver and the requester must be the people that they were when it was given.
+  giver answer this requester's call and must allow remembering at the grant's scope; the way that
+  the giver's answer came must still count as consent; the grant must not be over; the giver and the requester must be the people that they were when it was given.
 
 Nothing here reads a clock: `Terms.now` is the later of the clock and the newest journal time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -42,6 +42,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     seconds: int  # how long anything is remembered
     people: Mapping[str, Mapping[str, str]]
     now: int
+    ways: Collection[str]  # in which an answer counts
 
 
 def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
@@ -55,6 +56,8 @@ def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
         return f"policy does not let {giver} answer such a call"
     if grant.scope not in terms.scopes:
         return "policy does not allow it to be remembered"
+    if (grant.way or "script") not in terms.ways:
+        return "the answer came in a way that no longer counts as consent"
     for name in (giver, grant.requester):
         if not _is_same_person(grant, name, terms.people):
             return f"settings know {name} by other identities than when it was given"

@@ -83,6 +83,7 @@ class GrantProposed(HomeEvent, frozen=True):
     ] = {}  # by which identities settings knew the giver and the requester
     path: str | None = None  # for file tools: where the path led
     offered: str = ""  # what the option said it would cover
+    way: str | None = None  # how the answer came; without it, from a program
 
 
 class GrantActivated(HomeEvent, frozen=True):

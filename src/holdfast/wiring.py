@@ -8,7 +8,7 @@ framework and no shell parser.
 import asyncio
 import os
 import stat
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,8 +26,9 @@ from holdfast.ids import CallId, SessionId
 from holdfast.ports.delivery import Channel
 from holdfast.ports.memory import Memory
 from holdfast.ports.model import Model
-from holdfast.ports.tools import ProcessFacts, Tool
+from holdfast.ports.tools import CannotBind, ProcessFacts, Tool
 from holdfast.runtime.context import AgentSpec, World
+from holdfast.session.authority.policy import Policy
 from holdfast.settings import Settings, SettingsSource
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
@@ -35,6 +36,7 @@ from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 if TYPE_CHECKING:
     from holdfast.adapters.models.catalogue import Catalogue
     from holdfast.adapters.tools.registry import Toolbox
+    from holdfast.adapters.tools.shell.shell import ShellSettings
     from holdfast.adapters.tools.shell.spare import SpareLauncher
     from holdfast.adapters.tools.user_program import Program
     from holdfast.runtime.ledger.home_authority import Dropped, Keep
@@ -127,6 +129,30 @@ class LazyModels:
         return self._made().register(model).name
 
 
+class LiveAgents(Mapping[str, AgentSpec]):
+    """The agents of settings as they are now, and on top of them those of the program."""
+
+    def __init__(self, settings_now: Callable[[], Settings], given: Iterable[AgentSpec]) -> None:
+        self._settings_now = settings_now
+        self._given = {each.name: each for each in given}
+        self._seen: tuple[Settings, Mapping[str, AgentSpec]] | None = None
+
+    def _now(self) -> Mapping[str, AgentSpec]:
+        settings = self._settings_now()
+        if self._seen is None or self._seen[0] is not settings:
+            self._seen = settings, {**settings.agents(), **self._given}
+        return self._seen[1]
+
+    def __getitem__(self, name: str) -> AgentSpec:
+        return self._now()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
+
+
 class LazyTools:
     """
     The toolbox, filled at first use: listing open prompts loads no user tools and no shell parser.
@@ -142,6 +168,7 @@ class LazyTools:
         now_ms: Callable[[], int] | None = None,
         lasting: bool = False,
         program: "Program | None" = None,
+        settings_now: Callable[[], Settings] | None = None,
     ) -> None:
         # Tools that settings name as module:attribute are loaded from here; None allows installed
         # modules only.
@@ -152,7 +179,7 @@ class LazyTools:
         self._memory = memory
         self._delegates = delegates  # agents that others hand tasks to
         self._now_ms = now_ms
-        self._settings = settings
+        self._settings_now = settings_now or (lambda: settings)
         self._box: Toolbox | None = None
         self._builtins: Sequence[Tool] = ()
         # Tools that settings name as module:attribute, by that name.
@@ -168,18 +195,23 @@ class LazyTools:
             own = {tool.definition.name for tool in self._given}
             clock = {"now_ms": self._now_ms} if self._now_ms is not None else {}
             self._spare = SpareLauncher() if self._lasting else None
-            shell = Shell(
-                confine=self._settings.shell_confine,
-                network=self._settings.shell_network,
-                read=self._settings.shell_read,
-                spare=self._spare,
-            )
+            shell = Shell(settings=self._shell_settings, spare=self._spare)
             builtins = builtin_tools(shell=shell, memory=self._memory, **clock)
             self._builtins = [tool for tool in builtins if tool.definition.name not in own]
             self._box = Toolbox(
                 [*self._builtins, *self._given, *map(delegate_tool, self._delegates)]
             )
         return self._box
+
+    def _shell_settings(self) -> "ShellSettings":
+        """Of now: what was tightened applies to the next look, also in a process that runs on."""
+        from holdfast.adapters.tools.shell.shell import ShellSettings
+
+        try:
+            now = self._settings_now()
+        except Unusable as exc:
+            raise CannotBind(str(exc), code=exc.code) from exc
+        return ShellSettings(now.shell_confine, now.shell_network, now.shell_read)
 
     def get(self, name: str) -> Tool | None:
         box = self._box or self._filled()
@@ -254,14 +286,22 @@ async def open_service(
     source = SettingsSource(home)
     settings = source.now()
     _refuse_backup(home)
-    specs = {**settings.agents(), **{each.name: each for each in agents}}
+    specs = LiveAgents(source.now, agents)
     # Errors in delegates are reported before a home is created or opened.
     delegates = delegates_of(specs.values())
     known = settings.secret_values(os.environ, beside=SECRETS)
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
     program = program or _named_program(home, settings)
-    box = LazyTools(tools, settings, memory, delegates=delegates, lasting=lasting, program=program)
+    box = LazyTools(
+        tools,
+        settings,
+        memory,
+        delegates=delegates,
+        lasting=lasting,
+        program=program,
+        settings_now=source.now,
+    )
     world = World(
         store=store,
         models=models or LazyModels(),
@@ -275,7 +315,7 @@ async def open_service(
         zones=find_zone,
         agents=specs,
         default_agent=agents[0].name if agents else settings.default_agent,
-        policy=lambda: source.now().policy(),
+        policy=lambda: _policy_of(source.now(), known=settings),
         channels=lambda: _channels(source.now(), home),
         compaction=lambda: source.now().compaction(),
         folder_identity=folder_identity,
@@ -290,6 +330,21 @@ async def open_service(
             yield service
     finally:
         box.close()
+
+
+def _policy_of(now: Settings, *, known: Settings) -> Policy:
+    """
+    Nothing is decided while settings name a secret that this process was opened without: it could
+    not keep the value out of a journal.
+    """
+    new = [name for name in now.secret_names if name not in known.secret_names]
+    if new:
+        raise Unusable(
+            f"secrets.env names {new[0]}, and this process was started without it",
+            code="settings",
+            hint="start the process again: then the value is kept out of everything that it writes",
+        )
+    return now.policy()
 
 
 def _named_program(home: Path, settings: Settings) -> "Program":

@@ -10,6 +10,7 @@ import errno
 import os
 import stat
 from pathlib import Path
+from threading import Lock
 
 from holdfast.errors import Busy, Unusable
 from holdfast.settings.reading import BYTES_MAX, settings_from_toml
@@ -33,9 +34,14 @@ class SettingsSource:
         # The bytes read last, and their result. None means that there has never been a file.
         self._data: bytes | None = None
         self._outcome: Settings | Unusable = Settings()
+        self._lock = Lock()  # tools look in threads of their own
 
     def now(self) -> Settings:
         """Raise `Unusable` as long as the file can't be used."""
+        with self._lock:
+            return self._read_now()
+
+    def _read_now(self) -> Settings:
         data = _read(self._path, self._folder)
         if data is None and self._data is not None:
             raise Unusable(

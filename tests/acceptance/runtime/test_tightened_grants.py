@@ -33,6 +33,7 @@ TIGHTER: dict[str, Policy] = {
     "another giver is wanted": ruled(BOB_MAY),
     "denied": ruled(Rule(mode="deny")),
     "the requester is somebody else now": ruled(None, people={"alice": {"local": "other"}}),
+    "answers of programs count no more": ruled(None, consent=("terminal", "page")),
 }
 
 

@@ -63,7 +63,9 @@ RUN_BY_SOMETHING = [
     "tox.ini", "pytest.ini", "noxfile.py", "package.json", "Cargo.toml", "build.rs", "build.gradle", "pom.xml", "Gemfile", "Rakefile", "justfile",
     "Dockerfile", "docker-compose.yml", "requirements.txt", "requirements-dev.txt", "constraints.txt", "sitecustomize.py", "a.pth", "x.so", "x.sh",
     "x", "run", "x.py", "x.js", "x.rb", "x.pl", "x.desktop", "x.service", "x.conf", "x.json", "x.yaml", "x.lua", "x.vim", "x.txt.sh", "x.md.py",
-    "n\u043ete.txt", "x.t\u0445t",
+    "n\u043ete.txt", "x.t\u0445t", "test_x.txt", "test.md", "sub/tests.txt", "CMakeCache.txt", "compile_flags.txt", "dev-requirements.txt",
+    "requirements/dev.txt", "x.egg-info/entry_points.txt", "x.dist-info/top_level.txt", "node_modules/a/x.txt", "AGENTS.md", "CLAUDE.md",
+    "sub/GEMINI.md", "skills/x/notes.md", "SKILL.md", "copilot-instructions.md", "MEMORY.md",
 ]  # fmt: skip
 
 

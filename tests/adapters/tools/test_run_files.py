@@ -332,3 +332,37 @@ def test_a_job_runs_what_was_approved(root: Path, place: Any, encode: Any) -> No
 
     asyncio.run(whole())
     assert ran(root) == {"approved"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import asyncio\nasyncio.run(asyncio.create_subprocess_exec('./x.sh'))\n",
+        "import asyncio\nasyncio.new_event_loop().subprocess_shell(None, './x.sh')\n",
+        "import unittest\nunittest.main(module=None)\n",
+        "import doctest\ndoctest.testfile('notes')\n",
+        "import timeit\ntimeit.timeit(open('notes').read())\n",
+        "import cProfile\ncProfile.run(open('notes').read())\n",
+        "import webbrowser\nwebbrowser.get('./x.sh %s').open('x')\n",
+        "import logging.config\nlogging.config.fileConfig('notes')\n",
+        "import sqlite3\nsqlite3.connect('x').load_extension('./x')\n",
+        "breakpoint()\n",
+        "# coding: utf-7\nimport os; os.s+AHk-stem('./x.sh')\n",
+    ],
+)
+def test_a_python_script_that_starts_files_by_itself_is_declared(
+    place: Any, encode: Any, text: str
+) -> None:
+    (place.workspace / "y.py").write_text(text)
+    shell = Shell()
+    binding = shell.bind(shell.validate(encode(command="python3 y.py")), place.scene())
+    assert DECLARED in binding.display
+
+
+def test_a_small_file_that_is_piped_into_a_shell_is_compared(place: Any, encode: Any) -> None:
+    notes, shell = place.workspace / "notes", Shell()
+    notes.write_text("echo one\n")
+    asked = shell.validate(encode(command="cat notes | sh"))
+    before = shell.bind(asked, place.scene())
+    notes.write_text("echo two\n")
+    assert shell.bind(asked, place.scene()) != before

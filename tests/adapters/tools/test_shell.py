@@ -22,7 +22,7 @@ from holdfast.adapters.tools.shell import launcher_child as launch
 from holdfast.adapters.tools.shell import shell as shell_module
 from holdfast.adapters.tools.shell.launcher import Launched
 from holdfast.adapters.tools.shell.processes import boot_id, end_survivors, facts_of
-from holdfast.adapters.tools.shell.shell import Shell
+from holdfast.adapters.tools.shell.shell import Shell, ShellSettings
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, InvalidArguments, ProcessFacts
 
@@ -833,3 +833,50 @@ def test_what_left_the_group_and_never_stops_talking_holds_nobody_up() -> None:
     assert heard == launcher._PIPE_BYTES_MAX
     os.close(write)
     os.close(read)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "memorable"),
+    [
+        ({}, True),
+        ({"cwd": "sub"}, True),
+        ({"cwd": ".."}, False),
+        ({"cwd": "led"}, False),
+        ({"network": True}, False),
+    ],
+)
+def test_no_grant_reaches_the_network_or_a_folder_outside_the_workspace(
+    place: Any, encode: Any, arguments: dict[str, Any], memorable: bool
+) -> None:
+    """P9: `cat config`, approved everywhere, must not read the config of another folder."""
+    (place.workspace / "sub").mkdir()
+    (place.workspace / "led").symlink_to(place.root)
+    shell = Shell()
+    binding = shell.bind(
+        shell.validate(encode(command="cat config", **arguments)), place.scene(home=None)
+    )
+    assert binding.memorable is memorable
+
+
+def test_the_prompt_names_what_settings_let_a_command_read(place: Any, encode: Any) -> None:
+    needs("bubblewrap")
+    private = place.root / "tool\nchain"
+    private.mkdir()
+    found = {}
+    for read in ((), (str(private),)):
+        shell = Shell(read=read)
+        found[read] = shell.bind(shell.validate(encode(command="ls")), place.scene())
+    plain, wider = found.values()
+    assert plain != wider
+    assert "| " + str(private).replace("\n", "\\u000a") in wider.display.splitlines()
+
+
+def test_settings_are_asked_at_every_look(place: Any, encode: Any) -> None:
+    """What a person tightens applies to a process that runs on, and to a prompt that stands."""
+    said = ShellSettings(confine="off", network="always")
+    shell = Shell(settings=lambda: said)
+    asked = shell.validate(encode(command="ls"))
+    assert shell.bind(asked, place.scene()).level == "unconfined"
+    said = ShellSettings(network="never")
+    with pytest.raises(CannotBind, match="'never'"):
+        shell.bind(shell.validate(encode(command="ls", network=True)), place.scene())

@@ -10,6 +10,7 @@ import pytest
 from proof.checkers.grant_oracle import stands
 from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS, WEBHOOK, grant
 
+from holdfast.session.authority.approvals import options_for
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
 from holdfast.session.authority.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
@@ -195,15 +196,25 @@ def test_a_grant_is_between_the_people_it_was_given_by_and_for(
 
 
 def test_every_flaw_has_words_of_its_own() -> None:
-    terms = Terms(givers=("alice",), scopes=SCOPES_OF["any"], seconds=10**6, people={}, now=2)
+    terms = Terms(
+        givers=("alice",),
+        scopes=SCOPES_OF["any"],
+        seconds=10**6,
+        people={},
+        now=2,
+        ways=("script", "page"),
+    )
     flawed = [
         flaw_of(grant(granted_by=None), terms),
         flaw_of(grant(), msgspec.structs.replace(terms, now=1000)),
         flaw_of(grant(granted_by="bob"), terms),
         flaw_of(grant(), msgspec.structs.replace(terms, scopes=SCOPES_OF["never"])),
         flaw_of(grant(identities={"alice": ("local:someone",)}), terms),
+        flaw_of(grant(way="terminal"), terms),
     ]
     assert flaw_of(grant(), terms) is None
+    assert flaw_of(grant(way="page"), terms) is None
+    assert flaw_of(grant(), msgspec.structs.replace(terms, ways=("page",))) == flawed[-1]
     assert None not in flawed
     assert len(set(flawed)) == len(flawed)
 
@@ -279,3 +290,28 @@ def test_the_program_and_a_second_reading_of_the_documentation_agree_on_every_ru
         assert (decided(rule, now=now, **given) == Allow("g1")) is expected, (rule, given, now)
         seen[expected] += 1
     assert min(seen.values()) > 50
+
+
+@pytest.mark.parametrize(
+    ("rule", "may_edit"),
+    [
+        (Rule(mode="ask"), True),
+        (Rule(mode="ask", approvers=("bob",)), True),
+        (Rule(mode="ask", approvers=("bob",), requester_may_answer=False), False),
+    ],
+)
+def test_nobody_edits_a_call_that_two_people_must_decide_about(rule: Rule, may_edit: bool) -> None:
+    """The one approver could otherwise write a call and approve it alone, in another's name."""
+    asked = judge(
+        context=ALICE,
+        definition=TOOLS["delete"],
+        arguments=ARGS,
+        binding=PLAIN,
+        policy=Policy(rules={Audience.PERSONAL: {"delete": rule}}),
+        grants=(),
+        in_doubt_twin=False,
+        now=0,
+    )
+    assert isinstance(asked, Ask)
+    options = [each.option for each in options_for(TOOLS["delete"], PLAIN, asked)]
+    assert ("edit" in options) is may_edit

@@ -65,6 +65,7 @@ def proposed_grant(
         identities={name: identities_of(name, policy.people) for name in people},
         path=None if scope == "folder" else asked.path,
         offered=offered[command.option],
+        way=command.way,
     )
 
 

@@ -105,7 +105,7 @@ def options_for(
     Return the options in their fixed order. An option is left out if the call is not safe to
     remember, or if the rule does not allow remembering that far.
 
-    A delegate's call is never remembered.
+    A delegate's call is never remembered. Where two people must decide, nothing can be edited.
     """
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
@@ -118,7 +118,8 @@ def options_for(
     deny = OptionOffered(DENY, "nothing runs; remembers nothing")
     if binding.level == "unconfined":
         return (once, deny)
-    edit = OptionOffered(EDIT, "other arguments instead: shown again before anything runs")
+    said = "other arguments instead: shown again before anything runs"
+    edit = (OptionOffered(EDIT, said),) if ask.may_edit else ()
     if (
         not is_contained(binding)
         or not binding.readable
@@ -126,14 +127,14 @@ def options_for(
         or ask.in_doubt_twin
         or path
     ):
-        return (once, edit, deny)
+        return (once, *edit, deny)
     allowed = SCOPES_OF[ask.remember]
     kept = [
         OptionOffered(option, words)
         for option, words in _kept(definition, binding, requester)
         if SCOPES[option] in allowed
     ]
-    return (once, *kept, edit, deny)
+    return (once, *kept, *edit, deny)
 
 
 def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:

@@ -7,12 +7,12 @@ Two questions are answered for every call, and again right before its start:
   boundary, no wider audience, equal arguments, and a call in its scope.
 - `flaw_of`: does the current policy still accept the grant? The current rule must let the giver
   answer this requester's call and must allow remembering at the grant's scope. The grant must not
-  be over. The giver and the requester must be the same people as when the grant was given.
+  be over. The way of the giver's answer must still count as consent. The giver and the requester must be the same people as when the grant was given.
 
 This module reads no clock: `Terms.now` is the later of the clock and the newest journal time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
@@ -40,6 +40,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     seconds: int  # how long an approval is remembered
     people: Mapping[str, Mapping[str, str]]
     now: int
+    ways: Collection[str]  # in which an answer counts
 
 
 def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
@@ -53,6 +54,8 @@ def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
         return f"policy does not let {giver} answer such a call"
     if grant.scope not in terms.scopes:
         return "policy does not allow it to be remembered"
+    if (grant.way or "script") not in terms.ways:
+        return "the answer came in a way that no longer counts as consent"
     for name in (giver, grant.requester):
         if not _is_same_person(grant, name, terms.people):
             return f"settings know {name} by other identities than when it was given"

@@ -109,6 +109,11 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     expires_after_seconds: int
     in_doubt_twin: bool = False
     remember: Remember = "never"
+    may_edit: bool = True
+    """
+    False where the requester may not answer: whoever edited would decide alone about a call of
+    their own.
+    """
 
 
 class Deny(msgspec.Struct, frozen=True):
@@ -179,6 +184,7 @@ def judge(
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
         remember=rule.remembers,
+        may_edit=context.requester in entitled(context.requester or "", rule),
     )
 
 
@@ -199,6 +205,7 @@ def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
         seconds=policy.remember_for_seconds,
         people=policy.people,
         now=now,
+        ways=policy.consent,
     )
 
 

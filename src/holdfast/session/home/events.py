@@ -82,6 +82,7 @@ class GrantProposed(HomeEvent, frozen=True):
     ] = {}  # the identities by which settings knew the giver and the requester
     path: str | None = None  # for file tools: the resolved path
     offered: str = ""  # the coverage that the option described
+    way: str | None = None  # how the answer came; None means from a program
 
 
 class GrantActivated(HomeEvent, frozen=True):

@@ -34,6 +34,7 @@ __all__ = [
     "render",
     "render_argument",
     "render_content",
+    "render_line",
 ]
 
 # Printable according to Unicode, but drawn as nothing: fillers, blank patterns, joiners, variation
@@ -98,6 +99,22 @@ def render(text: str) -> Rendered:
     look-alike characters: r\u1d0d (U+1D0D LATIN LETTER SMALL CAPITAL M, like M)
     """
     return _rendered(text, spared=frozenset(), strict=True)
+
+
+def render_line(text: str) -> Rendered:
+    r"""
+    For paths and whatever else is one line: a line break is written out too, and named.
+
+    >>> print(render_line("x\nas things are, this will fail").text)
+    x\u000aas things are, this will fail
+    """
+    shown = render(text)
+    if shown.lines == 1:
+        return shown
+    warning = "line breaks in a name: U+000A"
+    return Rendered(
+        text=shown.text.replace("\n", "\\u000a"), lines=1, warnings=(*shown.warnings, warning)
+    )
 
 
 def render_argument(text: str) -> Rendered:

@@ -9,20 +9,26 @@ executable, not on the search path, not hidden. Every other write asks each time
 """
 
 import os
+import re
 import stat
 
 from holdfast.adapters.tools.shell.environment import SEARCH_PATH
 
 _ENDINGS = frozenset({".csv", ".log", ".md", ".tsv", ".txt"})
-_READ_BY_TOOLS = (
-    "cmakelists",
-    "conanfile",
-    "constraints",
-    "dependencies",
-    "meson_options",
-    "requirements",
+_READ_BY_TOOLS = re.compile(
+    r"(agents?|claude|gemini|copilot|cursor|instructions?|memory|prompts?|rules|skills?)([-_.].*)?"
+    r"|cmake.*|compile_flags|conan.*|meson.*|.*constraints.*|.*dependenc.*|.*requirements.*|test.*"
+    r"|entry_points|top_level|.*-instructions"
 )
-"""Beginnings of `.txt` names that build tools and package managers read as instructions."""
+"""
+Names without their ending: what build tools and package managers read, what agents take as
+instructions, and `test*.txt`, whose examples pytest runs.
+"""
+_FOLDERS_OF_TOOLS = re.compile(
+    r"requirements|constraints|skills|prompts|rules|agents|node_modules|site-packages"
+    r"|.*\.(egg|dist)-info"
+)
+"""Folders whose plain files tools take as settings or instructions, whatever their names are."""
 _EXECUTABLE_BEGINNINGS = ("#!", "\x7fELF", "MZ")
 
 
@@ -31,7 +37,7 @@ def is_inert(path: str, content: str) -> bool:
     folder, name = os.path.split(path)
     return (
         _is_plain_name(name)
-        and not any(part.startswith(".") for part in path.split("/"))
+        and not any(_steers(part) for part in folder.casefold().split("/"))
         and not content.lstrip("\ufeff \t\r\n").startswith(_EXECUTABLE_BEGINNINGS)
         and os.path.realpath(folder) not in _search_path()
         and not _is_executable(path)
@@ -40,7 +46,12 @@ def is_inert(path: str, content: str) -> bool:
 
 def _is_plain_name(name: str) -> bool:
     stem, ending = os.path.splitext(name.casefold())  # noqa: PTH122  text, not a Path
-    return ending in _ENDINGS and name.isascii() and not stem.startswith(_READ_BY_TOOLS)
+    plain = name.isascii() and not name.startswith(".")
+    return ending in _ENDINGS and plain and _READ_BY_TOOLS.fullmatch(stem) is None
+
+
+def _steers(folder: str) -> bool:
+    return folder.startswith(".") or _FOLDERS_OF_TOOLS.fullmatch(folder) is not None
 
 
 def _search_path() -> frozenset[str]:

@@ -27,7 +27,7 @@ from holdfast.adapters.tools.paths import (
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render, render_argument
+from holdfast.session.view.rendering import framed, render_argument, render_line
 
 _ENTRIES_MAX = 2000  # of one folder; a model cannot use more, and the rest is only counted
 _SEARCH_FILE_BYTES_MAX = 8 * limits.MIB  # larger files are data, not text that a person wrote
@@ -99,7 +99,7 @@ def _look_at(verb: str, what: str) -> Look:
     def look(values: Values, scene: Scene) -> Binding:
         place = locate(values["path"], scene)
         bound = _try_to_open(place, what)
-        shown = render(place.path)
+        shown = render_line(place.path)
         pattern = values.get("pattern")
         wanted = None if pattern is None else render_argument(pattern)
         display = display_of(

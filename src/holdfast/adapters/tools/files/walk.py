@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.adapters.filesystems import filesystem_magic
 from holdfast.adapters.tools.files.home_links import is_linked_into
 from holdfast.adapters.tools.home_guard import Guarded
-from holdfast.session.view.rendering import render
+from holdfast.session.view.rendering import render_line
 
 FILES_MAX = 20_000
 ENTRIES_MAX = 200_000  # of all folders of a walk
@@ -82,7 +82,7 @@ def names_in(folder_fd: int) -> tuple[list[str], bool]:
 
 def plain_name(name: str) -> str:
     """Return printable text: a file's name may be any bytes."""
-    return render(os.fsencode(name).decode("utf-8", errors="backslashreplace")).text
+    return render_line(os.fsencode(name).decode("utf-8", errors="backslashreplace")).text
 
 
 class _Folder(NamedTuple):

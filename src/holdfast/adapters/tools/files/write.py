@@ -37,7 +37,7 @@ from holdfast.adapters.tools.paths import (
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, Scene
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render, render_content
+from holdfast.session.view.rendering import framed, render_content, render_line
 
 _DIFF_BYTES_MAX = (
     256 * limits.KIB
@@ -73,9 +73,9 @@ def _look(values: Values, scene: Scene) -> Binding:
         if place.reach == "workspace" or exc.code == HARD_DENY:
             raise
         old, bound, hindered = None, (), str(exc)
-    name = render(place.path)
+    name = render_line(place.path)
     said, shown, warnings = _change(old, values["content"])
-    hint = (framed(render(f"as things are, this will fail: {hindered}").text),) if hindered else ()
+    hint = (render_line(f"as things are, this will fail: {hindered}").text,) if hindered else ()
     display = display_of(
         [said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)]
     )

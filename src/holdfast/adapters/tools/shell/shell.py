@@ -8,8 +8,8 @@ since, the command does not run.
 """
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from holdfast import limits
 from holdfast.adapters.tools.builtin.base import definition_of
@@ -63,7 +63,7 @@ from holdfast.ports.tools import (
     ToolReturned,
 )
 from holdfast.session.authority.plan import Binding, Level
-from holdfast.session.view.rendering import framed, render
+from holdfast.session.view.rendering import framed, render, render_line
 
 Confine = Literal["auto", "require", "off"]
 Network = Literal["ask", "never", "always"]
@@ -95,12 +95,22 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _NOWHERE = "/nonexistent"  # the user's folder, as a limited command sees it
 
 
+class ShellSettings(NamedTuple):
+    """`[tools.shell]` of holdfast.toml, as it is now."""
+
+    confine: Confine = "auto"
+    network: Network = "ask"
+    read: tuple[str, ...] = ()
+
+
 class Shell:
     """
     The tool `shell`. `mechanisms` lists the allowed confinement mechanisms; tests omit one to see
     the other. `network` is the setting for calls that request the network. `read` are further paths
     that a confined command may read. With `spare`, a launcher is kept ready from the first call on.
     The creator of the spare closes it.
+    `settings` is asked at every check, in the place of these three: a process that runs on follows
+    the settings of the moment.
     """
 
     def __init__(
@@ -112,12 +122,12 @@ class Shell:
         mechanisms: Sequence[Mechanism] = MECHANISMS,
         search_path: str = SEARCH_PATH,
         spare: SpareLauncher | None = None,
+        settings: Callable[[], ShellSettings] | None = None,
     ) -> None:
-        self._confine = confine
-        self._network = network
-        self._read = tuple(read)
+        fixed = ShellSettings(confine, network, tuple(read))
+        self._settings = settings or (lambda: fixed)
         self._spare = spare
-        self._mechanisms = tuple(mechanisms) if confine != "off" else ()
+        self._mechanisms = tuple(mechanisms)
         self._search_path = search_path
         self._types = ArgumentTypes(
             "shell",
@@ -158,14 +168,19 @@ class Shell:
         values = self._types.read(arguments)
         place = locate(values["cwd"], scene)
         shown = render(values["command"])
-        folder = render(place.path)
+        folder = render_line(place.path)
         confinement = self._confinement(place, scene)
         network = self._has_network(asked=values["network"])
         reading = read_command(values["command"])
         runs = self._runs(reading, place, confinement.level)
         display = display_of(
             [
-                *level_lines(confinement, network=network, folders=self._folders(place, scene)),
+                *level_lines(
+                    confinement,
+                    network=network,
+                    folders=self._folders(place, scene),
+                    read=self._read_paths(),
+                ),
                 "run in" if place.reach == "workspace" else "run outside the workspace, in",
                 framed(folder.text),
                 "in the background, as a job that outlives this turn"
@@ -195,10 +210,13 @@ class Shell:
             if confinement.level != "unconfined"
             else (),
             level=confinement.level,
-            network=network and self._network == "ask",
+            network=network and self._settings().network == "ask",
             reach=place.reach,
             readable=reading.unreadable is None and not runs_text(reading),
-            memorable=why_not_remembered(
+            # The network and a folder outside need a person's consent for each call.
+            memorable=place.reach == "workspace"
+            and not values["network"]
+            and why_not_remembered(
                 reading, programs, interpreter=interpreter.found, search_path=self._search_path
             )
             is None,
@@ -260,14 +278,15 @@ class Shell:
         )
 
     def _confinement(self, place: Place, scene: Scene) -> Confinement:
-        if self._confine == "off":
+        confine = self._settings().confine
+        if confine == "off":
             off = Obstacle(
                 cause="switched off by tools.shell.confine",
                 remedy='set tools.shell.confine = "auto"',
             )
             return Confinement(level="unconfined", obstacle=off)
         chosen = choose(place.guard, self._folders(place, scene), self._mechanisms)
-        if self._confine == "require" and chosen.obstacle is not None:
+        if confine == "require" and chosen.obstacle is not None:
             said = f"tools.shell.confine is 'require', but commands can't be isolated: {chosen.obstacle.cause}"
             raise CannotBind(f"{said}; {chosen.obstacle.remedy}", code="unconfined")
         return chosen
@@ -287,15 +306,16 @@ class Shell:
         Return the existing paths from the settings, canonical. A link into a folder that is private
         to each command is omitted.
         """
-        found = (os.path.realpath(path) for path in self._read if os.path.exists(path))  # noqa: PTH110
+        found = (os.path.realpath(path) for path in self._settings().read if os.path.exists(path))  # noqa: PTH110
         return tuple(path for path in found if path.split("/")[1] not in ("", "proc", "sys", "dev"))
 
     def _has_network(self, *, asked: bool) -> bool:
-        if asked and self._network == "never":
+        network = self._settings().network
+        if asked and network == "never":
             raise CannotBind(
                 "commands get no network here: tools.shell.network is 'never'", code="no_network"
             )
-        return asked or self._network == "always"
+        return asked or network == "always"
 
     def _environment(self, level: Level, place: Place, scene: Scene) -> dict[str, str]:
         """

@@ -13,6 +13,7 @@ from holdfast.adapters.tools.shell.confinement.isolation import Obstacle
 from holdfast.adapters.tools.shell.confinement.levels import Confinement, reachable_if_limited
 from holdfast.adapters.tools.shell.confinement.mounts import within
 from holdfast.adapters.tools.shell.confinement.view import user_folder
+from holdfast.session.view.rendering import framed, render_line
 
 _UNCONFINED = "UNCONFINED: this command can read Holdfast's keys and answer its own prompts"
 _BARE = "isolated: it sees the system read-only and its workspace, and has no network"
@@ -31,7 +32,10 @@ _SIGNS = re.compile(
 )
 
 
-def level_lines(confinement: Confinement, *, network: bool, folders: Sequence[str]) -> list[str]:
+def level_lines(
+    confinement: Confinement, *, network: bool, folders: Sequence[str], read: Sequence[str] = ()
+) -> list[str]:
+    """`read` are the paths of settings: the prompt names what it lets the command see."""
     if confinement.level == "unconfined":
         return [f"{_UNCONFINED} ({_why(confinement.obstacle)})"]
     if confinement.level == "limited":
@@ -41,8 +45,13 @@ def level_lines(confinement: Confinement, *, network: bool, folders: Sequence[st
             *reachable,
             f"not isolated, because {_why(confinement.obstacle)}",
             *_everything(folders),
+            *_also(read),
         ]
-    return [*([_CONNECTED, _LOOPBACK] if network else [_BARE]), *_everything(folders)]
+    return [
+        *([_CONNECTED, _LOOPBACK] if network else [_BARE]),
+        *_everything(folders),
+        *_also(read),
+    ]
 
 
 def network_note(output: str) -> str:
@@ -61,6 +70,11 @@ def _everything(folders: Sequence[str]) -> list[str]:
         if holding is None
         else [f"{holding} holds everything of the user: all of it can be read and changed"]
     )
+
+
+def _also(read: Sequence[str]) -> list[str]:
+    paths = [framed(render_line(path).text) for path in read]
+    return ["it can also read, by tools.shell.read", *paths] if paths else []
 
 
 def _why(obstacle: Obstacle | None) -> str:

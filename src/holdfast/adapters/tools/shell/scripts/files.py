@@ -60,6 +60,7 @@ _STEERING = re.compile(
     r"(BASH|LD_|LC_|PYTHON|PERL|RUBY|LUA|PHP|GCONV|PROMPT)\w*|ENV|IFS|CDPATH|FPATH|PS[0-4]|SHELLOPTS"
     r"|POSIXLY_CORRECT|EXECIGNORE|LOCPATH|NLSPATH|PATH|HOME|USER|LOGNAME|LANG|TERM|TMPDIR|TZ|SHELL"
 )
+_FROM_INPUT = " runs what it reads from its input"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
@@ -136,6 +137,9 @@ class _Finder:
                 self.declared.append(why)
             self._note_writes(command)
             self._name(command, is_quiet=why is None)
+            if why is not None and why.endswith(_FROM_INPUT):
+                for earlier in reading.subcommands[:index]:  # one of them may be its input
+                    self._name(earlier, is_quiet=False)
 
     def _note_writes(self, command: Subcommand) -> None:
         """
@@ -217,7 +221,7 @@ class _Finder:
             each for each in command.redirects if not each.operator.startswith((">", "<", "&>"))
         ]
         if target is None or others or found.kind != "shell":
-            return f"{words[0]} runs what it reads from its input"
+            return f"{words[0]}{_FROM_INPUT}"
         return self._why_script(command, target, found.kind)
 
     def _why_path(self, command: Subcommand, name: str) -> str | None:
@@ -249,11 +253,11 @@ class _Finder:
         except (TooMuch, CannotBind, OSError) as exc:
             return f"{said}: {exc}"
         name = os.path.basename(path)  # noqa: PTH119  text
-        text = (copy.data_of(name) or b"").decode("utf-8", "replace")
-        if asks_where_it_lies(kind, text):
+        data = copy.data_of(name) or b""
+        if asks_where_it_lies(kind, data.decode("utf-8", "replace")):
             return f"{said}, which looks for files beside itself"
         self._bind(word, copy, name)
-        return self._why_more(said, kind, text, copy)
+        return self._why_more(said, kind, data, copy)
 
     def _why_live(self, path: str) -> str | None:
         """Return why the script runs in its place and not from a copy."""
@@ -285,19 +289,19 @@ class _Finder:
             BoundScript(start=word.start, end=word.end, said=said, path=path, private=private)
         )
 
-    def _why_more(self, said: str, kind: Kind, text: str, copy: ScriptCopy) -> str | None:
+    def _why_more(self, said: str, kind: Kind, data: bytes, copy: ScriptCopy) -> str | None:
         """Return which further files the script itself may run."""
         if kind == "shell":
             inner = _Finder("/", self._search_path, self._guard, can_copy=False)
-            inner.read(read_command(text))
+            inner.read(read_command(data.decode("utf-8", "replace")))
             return (
                 f"files that {said} runs: {_short(inner.declared[0])}" if inner.declared else None
             )
         if kind == "python":
             texts = {each.name: each.data for each in copy.files if each.name.endswith(".py")}
             beside = frozenset(name.partition("/")[0].removesuffix(".py") for name in texts)
-            for name, data in {said: text.encode(), **texts}.items():
-                why = why_more_python(name, data.decode("utf-8", "replace"), beside)
+            for name, each in {said: data, **texts}.items():
+                why = why_more_python(name, each, beside)
                 if why is not None:
                     return why
             native = [

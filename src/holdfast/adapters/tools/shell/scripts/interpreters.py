@@ -37,29 +37,19 @@ _WHERE_IT_LIES = {
 }
 _LOADERS = frozenset(
     [
-        "builtins",
-        "cffi",
-        "code",
-        "codeop",
-        "ctypes",
-        "dill",
-        "imp",
-        "importlib",
-        "marshal",
-        "multiprocessing",
-        "pickle",
-        "pkgutil",
-        "pty",
-        "runpy",
-        "shelve",
-        "site",
-        "subprocess",
-        "zipimport",
+        *("_pickle", "_posixsubprocess", "antigravity", "bdb", "builtins", "cProfile", "cffi"),
+        *("code", "codeop", "ctypes", "dill", "distutils", "doctest", "ensurepip", "idlelib"),
+        *("imp", "importlib", "lib2to3", "mailcap", "marshal", "multiprocessing", "pdb", "pickle"),
+        *("pipes", "pkgutil", "profile", "pty", "pydoc", "readline", "rlcompleter", "runpy"),
+        *("shelve", "site", "subprocess", "test", "timeit", "tkinter", "trace", "turtle"),
+        *("turtledemo", "unittest", "venv", "webbrowser", "zipimport"),
     ]
 )
 _STARTERS = re.compile(
-    r"__import__|__builtins__|compile|eval|exec\w*|fork\w*|getattr|globals|import_module|locals"
-    r"|popen\w*|posix_spawn\w*|spawn\w*|startfile|system|vars"
+    r"__import__|__builtins__|breakpoint|compile|create_subprocess\w*|dictConfig|eval|exec\w*"
+    r"|fileConfig|fork\w*|getattr|globals|import_module|load_extension|locals|popen\w*"
+    r"|posix_spawn\w*|spawn\w*|startfile|subprocess\w*|system|vars"
+    r"|CGIHTTPRequestHandler|ForkingMixIn|IMAP4_stream|ProcessPoolExecutor"
 )
 
 
@@ -180,13 +170,13 @@ def modules_of(name: str, data: bytes) -> frozenset[str]:
     return frozenset(found)
 
 
-def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
+def why_more_python(name: str, data: bytes, beside: frozenset[str]) -> str | None:
     """
     Return why the script may run further files. `beside` are the modules of the copied folder. The
-    text is read, never run.
+    text is read as Python reads it, in the encoding that it names, and never run.
     """
     try:
-        tree = ast.parse(text)
+        tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return f"{name} can't be read as Python"
     known = sys.stdlib_module_names - _LOADERS | beside

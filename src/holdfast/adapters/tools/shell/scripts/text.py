@@ -3,7 +3,7 @@ The prompt's lines about the files that a command runs: the bound ones, and thos
 """
 
 from holdfast.adapters.tools.shell.scripts.files import Runs
-from holdfast.session.view.rendering import framed, render
+from holdfast.session.view.rendering import framed, render_line
 
 BOUND = "runs these scripts as they are now, from private copies that nobody can change"
 DECLARED = "also runs files that can change"
@@ -21,6 +21,6 @@ def run_lines(runs: Runs) -> list[str]:
 
 def _framed(texts: list[str]) -> list[str]:
     """Make invisible characters visible, as in the command: names come from the workspace."""
-    shown = [framed(render(text).text) for text in texts[:_LINES_MAX]]
+    shown = [framed(render_line(text).text) for text in texts[:_LINES_MAX]]
     more = len(texts) - _LINES_MAX
     return [*shown, f"and {more} more"] if more > 0 else shown

@@ -34,6 +34,7 @@ from holdfast.session.events import (
     JobSubmitted,
     ModelAnswered,
 )
+from proof.child_process import words_for
 
 SETTINGS = """
 [policy.personal]
@@ -191,17 +192,8 @@ def _storm(
     (home / "holdfast.toml").write_text(SETTINGS)
     (home / "holdfast.toml").chmod(0o600)
     done, until = 0, time.monotonic() + _WORK_SECONDS_MAX
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "proof.campaigns.job_storm",
-        "work",
-        str(home),
-        str(workspace),
-        str(jobs),
-        str(sessions),
-    ]
+    arguments = ("work", str(home), str(workspace), str(jobs), str(sessions))
+    words = words_for("proof.campaigns.job_storm", *arguments)
     while time.monotonic() < until:
         worker = subprocess.Popen(words, stdout=subprocess.DEVNULL)  # a fixed command line
         patience = (

@@ -6,6 +6,7 @@ code.
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine
@@ -31,6 +32,8 @@ def run(work: Work) -> None:
     Run the work and exit with its code. SIGTERM, a closed terminal and Ctrl-C release the driven
     session before the process ends.
     """
+    # A warning that stderr does not take is lost. It must not become a traceback.
+    logging.raiseExceptions = False
     raise typer.Exit(asyncio.run(_until_stopped(work)))
 
 

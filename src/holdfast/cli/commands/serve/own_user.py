@@ -8,6 +8,7 @@ use it.
 
 import os
 import pwd
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from pathlib import Path
 from holdfast.errors import Refused, Unusable
 
 WORKSPACE = "workspace"
+_UNIT_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _HOMES = ("/home/", "/root/")
 
 
@@ -91,6 +93,12 @@ def unit(name: str) -> str:
     >>> "User=holdfast" in unit("holdfast")
     True
     """
+    if not _UNIT_NAME.fullmatch(name):
+        raise Unusable(
+            f"{name!r} can't be the name of a user in a unit",
+            code="malformed",
+            hint="use small letters, digits, _ and -, with a letter first, 31 at most",
+        )
     program = _program()
     lies_at_home = any(each.startswith(_HOMES) for each in (program, sys.prefix, sys.base_prefix))
     protect_home = (

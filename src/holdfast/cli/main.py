@@ -123,12 +123,21 @@ def _print_version(value: bool) -> None:
 
 def main() -> NoReturn:
     _leave_the_scripts_folder()
+    _leave_no_core()
     prepare_streams()
     code = _run(sys.argv[1:])
     # Skip garbage collection at exit. After a list of ten thousand rows it took a tenth of the
     # time.
     gc.freeze()
     sys.exit(code)
+
+
+def _leave_no_core() -> None:
+    """A core file holds the keys, and lies in the current folder, which may be a workspace."""
+    import resource
+
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
 
 
 def _leave_the_scripts_folder() -> None:

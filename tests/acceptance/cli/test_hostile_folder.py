@@ -313,3 +313,41 @@ def test_a_command_that_begins_nothing_finds_no_tools_for_the_first_time(hostile
         assert (imported(hostile), (hostile.home / "programs.json").exists()) == ([], False), (
             command
         )
+
+
+def test_a_folder_that_no_key_vouches_for_is_not_loaded_from(cli: Cli) -> None:
+    """A program that writes to the home names another folder for the tools of settings."""
+    cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["bot:status"]\n')
+    ours, theirs = cli.cwd.parent / "ours", cli.cwd.parent / "theirs"
+    text = "import holdfast\n\n\n@holdfast.tool\ndef status() -> str:\n    return 'well'\n"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        said = f"open({str(cli.cwd.parent / 'imported.txt')!r}, 'a').write({folder.name!r} + ' ')\n"
+        (folder / "bot.py").write_text(said + text)
+    words = [str(SCRIPT), "--json", "send", "ops/a", "hello"]
+    subprocess.run(words, cwd=ours, env=cli.env, capture_output=True, check=True)
+    kept = cli.home / "programs.json"
+    run(cli, "keys", "rotate")
+    assert run(cli, "--json", "send", "ops/a", "hello").returncode == 0
+    assert set(imported(cli)) == {"ours"}
+    kept.write_text(kept.read_text().replace("/ours", "/theirs"))
+    refused = run(cli, "--json", "send", "ops/a", "hello")
+    assert (refused.returncode, set(imported(cli))) == (5, {"ours"})
+    assert "no key of this home vouches for it" in refused.stdout
+
+
+def test_a_crash_leaves_no_core_with_the_keys_in_it() -> None:
+    """It would lie in the current folder, which may be a workspace."""
+    code = """
+import resource, sys
+most = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (most, most))
+sys.argv = ["holdfast", "--version"]
+from holdfast.cli.main import main
+try:
+    main()
+finally:
+    print(resource.getrlimit(resource.RLIMIT_CORE)[0])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0"

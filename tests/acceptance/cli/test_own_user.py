@@ -194,3 +194,14 @@ def test_the_unit_is_one_that_systemd_takes(place: Path) -> None:
         [analyze, "verify", str(path)], capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("name", ["a\nExecStartPre=/bin/x", "a b", "%h", "", "Daemon", "../x"])
+def test_a_unit_holds_no_line_that_a_name_brought_along(name: str) -> None:
+    done = subprocess.run(
+        [*COMMAND, "--json", "serve", "--print-unit", "--as-user", name],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, "[Service]" in done.stdout) == (2, False)

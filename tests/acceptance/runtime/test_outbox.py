@@ -336,6 +336,25 @@ async def test_a_command_gets_the_payload_on_its_standard_input(tmp_path: Path) 
 
 
 @in_loop
+async def test_a_command_that_reads_nothing_ends_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Its closed input is an error that somebody has to take. Nobody took it, and Python printed it
+    on some versions.
+    """
+    taken: list[str] = []
+
+    async def broken(_: asyncio.StreamWriter) -> None:
+        taken.append("broken pipe")
+        raise BrokenPipeError
+
+    monkeypatch.setattr(asyncio.StreamWriter, "wait_closed", broken)
+    await CommandChannel(["true"]).send(PARCEL)
+    assert taken == ["broken pipe"]
+
+
+@in_loop
 async def test_settings_notify_reaches_a_webhook(hook: Any, tmp_path: Path) -> None:
     """From holdfast.toml to the other side, through the real wiring."""
     from holdfast.wiring import open_service

@@ -387,6 +387,30 @@ def try_stream_of_a_pair() -> bool:
     return SECRET in made.recv(100)
 
 
+def try_setuid_program() -> bool:
+    """Every user of the machine could be this user by it, outside of everything."""
+    path = WORKSPACE / "as-the-user"
+    path.unlink(missing_ok=True)
+    path.touch()
+    with contextlib.suppress(OSError):
+        path.chmod(0o4755)
+    fd = os.open(path, os.O_RDONLY)
+    with contextlib.suppress(OSError):
+        os.fchmod(fd, 0o4755)
+    found = bool(path.stat().st_mode & 0o6000)
+    path.unlink()
+    return found
+
+
+def try_setuid_program_from_its_birth() -> bool:
+    path = WORKSPACE / "born-as-the-user"
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o6755))
+    found = bool(path.stat().st_mode & 0o6000)
+    path.unlink()
+    return found
+
+
 def try_terminal_multiplexer() -> bool:
     """The user's prompt waits in there: a line of ours would be the answer."""
     words = ["tmux", "-S", FACTS["tmux"], "send-keys", "approve_once", "Enter"]

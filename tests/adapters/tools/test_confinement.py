@@ -281,6 +281,56 @@ def test_a_folder_that_undoes_the_view_is_not_isolated(
     assert refused.value.code == "unconfined"
 
 
+@pytest.mark.parametrize("folder", ["/", "/proc", "/proc/self", "/sys", "/dev", "/dev/pts"])
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_call_does_not_choose_to_be_unconfined_by_its_folder(
+    place: Any, encode: Any, mechanism: Any, folder: str
+) -> None:
+    """The model names the folder. A worse level than the workspace's is refused, not shown."""
+    needs(mechanism)
+    if not Path(folder).is_dir():
+        pytest.skip(f"there is no {folder}")
+    with pytest.raises(CannotBind, match="name a folder of the workspace") as refused:
+        bound(encode, place.scene(), Shell(mechanisms=(mechanism,)), command="ls", cwd=folder)
+    assert refused.value.code == "unconfined"
+
+
+def test_a_folder_around_the_home_does_not_lower_the_level_either(place: Any, encode: Any) -> None:
+    """Landlock can't leave the home out of it."""
+    needs("landlock")
+    with pytest.raises(CannotBind, match="can't be limited"):
+        bound(
+            encode,
+            place.scene(),
+            Shell(mechanisms=("landlock",)),
+            command="ls",
+            cwd=str(Path(place.scene().home).parent),
+        )
+
+
+def test_the_names_of_the_users_keys_are_not_in_the_view(place: Any, run: Any) -> None:
+    needs("bubblewrap")
+    if not Path("/proc/keys").exists():
+        pytest.skip("this kernel has no keys")
+    command = "cat /proc/keys /proc/key-users 2>/dev/null | wc -c"
+    assert run(Shell(), place.scene(), command=command).text == "0\n"
+
+
+def test_a_folder_that_can_not_be_entered_is_an_outcome_of_the_call(
+    place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ended the command, and every later one that went on with the turn."""
+
+    def refuse(_: int) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("holdfast.adapters.tools.home_guard.identities_upward", refuse)
+    outside = place.root / "outside"
+    outside.mkdir()
+    with pytest.raises(CannotBind, match="permission denied"):
+        bound(encode, place.scene(), Shell(), command="ls", cwd=str(outside))
+
+
 def test_a_workspace_that_holds_everything_of_the_user_is_named(
     place: Any, encode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

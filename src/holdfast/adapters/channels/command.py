@@ -58,6 +58,9 @@ class CommandChannel:
         try:
             async with asyncio.timeout(self._timeout_seconds):
                 await process.communicate(parcel.text.encode() + b"\n")
+                if process.stdin is not None:
+                    with contextlib.suppress(OSError):  # it may end without reading its input
+                        await process.stdin.wait_closed()
         except TimeoutError:
             raise DeliveryInDoubt(
                 f"{self._words[0]} did not end within {self._timeout_seconds:g} s"

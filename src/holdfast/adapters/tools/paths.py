@@ -217,6 +217,8 @@ def _refuse_home(real: str, guard: Guarded | None) -> None:
         try:
             if guard.holds(fd):
                 raise home_is_out_of_reach(real)
+        except OSError as exc:  # it may not be entered, so nobody can say what it lies in
+            raise CannotBind(f"{real}: {_said(exc)}") from exc
         finally:
             os.close(fd)
         return

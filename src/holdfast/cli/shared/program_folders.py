@@ -10,6 +10,7 @@ replace it. `tools.python.folder` names a folder instead.
 import logging
 import os
 from collections.abc import Callable
+from hmac import compare_digest
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,13 @@ from holdfast.errors import Unusable
 FILE_NAME = "programs.json"
 _BYTES_MAX = 64 * 1024
 _log = logging.getLogger("holdfast.cli.shared.program_folders")
+
+
+class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file. Without the key nobody makes us load another folder's code."""
+
+    folders: dict[str, str]
+    mac: str
 
 
 def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
@@ -63,9 +71,9 @@ def _read(home: Path) -> dict[str, str]:
     except OSError:
         return {}
     try:
-        return msgspec.json.decode(
-            read_file(folder, FILE_NAME, bytes_max=_BYTES_MAX), type=dict[str, str]
-        )
+        kept = msgspec.json.decode(read_file(folder, FILE_NAME, bytes_max=_BYTES_MAX), type=_Kept)
+        said = kept.mac.encode()
+        vouched = any(compare_digest(_mac(key, kept.folders), said) for key in _keys(folder))
     except FileNotFoundError:
         return {}
     except (ValueError, RecursionError) as exc:
@@ -76,18 +84,44 @@ def _read(home: Path) -> dict[str, str]:
         ) from exc
     finally:
         os.close(folder)
+    if not vouched:
+        raise Unusable(
+            f"{home / FILE_NAME} was changed by another program: no key of this home vouches for it",
+            code="bad_app",
+            hint="look at the folders that it names, then remove it; it is made again",
+        )
+    return kept.folders
 
 
 def _write(home: Path, known: dict[str, str]) -> None:
+    """Nothing is kept before the home has a key: who could vouch for it?"""
     from holdfast.adapters.files.paths import create_whole
 
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
+        keys = _keys(folder)
+        if not keys:
+            return
         create_whole(
             folder,
             FILE_NAME,
-            msgspec.json.encode(known) + b"\n",
+            msgspec.json.encode(_Kept(known, _mac(keys[0], known).decode())) + b"\n",
             temporary=f".{FILE_NAME}.{os.getpid()}.tmp",
         )
     finally:
         os.close(folder)
+
+
+def _keys(home: int) -> list[bytes]:
+    """Those that count, the newest first."""
+    from holdfast.adapters.files.home.keys import KnownKeys, load_keys
+
+    known = KnownKeys(home, load_keys(home).by_generation)
+    return [key for _, key in sorted(known.items(), reverse=True)]
+
+
+def _mac(key: bytes, known: dict[str, str]) -> bytes:
+    from holdfast.journal.chain import subkey
+
+    text = msgspec.json.encode(known, order="sorted").decode()
+    return subkey(key, "programs", text, "").hex().encode()

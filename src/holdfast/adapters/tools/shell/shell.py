@@ -285,7 +285,17 @@ class Shell:
                 remedy='set tools.shell.confine = "auto"',
             )
             return Confinement(level="unconfined", obstacle=off)
-        chosen = choose(place.guard, self._folders(place, scene), self._mechanisms)
+        folders = self._folders(place, scene)
+        chosen = choose(place.guard, folders, self._mechanisms)
+        if place.path in folders[-1:] and place.reach != "workspace":
+            # The model names the folder of a call. It does not choose the level that way.
+            usual = choose(place.guard, folders[:-1], self._mechanisms)
+            if usual.level != chosen.level:
+                raise CannotBind(
+                    f"a command that works in {place.path} can't be {usual.level}, as commands are "
+                    "here; name a folder of the workspace",
+                    code="unconfined",
+                )
         if confine == "require" and chosen.obstacle is not None:
             said = f"tools.shell.confine is 'require', but commands can't be isolated: {chosen.obstacle.cause}"
             raise CannotBind(f"{said}; {chosen.obstacle.remedy}", code="unconfined")

@@ -7,6 +7,7 @@ prints a systemd unit that does the same. docs/serve-as-own-user.md is the guide
 
 import os
 import pwd
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from pathlib import Path
 from holdfast.errors import Refused, Unusable
 
 WORKSPACE = "workspace"
+_UNIT_NAME = re.compile(r"[a-z_][a-z0-9_-]{0,30}")
 _HOMES = ("/home/", "/root/")
 
 
@@ -90,6 +92,12 @@ def unit(name: str) -> str:
     >>> "User=holdfast" in unit("holdfast")
     True
     """
+    if not _UNIT_NAME.fullmatch(name):
+        raise Unusable(
+            f"{name!r} can't be the name of a user in a unit",
+            code="malformed",
+            hint="use small letters, digits, _ and -, with a letter first, 31 at most",
+        )
     program = _program()
     lies_at_home = any(each.startswith(_HOMES) for each in (program, sys.prefix, sys.base_prefix))
     protect_home = (

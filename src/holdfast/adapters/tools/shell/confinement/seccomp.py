@@ -36,6 +36,8 @@ _STREAM, _SEQPACKET, _TYPE_MASK = (
 )  # the rest of a type is flags; a datagram socket of a pair may send anywhere
 _ROUTE = 0  # the one netlink protocol that ordinary programs need
 _NAMESPACES = 0x7E020000  # CLONE_NEW*: user, mount, pid, net, ipc, uts, cgroup
+_SET_ID = 0o6000
+_MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT and the bit of O_TMPFILE that it shares with nothing
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into a terminal
 
 
@@ -58,12 +60,13 @@ def _numbered(text: str) -> Mapping[str, int]:
 _SHARED = _numbered(
     """
     io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429
-    fsopen 430 fsconfig 431 fsmount 432 fspick 433 clone3 435 mount_setattr 442 fchmodat2 452
-    setxattrat 463 removexattrat 466 open_tree_attr 467 file_setattr 469
+    fsopen 430 fsconfig 431 fsmount 432 fspick 433 clone3 435 openat2 437 mount_setattr 442
+    fchmodat2 452 setxattrat 463 removexattrat 466 open_tree_attr 467 file_setattr 469
     """
 )
 _X86_64 = _numbered(
     """
+    open 2 creat 85 fchmod 91 mknod 133 openat 257 mknodat 259
     ioctl 16 shmget 29 shmat 30 shmctl 31 socket 41 socketpair 53 clone 56 semget 64 semop 65
     semctl 66 shmdt 67 msgget 68 msgsnd 69 msgrcv 70 msgctl 71 chmod 90 chown 92 lchown 94
     syslog 103 utime 132 setpriority 141 sched_setparam 142 sched_setscheduler 144
@@ -77,6 +80,7 @@ _X86_64 = _numbered(
 )
 _AARCH64 = _numbered(
     """
+    mknodat 33 fchmod 52 openat 56
     setxattr 5 lsetxattr 6 removexattr 14 lremovexattr 15 inotify_add_watch 27 ioctl 29
     ioprio_set 30 umount2 39 mount 40 pivot_root 41 chroot 51 fchmodat 53 fchownat 54
     utimensat 88 unshare 97 syslog 116 sched_setparam 118 sched_setscheduler 119
@@ -141,6 +145,11 @@ _REFUSED_IF_LIMITED = (
     ),
     *("mq_open", "mq_unlink", "inotify_add_watch", "fanotify_init"),
 )
+# Calls that give a file its mode, with the place of the mode among their arguments. A program with
+# a setuid or setgid bit runs as the user for everybody on the machine, outside of every view.
+_GIVE_A_MODE = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2, "creat": 1, "mknod": 1}
+_GIVE_A_MODE |= {"mknodat": 2}
+_MAY_GIVE_A_MODE = {"open": 2, "openat": 3}  # only when they make a file; the flags stand before it
 # The first argument is a process; 0 is the caller itself.
 _SELF_ONLY = (
     "prlimit64",
@@ -179,8 +188,10 @@ def filter_of(strictness: Strictness, *, network: bool, machine: str | None = No
     )  # isolated and without network, the only interface is a loopback of its own
     rules = [
         _refuse(abi, _REFUSED, _EPERM),
-        _refuse(abi, ("clone3",), _ENOSYS),
+        # Their arguments lie in memory, where no filter looks. Programs fall back to older calls.
+        _refuse(abi, ("clone3", "openat2"), _ENOSYS),
         *_common(abi, inet=inet),
+        *_plain_modes(abi),
     ]
     if strictness == "limited":
         rules += [_refuse(abi, _REFUSED_IF_LIMITED, _EPERM), *_limited(abi)]
@@ -234,6 +245,26 @@ def _common(abi: Abi, *, inet: bool) -> list[bytes]:
             ],
         ),
     ]
+
+
+def _plain_modes(abi: Abi) -> list[bytes]:
+    """No file gets a setuid or setgid bit."""
+    plain = [_step(_JUMP_ANY_BIT, _SET_ID, 0, 1), _fail(_EPERM)]
+    given = [
+        _rule(abi, name, [_argument(at), *plain])
+        for name, at in _GIVE_A_MODE.items()
+        if name in abi.numbers
+    ]
+    made = [
+        _rule(
+            abi,
+            name,
+            [_argument(at - 1), _step(_JUMP_ANY_BIT, _MAKES_A_FILE, 0, 3), _argument(at), *plain],
+        )
+        for name, at in _MAY_GIVE_A_MODE.items()
+        if name in abi.numbers
+    ]
+    return [*given, *made]
 
 
 def _limited(abi: Abi) -> list[bytes]:

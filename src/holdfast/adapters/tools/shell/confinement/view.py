@@ -86,7 +86,8 @@ def view_words(view: View) -> list[str]:
         words += _shared(path)
     # Read-only, because a line that root writes to the kernel's settings can run a program outside
     # of every confinement.
-    words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/run"]
+    words += ["--proc", "/proc", *_no_key_names(), "--remount-ro", "/proc"]
+    words += ["--dev", "/dev", "--tmpfs", "/run"]
     words += ["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--symlink", "/run", "/var/run", *_own_folder(view.folders), *_name_servers()]
     for path in (*interpreter_paths(), *view.read):
@@ -174,6 +175,16 @@ def user_folder() -> str | None:
     except (KeyError, OSError):
         return None
     return path if owner == os.getuid() and path not in ("/", *SYSTEM, *_PRIVATE) else None
+
+
+def _no_key_names() -> list[str]:
+    """The kernel's lists of the user's keys, which have no namespace."""
+    return [
+        word
+        for path in ("/proc/keys", "/proc/key-users")
+        if os.path.exists(path)  # noqa: PTH110
+        for word in ("--ro-bind", "/dev/null", path)
+    ]
 
 
 def _name_servers() -> list[str]:

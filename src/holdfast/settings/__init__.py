@@ -9,7 +9,7 @@ docs/settings.md says it to people.
 
 from holdfast.settings.reading import settings_from_toml
 from holdfast.settings.settings import Notify, Settings, no_such_tool
-from holdfast.settings.source import FILE_NAME, SettingsSource, load_settings
+from holdfast.settings.source import FILE_NAME, SettingsSource, load_settings, read_settings_file
 
 __all__ = [
     "FILE_NAME",
@@ -18,5 +18,6 @@ __all__ = [
     "SettingsSource",
     "load_settings",
     "no_such_tool",
+    "read_settings_file",
     "settings_from_toml",
 ]

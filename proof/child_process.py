@@ -1,6 +1,6 @@
 """
-The words that start a module of `proof` in a process of its own, with no folder left on Python's
-path.
+The command line that starts a module of `proof` in its own process, without an extra folder on
+Python's path.
 """
 
 import sys
@@ -12,7 +12,7 @@ _RUN = "import runpy, sys; root, module = sys.argv[1:3]; sys.argv[:3] = [module]
 
 def words_for(module: str, *arguments: str) -> list[str]:
     """
-    `proof` is not installed, so the child finds it by this repository's root. Installed packages
-    come first.
+    Return the command line. `proof` is not installed, so the child finds it by this repository's
+    root. Installed packages come first.
     """
     return [sys.executable, "-P", "-c", _RUN, str(ROOT), module, *arguments]

@@ -1,13 +1,18 @@
 """
-The Nth-syscall campaign: a real process runs a full approval turn through the command line, and
-something goes wrong at one system call. Then:
+The Nth-syscall campaign: a real process runs a full approval turn through the command line, and one
+system call fails.
 
-the journal holds and nobody is accused, what was acknowledged is there, the tool ran once at most
-and only after its durable consent, authority is what it was, what was said agrees with what is
-kept, and sending, resuming and answering again finish the turn. No traceback, no hang, no exit code
-outside the contract.
+Afterwards these must hold:
 
-`python -m proof.campaigns.campaign` sweeps everything; see `sweeping`.
+- The journal verifies, and no crash is reported as tampering.
+- Every acknowledged record is there.
+- The tool ran at most once, and only after its durable consent.
+- Authority is unchanged.
+- The commands' output agrees with the journal.
+- Sending, resuming and answering again finish the turn.
+- There is no traceback, no hang and no exit code outside the contract.
+
+`python -m proof.campaigns.campaign` sweeps everything; see `sweep.py`.
 """
 
 import asyncio
@@ -73,18 +78,18 @@ _ARGUMENTS: dict[Tool, dict[str, str]] = {
 
 
 def environment_for(home: Path) -> dict[str, str]:
-    """Of a command on that home: ours, without what could change what it does."""
+    """Return the environment of a command on that home, without variables that could change it."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("HOLDFAST_", "PYTEST", "PYTHON"))
     }
-    # No bytecode is kept, or a fault would be baked into what Python keeps of our modules.
+    # Keep no bytecode: otherwise a fault could be stored in the cached bytecode of our modules.
     return kept | {"HOLDFAST_HOME": str(home), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def write_script(path: Path, tool: Tool) -> None:
-    """A model that calls the tool once, and is done."""
+    """Write a script for a model that calls the tool once and ends."""
     lines: list[dict[str, Any]] = [
         {"call": [{"tool": tool, "args": _ARGUMENTS[tool], "id": "c1"}]},
         {"say": "done"},
@@ -94,8 +99,8 @@ def write_script(path: Path, tool: Tool) -> None:
 
 class Rig:
     """
-    One folder in which cases are run, one after the other: a workspace, a home, and homes kept as
-    they are when a prompt waits.
+    A folder in which cases run one after the other: a workspace, a home, and copies of homes with
+    an open prompt.
     """
 
     def __init__(self, folder: Path, strace: str) -> None:
@@ -153,7 +158,8 @@ class Rig:
 
     def history(self) -> History | None:
         """
-        Read from a copy: opening settles what a crash left, and that is for the commands to do.
+        Read the history from a copy. Opening a home repairs it after a crash, and that is the
+        commands' task.
         """
         copy = self.folder / "looked at"
         shutil.rmtree(copy, ignore_errors=True)
@@ -164,10 +170,10 @@ class Rig:
         )
         return asyncio.run(read_history(copy, SESSION))
 
-    # --- where cases begin
+    # --- starting points
 
     def begin(self, tool: Tool, phase: Phase) -> list[str]:
-        """A fresh home, or one with a prompt that waits; and the command that will be disturbed."""
+        """Create a new home, or one with an open prompt. Return the command to disturb."""
         (self.workspace / "ran.txt").unlink(missing_ok=True)
         shutil.rmtree(self.home, ignore_errors=True)
         if phase == "send":
@@ -181,7 +187,7 @@ class Rig:
         return self._answering(self._parked[tool])
 
     def places(self, tool: Tool, phase: Phase, call: str) -> int:
-        """How many calls of this kind there are to disturb."""
+        """Return how many calls of this kind can be disturbed."""
         counted = together(call, CALLS)
         if (tool, phase, counted) not in self._traced:
             trace = self._traced[tool, phase, counted] = self.folder / f"trace-{len(self._traced)}"
@@ -212,7 +218,7 @@ class Rig:
         return Verdict(case, tuple(problems), said.code not in {0, 3}, doubt, is_sealed(history))
 
     def _go_on(self, case: Case, *, lied: bool) -> Iterator[str]:
-        """As a person would: send it again, drive on what is owed, answer what waits."""
+        """Continue as a person would: send again, drive the owed work, answer open prompts."""
         if case.phase == "send":
             yield from self._step(self._sending(case.tool), lied=lied)
         yield from self._step(self._words("resume"), lied=lied)
@@ -231,7 +237,7 @@ _PLACES = (
     "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
     "quarantine", "quarantine/ops", "quarantine/ops/api", "run", "reserve", "index.db", "index.db-journal", "holdfast.toml",
 )  # fmt: skip
-"""Folders count for what is opened in them."""
+"""Calls on these folders count for the files opened in them."""
 
 
 def is_sealed(history: History | None) -> bool:
@@ -244,8 +250,8 @@ def is_sealed(history: History | None) -> bool:
 
 def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator[str]:
     """
-    Once all has been tried again without a fault: finished, believed, and the tool ran, or its
-    outcome says why not.
+    Yield a problem unless the repeated commands finished the turn, it verifies, and the tool ran or
+    its outcome gives the reason.
     """
     if lied and (history is None or is_sealed(history)):
         return
@@ -287,8 +293,8 @@ def _problems_of_words(said: Said, *, lied: bool) -> Iterator[str]:
 
 def _is_about_settings(said: Said) -> bool:
     """
-    Settings that can't be read are the one thing of a home whose fault is told as usage: nothing
-    was tried.
+    Return whether the error is about settings. If settings can't be read, the command reports a
+    usage error, because nothing was tried.
     """
     return said.code == _USAGE and _object(said.out).get("error", {}).get("code") == "settings"
 
@@ -301,7 +307,7 @@ def _problems_of_silence(said: Said) -> Iterator[str]:
 def _problems_of_history(
     history: History | None, said: Said, ran: int, *, lied: bool
 ) -> Iterator[str]:
-    """What was acknowledged is there, and what was said is so."""
+    """Check that acknowledged records are there and that the output is true."""
     told = _object(said.out)
     if history is None:
         if (told.get("outcome") not in {None, "failed"} and not lied) or ran:
@@ -324,7 +330,7 @@ def _problems_of_history(
         yield "an answer was acknowledged that is not there"
     in_doubt = (
         told.get("reason") == "in_doubt" and bool(answered) and answered[-1].seq == last
-    )  # neither is claimed
+    )  # the output claims neither
     if told.get("result") == "failed" and answered and not in_doubt:
         yield f"an answer was refused as {told.get('reason')} that is there"
     started = history.of("tool_started")
@@ -334,7 +340,7 @@ def _problems_of_history(
 
 
 def _object(out: str) -> dict[str, Any]:
-    """What a program reading stdout would take as said."""
+    """Return the object that a program would read from stdout."""
     if not out.endswith("\n"):
         return {}
     found = json.loads(out.splitlines()[-1])
@@ -345,7 +351,10 @@ def _object(out: str) -> dict[str, Any]:
 
 
 def harms_for(call: str) -> tuple[str, ...]:
-    """An unlocking never fails, and can't be told from a locking by its number."""
+    """
+    Return the harms for a call. An unlock never fails, and its number does not distinguish it from
+    a lock.
+    """
     match call:
         case "pwrite64":
             return (*_ERRORS, "lie", "short lie")
@@ -354,7 +363,7 @@ def harms_for(call: str) -> tuple[str, ...]:
         case "write":
             return tuple(
                 each for each in _ERRORS if not each.endswith("+")
-            )  # what can't write at all can't say so
+            )  # a process that can't write can't report it
         case _:
             return _ERRORS
 
@@ -362,7 +371,7 @@ def harms_for(call: str) -> tuple[str, ...]:
 def plan(
     rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS
 ) -> Iterator[Case]:
-    """Every place of every call, with every harm; and every size at which files may end."""
+    """Plan every place of every call with every harm, and every file size limit."""
     for tool in tools:
         for phase in ("send", "answer") if tool == "act" else ("answer",):
             for call in calls:
@@ -389,5 +398,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.disable()  # torn tails and their like are what is made here
+    logging.disable()  # the campaign creates torn tails and similar damage on purpose
     sys.exit(main())

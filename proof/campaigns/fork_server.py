@@ -1,13 +1,12 @@
 """
-Commands of ours without the wait for Python: each is a fork of one process that has imported
-everything already, so that a sweep starts thousands of them.
+Run commands without the start-up time of Python: each is a fork of one process that has imported
+everything, so that a sweep can start thousands.
 
-What is forked is a process like any other: a session and group of its own, its own streams, its own
-exit code, killed like any other, and it ends as `python -m holdfast` ends. It stands at a gate
-before it does anything, so that a tracer can take hold of it. The calls that campaigns disturb are
-counted from there, and are those of a process that was started anew: importing makes none of them
-on a home. What an undisturbed command had to import, the next ones find imported. The process that
-forks has one thread, and runs no command itself.
+A fork is a normal process. It has its own session, group, streams and exit code, can be killed, and
+ends as `python -m holdfast` ends. It waits at a gate before it starts, so that a tracer can attach.
+Calls are counted from there. They are those of a new process, because importing makes none of them
+on a home. Modules that an undisturbed command imported are imported in later forks. The forking
+process has one thread and runs no command itself.
 """
 
 import atexit
@@ -36,13 +35,13 @@ from proof.child_process import words_for
 
 _REQUEST_BYTES_MAX = 1 << 16
 _NAMES_BYTES_MAX = 1 << 20
-_ANSWERS_SECONDS_MAX = 60.0  # for a fork, or the word of an end that has happened
+_ANSWERS_SECONDS_MAX = 60.0  # for a fork, or the report of an end that has happened
 _ANYBODY_MAY_TRACE = (
-    0x59616D61  # PR_SET_PTRACER, with -1: where only ancestors may, the tracer is none
+    0x59616D61  # PR_SET_PTRACER, with -1: by default only ancestors may trace, not the tracer
 )
 _SAY_WHERE = signal.SIGUSR1
-_SAYS_WHERE_SECONDS_MAX = 15.0  # for the first word of it
-_QUIET_SECONDS = 0.5  # after which it has said all
+_SAYS_WHERE_SECONDS_MAX = 15.0  # for its first output
+_QUIET_SECONDS = 0.5  # after this silence its output is complete
 _FIRST = ("holdfast.cli.main", "holdfast.wiring")
 
 
@@ -63,8 +62,8 @@ class Warm:
         self, words: Sequence[str], *, out: int, err: int, limit: int | None, disturbed: bool
     ) -> "Started":
         """
-        A process that stands at its gate. Its files end at `limit`; the descriptors are its
-        standard streams, and stay the caller's to close.
+        Start a process that waits at its gate. Its files end at `limit`. The descriptors are its
+        standard streams, and the caller closes them.
         """
         inside, outside = os.pipe()
         request = {"words": list(words), "limit": limit, "teaches": not disturbed and limit is None}
@@ -79,8 +78,8 @@ class Warm:
 
 class Started:
     """
-    A forked command. Its number stays its own until the next one is started, so that a signal
-    reaches nobody else.
+    A forked command. Its pid stays reserved until the next one starts, so that a signal reaches no
+    other process.
     """
 
     def __init__(self, pid: int, gate: int, channel: socket.socket) -> None:
@@ -94,7 +93,7 @@ class Started:
         os.close(self._gate)
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal; None while it lives."""
+        """Return its exit code, negative for a signal, or None while it runs."""
         return self.wait(0.0)
 
     def wait(self, seconds_max: float) -> int | None:
@@ -104,7 +103,7 @@ class Started:
         return self._code
 
     def signal_all(self, number: signal.Signals) -> None:
-        """It, and whatever it started in its group."""
+        """Signal the command and every process in its group."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, number)
 
@@ -119,7 +118,7 @@ def run_warm(
     timeout_seconds: float,
     trace: tuple[str, Path] | None = None,
 ) -> Said:
-    """As `syscalls.run`, of arguments to `holdfast`."""
+    """Like `syscalls.run`, for arguments to `holdfast`."""
     limit = fault.when if fault is not None and fault.call == LIMIT else None
     (out, out_end), (err, err_end) = os.pipe(), os.pipe()
     started = warm.start(
@@ -155,7 +154,7 @@ def run_warm(
 
 
 def _where_it_hangs(started: Started, err: int) -> bytes:
-    """What each of its threads does; then it is ended."""
+    """Return the stack of each of its threads, then kill it."""
     os.kill(started.pid, _SAY_WHERE)
     told, seconds_max = b"", _SAYS_WHERE_SECONDS_MAX
     while select.select([err], [], [], seconds_max)[0] and (
@@ -168,7 +167,7 @@ def _where_it_hangs(started: Started, err: int) -> bytes:
 
 
 def _read_all(streams: list[int], ends: float) -> list[bytes]:
-    """Until nobody can write to them any more, or time is up."""
+    """Read until no process can write to the streams, or time is up."""
     read: dict[int, list[bytes]] = {each: [] for each in streams}
     waiting = set(streams)
     while waiting:
@@ -183,7 +182,7 @@ def _read_all(streams: list[int], ends: float) -> list[bytes]:
     return [b"".join(read[each]) for each in streams]
 
 
-# --- inside
+# --- inside the forking process
 
 
 def _main(channel: socket.socket) -> None:
@@ -212,7 +211,7 @@ def _main(channel: socket.socket) -> None:
                 request["limit"],
                 learned if request["teaches"] else None,
             )
-            return  # and end as a program does
+            return  # then end as a program does
         for each in descriptors:
             os.close(each)
         if not _is_wanted_to_its_end(pid, channel):
@@ -228,15 +227,15 @@ def _main(channel: socket.socket) -> None:
 
 def _is_wanted_to_its_end(pid: int, channel: socket.socket) -> bool:
     """
-    Nothing is asked while a command runs: what can be read then is that nobody is there any more,
-    and then nothing is left behind.
+    Wait for the command's end. The client sends nothing while a command runs, so readable data
+    means that the client is gone; then kill the command.
     """
     watched = os.pidfd_open(pid)
     ended = watched in select.select([watched, channel.fileno()], [], [])[0]
     os.close(watched)
     if ended:
         return True
-    with contextlib.suppress(ProcessLookupError):  # it may not have made its group yet
+    with contextlib.suppress(ProcessLookupError):  # its group may not exist yet
         os.killpg(pid, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
     return False
@@ -253,8 +252,7 @@ def _become(
     out, err, gate = descriptors
     os.dup2(out, 1)
     os.dup2(err, 2)
-    # Those of the elder process were opened on other files, and remember what could be done with
-    # them.
+    # The parent's streams were opened on other files and remember their properties.
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stderr = open(  # noqa: SIM115
         2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False
@@ -264,7 +262,7 @@ def _become(
     channel.send(str(os.getpid()).encode())
     channel.close()
     if not os.read(gate, 1):
-        os._exit(0)  # nobody wants it any more
+        os._exit(0)  # the client is gone
     for each in descriptors:
         os.close(each)
     if limit is not None:
@@ -276,7 +274,7 @@ def _become(
 
 
 def _teach(learned: int) -> None:
-    """What was imported and is no part of the folder that the command works in."""
+    """Import the modules that the command imported, except those in its working folder."""
     here = str(Path.cwd())
     names = [
         name
@@ -293,7 +291,7 @@ def _learn(learned: int) -> None:
         if name not in sys.modules:
             with contextlib.suppress(
                 ImportError
-            ):  # not every name there is a module that can be asked for
+            ):  # not every name there is a module that can be imported
                 importlib.import_module(name)
 
 

@@ -1,13 +1,14 @@
 """
-Jobs while their driver is killed with -9, again and again: real processes on a real home.
+Run jobs while their driver is killed with -9 again and again: real processes on a real home.
 
-    python -m proof.campaigns.job_storm work HOME WORKSPACE JOBS SESSIONS      submits what is not submitted yet, waits until all is reported
+    python -m proof.campaigns.job_storm work HOME WORKSPACE JOBS SESSIONS
+        submits the missing jobs and waits until all are reported
 
-Each job leaves a line in a file of its own number, so that what ran can be counted apart from what
-was said. `storm` starts the worker, kills it every few seconds until one of them comes to its end
-by itself, and then reads the journals: what was submitted, what ended, what was reported. With
-`forging`, a thread writes reports of success and other output into every job's folder meanwhile, as
-well as it can without a key.
+Each job writes a line to a file with its own number, so that real runs can be counted apart from
+reported ones. `storm` starts the worker and kills it every few seconds until one worker ends by
+itself. Then it reads the journals: submitted, ended and reported jobs. With `forging`, a thread
+meanwhile writes reports of success and other output into every job's folder, as well as it can
+without a key.
 """
 
 import asyncio
@@ -46,26 +47,25 @@ _FORGED = "all is well, says the forger"
 
 
 class Storm(NamedTuple):
-    """What came of it. Numbers are those of the jobs."""
+    """The result. Numbers are those of the jobs."""
 
     kills: int
-    asked: set[int]  # calls that the model made
+    asked: set[int]  # calls by the model
     submitted: collections.Counter[int]
     ended: collections.Counter[str]  # by outcome
     reported: collections.Counter[int]
     ran: collections.Counter[int]
     told_ok: set[int]
     doubted: set[int]  # calls that a kill left in doubt before their job was submitted
-    forged: set[int]  # jobs whose journalled end holds text that the forger wrote
+    forged: set[int]  # jobs whose journalled end contains the forger's text
     given_up: set[
         int
-        # calls that the journal says were not run: three drivers in a row were killed before they
-        # had
-        # finished a step
+        # Calls that the journal marks as not run: three drivers in a row were killed before they
+        # finished a step.
     ]
 
     def flaws(self, jobs: int) -> list[str]:
-        """Why it was not as promised, in words; nothing when it was."""
+        """Return a sentence for each broken promise."""
         every = set(range(jobs))
         return [
             *(f"{number} was never asked for" for number in sorted(every - self.asked)),
@@ -117,7 +117,7 @@ def storm(
     every_seconds: tuple[float, float],
     forging: bool = False,
 ) -> Storm:
-    """`kills` at most; None for as many as it takes until all is done."""
+    """Kill at most `kills` times; None kills until all jobs are done."""
     if not forging:
         return _storm(
             home,
@@ -147,10 +147,7 @@ def storm(
 
 
 def _forge(jobs: Path, enough: threading.Event) -> None:
-    """
-    Reports and output of somebody without a key, over those that are there and instead of those
-    that are not.
-    """
+    """Write reports and output without a key, over existing ones and in place of missing ones."""
     while not enough.wait(0.01):
         for folder in jobs.glob("j-*"):
             name, group, start = folder.name.split(".")
@@ -189,7 +186,7 @@ def _storm(
     seed: int,
     every_seconds: tuple[float, float],
 ) -> Storm:
-    dice = random.Random(seed)  # times, no secrets
+    dice = random.Random(seed)  # for times, not for secrets
     home.mkdir(mode=0o700, exist_ok=True)
     (home / "holdfast.toml").write_text(SETTINGS)
     (home / "holdfast.toml").chmod(0o600)
@@ -206,7 +203,7 @@ def _storm(
         str(sessions),
     ]
     while time.monotonic() < until:
-        worker = subprocess.Popen(words, stdout=subprocess.DEVNULL)  # our own words
+        worker = subprocess.Popen(words, stdout=subprocess.DEVNULL)  # a fixed command line
         patience = (
             dice.uniform(*every_seconds)
             if kills is None or done < kills
@@ -290,7 +287,7 @@ def _number(arguments: str) -> int:
 
 async def work(home: Path, workspace: Path, jobs: int, sessions: int) -> None:
     """
-    Go on where the last one was killed: a message has its number as its key, so that it is taken in
+    Continue where the last worker was killed. A message's number is its key, so that it is accepted
     once.
     """
     alice = holdfast.MessageSource.local("alice")

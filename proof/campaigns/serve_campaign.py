@@ -1,14 +1,15 @@
 """
-The Nth-syscall campaign through the gateway: a real `holdfast serve` in which something goes wrong
-at one system call, and a client that talks HTTP to it.
+The Nth-syscall campaign through the gateway: one system call fails in a real `holdfast serve` while
+a client talks HTTP to it.
 
 The client sends a message under a key, waits for the prompt, answers it under an id, and waits for
-the end; whatever it was told counts. Then the server is killed, if it still lives, and a new one is
-started on the same home without faults; the client does it all again with the same key and id. In
-the end: what was acknowledged is there, the tool ran once at most and after its durable consent,
-authority is what it was, nobody is accused, and the turn is finished.
+the end. It may rely on every answer that it received. Then the server is killed if it still runs,
+and a new one starts on the same home without faults. The client repeats everything with the same
+key and id. At the end every acknowledged record is there, the tool ran at most once and after its
+durable consent, authority is unchanged, no crash is reported as tampering, and the turn is
+finished.
 
-`python -m proof.campaigns.serve_campaign` sweeps everything; see `sweeping`.
+`python -m proof.campaigns.serve_campaign` sweeps everything; see `sweep.py`.
 """
 
 import asyncio
@@ -57,10 +58,10 @@ CALLS = (
 )
 KEY, ANSWER = "the-one-message", "the-one-answer"
 DISTURBED_SECONDS_MAX = (
-    8.0  # for one step of a disturbed server; one that says that it can't go on is not waited for
+    8.0  # for one step of a disturbed server; one that reports its own failure is not awaited
 )
 REFUSALS_MAX = (
-    10  # in a row, of a disturbed server: a disk that stays broken is not waited for either
+    10  # in a row, from a disturbed server: a disk that stays broken is not awaited either
 )
 CALM_SECONDS_MAX = 90.0
 _CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
@@ -72,7 +73,7 @@ _PLACES = (
 
 
 class Told:
-    """What the client was told, and may rely on."""
+    """Answers that the client received and may rely on."""
 
     def __init__(self) -> None:
         self.accepted = self.answered = self.ended = False
@@ -80,7 +81,7 @@ class Told:
 
 
 class Served:
-    """One `holdfast serve`, under a fault or not."""
+    """One `holdfast serve`, with or without a fault."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Served:
         self._held.enter_context(out)
         self._held.enter_context(tracer)
         process.go()
-        self.out = out.readline()  # the address, or nothing when it has ended
+        self.out = out.readline()  # the address, or nothing if it has ended
         self.port = (
             int(json.loads(self.out)["url"].rpartition(":")[2])
             if self.out.startswith('{"url"') and self.out.endswith("\n")
@@ -119,7 +120,7 @@ class Served:
         *,
         key: str | None = None,
     ) -> tuple[int, Any]:
-        """A status and an object; status 0 when nobody answered."""
+        """Return a status and an object. Status 0 means that no answer came."""
         if self.port is None:
             return 0, None
         connection = http.client.HTTPConnection(
@@ -142,12 +143,12 @@ class Served:
             connection.close()
 
     def stop(self) -> int | None:
-        """In order, as an operator does; None when it does not stop."""
+        """Stop in order, as an operator does. Return None if the server does not stop."""
         self.process.signal_all(signal.SIGTERM)
         return self.process.wait(CALM_SECONDS_MAX)
 
     def kill(self) -> None:
-        """All of it; the tracer goes with it."""
+        """Kill the server and its tracer."""
         self.process.signal_all(signal.SIGKILL)
         self.process.wait(CALM_SECONDS_MAX)
         self._held.close()
@@ -155,8 +156,8 @@ class Served:
 
 class ServeRig:
     """
-    One folder in which cases are run, one after the other: a workspace, and a home with an agent, a
-    token and nothing said yet.
+    A folder in which cases run one after the other: a workspace, and a home with an agent and a
+    token but no messages.
     """
 
     def __init__(self, folder: Path, strace: str) -> None:
@@ -221,7 +222,8 @@ class ServeRig:
 
     def history(self) -> History | None:
         """
-        Read from a copy: opening settles what a crash left, and that is for the next server to do.
+        Read the history from a copy. Opening a home repairs it after a crash, and that is the next
+        server's task.
         """
         copy = self.folder / "looked at"
         shutil.rmtree(copy, ignore_errors=True)
@@ -231,7 +233,7 @@ class ServeRig:
         return asyncio.run(read_history(copy, SESSION))
 
     def places(self, call: str) -> int:
-        """How many calls of this kind the busiest thread of an undisturbed server makes."""
+        """Return how many calls of this kind the busiest thread of an undisturbed server makes."""
         counted = together(call, CALLS)
         if counted not in self._traced:
             trace = self._traced[counted] = self.folder / f"trace-{len(self._traced)}"
@@ -290,7 +292,9 @@ class ServeRig:
         return client.told, not through
 
     def _finished(self, *, lied: bool) -> Iterator[str]:
-        """A new server, without faults: the same client gets through, and it stops in order."""
+        """
+        Start a new server without faults. The same client finishes, and the server stops in order.
+        """
         served = self.serve()
         try:
             client = Client(served, CALM_SECONDS_MAX)
@@ -304,7 +308,7 @@ class ServeRig:
 
 
 class Client:
-    """Does the one thing, with its key and its id; remembers what it was told."""
+    """Makes one request sequence with its key and id, and remembers the answers."""
 
     def __init__(self, served: Served, seconds_max: float) -> None:
         self._served = served
@@ -314,7 +318,7 @@ class Client:
         self._refusals = 0
 
     def go_through(self) -> bool:
-        """To the end of the turn; False when it got stuck on the way."""
+        """Run to the end of the turn. Return False if the client got stuck."""
         return (
             self._until(self._send)
             and self._until(self._see_prompt_or_end)
@@ -362,7 +366,7 @@ class Client:
     def _answer(self) -> bool:
         prompt = self.told.prompt
         if prompt is None:
-            return True  # answered before, and over
+            return True  # answered before, and closed
         body = {"option": "approve_once", "answer_id": ANSWER, "digest": prompt["digest"]}
         status, _ = self._ask("POST", f"/v1/approvals/{prompt['id']}/answer", body)
         self.told.answered |= status == http.HTTPStatus.OK
@@ -381,7 +385,7 @@ class Client:
 def _problems_of_told(
     history: History | None, told: Told, ran: int, *, lied: bool
 ) -> Iterator[str]:
-    """What was acknowledged is there."""
+    """Check that every acknowledged record is there."""
     if history is None:
         if (told.accepted and not lied) or ran:
             yield f"there is no session, and this was told: {vars(told)}"
@@ -411,7 +415,7 @@ def _problems_of_told(
 
 
 def plan(rig: ServeRig, *, calls: Iterable[str] = CALLS) -> Iterator[Case]:
-    """Every place of every call, with every harm."""
+    """Plan every place of every call with every harm."""
     for call in calls:
         for when in range(1, rig.places(call) + 1):
             yield from (Case("act", "serve", Fault(call, harm, when)) for harm in harms_for(call))
@@ -428,5 +432,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    logging.disable()  # torn tails and their like are what is made here
+    logging.disable()  # the campaign creates torn tails and similar damage on purpose
     sys.exit(main())

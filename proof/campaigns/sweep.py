@@ -1,9 +1,9 @@
 """
-A campaign as a program: many cases, a few at a time, with a bar while it runs, what was broken as
-it is found, and a table in the end.
+A campaign as a program: many cases, a few at a time, with a progress bar, each broken promise as it
+is found, and a table at the end.
 
-A whole campaign takes a while, so it can be done in parts (`--part 2/5`) and gone on with (`--notes
-FILE`: what is told there as kept is not tried again).
+A whole campaign takes a while. It can run in parts (`--part 2/5`) and continue after a stop
+(`--notes FILE`: cases noted there as kept are not repeated).
 """
 
 import argparse
@@ -25,8 +25,8 @@ from proof.campaigns.syscalls import Fault
 
 Phase = Literal["send", "answer", "serve"]
 """
-Which command is disturbed; `serve` is the gateway, with a client that does both (see
-`serve_campaign`).
+The command to disturb. `serve` is the gateway, with a client that sends and answers (see
+`serve_campaign.py`).
 """
 Tool = Literal["act", "shell"]
 
@@ -44,7 +44,8 @@ class Case(NamedTuple):
 
 class Verdict(NamedTuple):
     """
-    `problems` is empty when every promise was kept. `hit`: the command did not simply do its work.
+    `problems` is empty if every promise was kept. `hit` means that the fault changed the command's
+    course.
     """
 
     case: Case
@@ -55,7 +56,7 @@ class Verdict(NamedTuple):
 
 
 class Judge(Protocol):
-    """Who tries cases, one after the other."""
+    """Tries cases, one after the other."""
 
     def judge(self, case: Case) -> Verdict: ...
 
@@ -74,7 +75,7 @@ def campaign(
     workers: int = WORKERS,
     on_verdict: Callable[[Verdict], None] | None = None,
 ) -> list[Verdict]:
-    """All of them, a few at a time."""
+    """Try all cases, a few at a time."""
     rigs: SimpleQueue[Judge] = SimpleQueue()
     told = threading.Lock()
 
@@ -199,7 +200,9 @@ def chosen(
     every: int = 1,
     harms: Sequence[str] | None = None,
 ) -> list[Case]:
-    """Harm by harm, or every second case would be every place of half of the harms."""
+    """
+    Choose within each harm. Otherwise every second case would be every place of half of the harms.
+    """
     which, of = part
     found = list(
         dict.fromkeys(
@@ -212,8 +215,8 @@ def chosen(
 
 class Notes:
     """
-    Verdicts in a file, one a line, so that a sweep that was stopped goes on where it was. What was
-    broken is tried again.
+    Verdicts in a file, one per line, so that a stopped sweep can continue. Broken cases are tried
+    again.
     """
 
     def __init__(self, path: Path | None) -> None:

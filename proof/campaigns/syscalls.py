@@ -1,10 +1,10 @@
 """
-Faults at a process's system calls, by strace: die there, be refused once or from there on, be lied
-to; and, by a size limit, truly short writes.
+Faults at a process's system calls, by strace: kill it there, fail the call once or from there on,
+or return a false result. A size limit adds real short writes.
 
-strace counts calls for each thread, so `when=N` is the Nth of any thread. `busiest` counts them in
-a clean run, so that a sweep knows where to stop. Only calls on the given paths count where start-up
-of Python itself would make noise.
+strace counts calls per thread, so `when=N` is the Nth call of any thread. `busiest` counts them in
+a clean run, so that a sweep knows its end. For calls that Python's own start-up makes too, only
+those on the given paths count.
 """
 
 import os
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 LIMIT = "fsize"
 """
-Not a call: the size at which files end, in bytes. A write across it is cut short by the kernel, the
+Not a call: the size at which files end, in bytes. The kernel cuts a write across it short, and the
 next one fails.
 """
 
@@ -34,8 +34,8 @@ HARMS: Mapping[str, str] = {
     "ENOSPC+": "error=ENOSPC:when={when}+",
     "EDQUOT": "error=EDQUOT:when={when}",
     "EINTR": "error=EINTR:when={when}",
-    # Says that all, or the first seven bytes, were written; nothing was. No disk may do so; the
-    # journal must still not be believed.
+    # Reports that all bytes, or the first seven, were written, but nothing was. No disk may do so,
+    # and even then the journal must not be trusted.
     "lie": f"retval={LONGER_THAN_ANY_WRITE}:when={{when}}",
     "short lie": "retval=7:when={when}",
     "short": "",
@@ -44,14 +44,13 @@ LIES = frozenset({"lie", "short lie"})
 _TELLS_WHEN = (
     "-e",
     "quiet=exit,path-resolution,personality,thread-execve",
-)  # of what it says, only that it has taken hold
+)  # of its output, only the line that it has attached
 _LINE = re.compile(r"(\d+) +([a-z0-9_]+)\(")
 
 
 class Fault(NamedTuple):
     """
-    One thing that goes wrong: at which call (names joined by commas are one kind), how, and the
-    how-manieth.
+    One fault: the call (names joined by commas are one kind), the harm, and the number of the call.
     """
 
     call: str
@@ -64,8 +63,7 @@ class Fault(NamedTuple):
 
 class Said(NamedTuple):
     """
-    What a process left behind when it ended, however it did. `code` is None for one that had to be
-    ended from outside.
+    Output and exit code of an ended process. `code` is None if it had to be killed from outside.
     """
 
     code: int | None
@@ -83,7 +81,7 @@ def run(
     cwd: Path,
     timeout_seconds: float,
 ) -> Said:
-    """Run it under this fault; without one, as it is."""
+    """Run the command under this fault, or without one."""
     limit = fault.when if fault is not None and fault.call == LIMIT else None
     words = (
         [*_tracing(strace, fault, paths), *command]
@@ -103,12 +101,12 @@ def run(
         if limit is None
         else lambda: resource.setrlimit(
             resource.RLIMIT_FSIZE, (limit, limit)
-        ),  # a limit can be set in no other way
+        ),  # a limit can't be set in another way
     )
     try:
         out, err = process.communicate(timeout=timeout_seconds)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # strace alone would leave what it traces
+        os.killpg(process.pid, signal.SIGKILL)  # killing strace alone leaves the traced process
         out, err = process.communicate()
         return Said(None, out, err)
     return Said(process.returncode, out, err)
@@ -125,11 +123,10 @@ def attached(
     trace: tuple[str, Path] | None = None,
 ) -> Iterator[None]:
     """
-    Disturb a process that is there already, or write its calls down (`trace`: of which kind, and
-    where to).
+    Disturb a running process, or write down its calls (`trace`: which kind, and where to).
 
-    Inside, the tracer has taken hold. At the end it is waited for: it goes with the last process
-    that it follows.
+    Inside, the tracer is attached. At the end the caller waits for it: it ends with the last
+    process that it follows.
     """
     if trace is not None:
         words = [*_strace(strace, trace[0], paths), "-o", str(trace[1])]
@@ -157,7 +154,7 @@ def attached(
 
 
 def _tracing(strace: str, fault: Fault, paths: Sequence[Path]) -> list[str]:
-    quick = [] if fault.harm == "kill" else ["--seccomp-bpf"]  # under it strace injects no signals
+    quick = [] if fault.harm == "kill" else ["--seccomp-bpf"]  # with it strace injects no signals
     return [*_strace(strace, fault.call, paths), "-qq", *quick, *_injection(fault)]
 
 
@@ -179,16 +176,15 @@ def _strace(strace: str, calls: str, paths: Sequence[Path]) -> list[str]:
 
 def together(call: str, calls: Sequence[str]) -> str:
     """
-    What is counted in one run with these: everything, but opening, which is counted by its paths
-    and so by itself.
+    Return the calls that one run counts together: all of them, except opening, which is counted by
+    its paths and so alone.
     """
     return call if call == OPEN else ",".join(each for each in calls if each != OPEN)
 
 
 def busiest(trace: Path, call: str) -> int:
     """
-    How many calls of this kind the busiest thread made, by what strace wrote: it counts for each
-    thread.
+    Return how many calls of this kind the busiest thread made, because strace counts per thread.
     """
     counted: Counter[tuple[str, str]] = Counter()
     for line in trace.read_text().splitlines():

@@ -1,10 +1,9 @@
 """
-A5 and P9 as a second program sees them: may this grant let this call start, by the policy of this
-moment?
+A second implementation of A5 and P9: may this grant start this call under the present policy?
 
 Written apart from `session/authority/policy.py` and `session/authority/grants.py`, from the
-documentation alone. A test compares the two readings over every rule and giver; `PureSession` asks
-this one whenever a grant starts a call.
+documentation alone. A test compares the two for every rule and giver. `PureSession` asks this one
+whenever a grant starts a call.
 """
 
 from collections.abc import Iterable
@@ -19,8 +18,8 @@ def check_start(
     context: TurnContext, tool: str, grants: Iterable[GrantProposed], policy: Policy, *, now: int
 ) -> None:
     """
-    Called when a call starts that a grant allowed: some grant of its requester must still stand,
-    unless policy runs it anyway.
+    Check a call that a grant started: some grant of its requester must still hold, unless policy
+    runs the call anyway.
     """
     rule = policy.rules.get(context.audience, {}).get(tool) or policy.rules.get(
         context.audience, {}
@@ -49,7 +48,8 @@ def check_start(
 
 def stands(grant: GrantProposed, rule: Rule | None, now: int) -> bool:
     """
-    Whether a rule that asks, or none, lets the grant count. `deny` and `auto` are not asked about.
+    Return whether the grant counts under an `ask` rule or without a rule. The caller handles `deny`
+    and `auto`.
     """
     if grant.granted_by is None or now >= grant.expires_at:
         return False

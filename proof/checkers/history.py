@@ -1,11 +1,11 @@
 """
-What a session's journal must look like whatever happened to the processes that wrote it: a checker
-that reads the stored records and nothing else.
+Check a session's stored records, and nothing else, after any faults of the processes that wrote
+them.
 
-`check_history` folds them and watches every promise of `checkers/promises.py`; on top of that: no
-gap, times never fall, epochs of drivers rise, a call that must not run twice is started once at
-most, every call made has one result once its turn is over. It raises `PromiseBroken`, or returns
-what it saw.
+`check_history` folds them and checks every promise of `checkers/promises.py`. It also checks that
+there is no gap, times never fall, drivers' epochs rise, a call that must not run twice started at
+most once, and every call has one result once its turn has ended. It raises `PromiseBroken`, or
+returns the history.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,11 +29,11 @@ from proof.checkers.promises import Watcher, hold
 
 _OF_THE_FILES = frozenset(
     {"segment_opened", "segment_closed"}
-)  # they tell of segments, not of the session
+)  # they describe segments, not the session
 
 
 class Entry(NamedTuple):
-    """One record, as far as these checks need it."""
+    """The fields of one record that these checks need."""
 
     seq: int
     at: int
@@ -49,7 +49,7 @@ class History(NamedTuple):
     state: SessionState
     owes: tuple[str, ...]
     home_is_sealed: bool = (
-        False  # then nothing of it goes on, whatever the session's own journal says
+        False  # then nothing of the session continues, even if its own journal is intact
     )
 
     def of(self, kind: str) -> list[Entry]:
@@ -61,8 +61,8 @@ class History(NamedTuple):
 
 async def read_history(home: Path, session: str) -> History | None:
     """
-    Verified, folded and checked; None when there is no such session. Changes nothing but what
-    opening repairs.
+    Verify, fold and check the records. Return None if the session does not exist. Changes nothing
+    except the repairs of opening.
     """
     store = await FileStore.open_existing(home)
     if store is None:
@@ -92,13 +92,16 @@ def check_history(
     instance: InstanceId,
     records: Iterable[Record],
     of_the_files: Collection[int] = frozenset(),
+    *,
+    disbelieved_until: int = 0,
 ) -> History:
     """
     `of_the_files` are the numbers of records that a store keeps to itself, since they tell of its
-    segments alone.
+    segments alone. `disbelieved_until`: see `Watcher`.
     """
     entries: list[Entry] = []
-    watcher, state = Watcher(), initial(session, instance)
+    watcher = Watcher(disbelieved_until=disbelieved_until)
+    state = initial(session, instance)
     for record in records:
         body = msgspec.json.decode(record.body)
         entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)
@@ -125,8 +128,8 @@ def check_history(
 
 def _told_by_files(paths: Iterable[Path]) -> set[int]:
     """
-    A store need not hand out the records that only tell of its segments; what lies on disk says
-    which they are.
+    Return the seqs of records that only describe segments. A store need not hand them out, so they
+    are read from disk.
     """
     lines = (
         read_unverified(line)

@@ -1,10 +1,10 @@
 """
-The promises about turns, authority and approvals (T, A, P), as a watcher of records.
+The promises about turns, authority and approvals (T, A, P), checked against every record.
 
-It keeps its own, simpler model of what was accepted, asked, consented to, started and finished, and
-compares: it trusts neither decide nor evolve. Feed it every event with the state before and after;
-it raises `PromiseBroken` with the promise's letter. `permitted` is what A3 compares with and
-without a crash.
+The watcher keeps its own simpler model of accepted, asked, approved, started and finished items. It
+trusts neither decide nor evolve. The caller feeds it every event with the state before and after.
+It raises `PromiseBroken` with the promise's letter. A3 compares `permitted` with and without a
+crash.
 """
 
 from collections.abc import Iterable, Mapping
@@ -48,7 +48,7 @@ from holdfast.session.view.messages import AssistantMessage, Message, ResultMess
 
 
 class PromiseBroken(AssertionError):
-    """Which promise, and by what."""
+    """Names the promise and the violation."""
 
 
 def hold(letter: str, holds: object, what: str) -> None:
@@ -57,9 +57,11 @@ def hold(letter: str, holds: object, what: str) -> None:
 
 
 class Watcher:
-    """One session's life, watched from outside."""
+    """Watches one instance of a session from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, disbelieved_until: int = 0) -> None:
+        # Times up to this one are not believed: a person said that the clock was ahead.
+        self._disbelieved_until = disbelieved_until
         self.accepted: dict[
             str, tuple[TurnId, bytes]
         ] = {}  # input: its turn, its context as written
@@ -77,7 +79,7 @@ class Watcher:
         self.superseded: set[TurnId] = set()
         self.ended: set[TurnId] = set()
         self.prompts: dict[TurnId, int] = {}
-        self.reminders: dict[str, ReminderSet] = {}  # those that stand
+        self.reminders: dict[str, ReminderSet] = {}  # active reminders
         self.firings: set[tuple[str, int]] = set()
         self.jobs: dict[JobId, JobSubmitted] = {}
         self.jobs_ended: set[JobId] = set()
@@ -125,7 +127,7 @@ class Watcher:
                 self._check_child(event, after)
 
     def _check_child(self, event: SessionEvent, after: SessionState) -> None:
-        """What leaves a turn."""
+        """Check the work that leaves a turn: delegates, jobs and reminders."""
         match event:
             case DelegateStarted():
                 self._handed_on(event, after)
@@ -323,7 +325,11 @@ class Watcher:
             event.option in {each.option for each in asked.options},
             "an option that was not offered",
         )
-        hold("P5", at < asked.expires_at, "an answer after its time")
+        hold(
+            "P5",
+            at < asked.expires_at or at <= self._disbelieved_until,
+            "an answer after its time",
+        )
         hold(
             "T6",
             event.turn not in self.cancelled | self.superseded,
@@ -467,11 +473,11 @@ _AFTER_THE_END = (
     "JobCancelled",
     "JobEnded",
     "ReminderFired",
-)  # the last: its input alone was kept, and has been answered since
+)  # the last: only its input was kept, and it has been answered since
 
 
 def check_state(state: SessionState) -> None:
-    """What holds of every state, whatever led to it."""
+    """Check the invariants of every state."""
     moving = [
         turn.turn
         for turn in state.turns.values()
@@ -502,7 +508,7 @@ def check_state(state: SessionState) -> None:
 
 def _check_something_is_owed(state: SessionState) -> None:
     """
-    T7: nothing is owed only when idle, parked on a person or a delegate, or driven from outside.
+    T7: nothing is owed only when idle, parked on a person or a delegate, or driven externally.
     """
     running = state.turns.get(state.running) if state.running is not None else None
     if react(state) or state.carrying or (running is not None and running.loop == "foreign"):
@@ -543,8 +549,8 @@ def permitted(
     state: SessionState, starts: Mapping[CallId, SessionCommand], people: Iterable[str], *, now: int
 ) -> dict[str, Any]:
     """
-    What could be done now: effects owed but for what is in flight, what each answer would lead to,
-    what each start would lead to (A3).
+    Return the possible next steps: owed effects except those in flight, the result of each answer,
+    and the result of each start (A3).
     """
     found: dict[str, Any] = {
         "owed": sorted(
@@ -582,7 +588,7 @@ def permitted(
 
 
 def startable(state: SessionState) -> list[tuple[TurnId, CallId]]:
-    """Calls that have not started, of turns that have authority."""
+    """Return calls that have not started, in turns that have authority."""
     return [
         (turn.turn, call.call)
         for turn in state.turns.values()

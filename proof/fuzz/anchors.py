@@ -1,9 +1,8 @@
 """
-Anchor states, from two sides: a crash at any byte of any write of ours is never accused, and hands
-without a key never hide what was acknowledged.
+Anchor states after a crash and after an attack. A crash at any byte of our writes is never reported
+as tampering. An attacker without a key never hides an acknowledged record.
 
-The journal is one segment of a few batches in memory; what is judged is exactly what `verify`
-judges, by the same pure functions.
+The journal is one segment of a few batches in memory. The pure functions of `verify` judge it.
 """
 
 from functools import cache
@@ -26,7 +25,7 @@ from holdfast.journal.verify import SegmentBytes, Walked, walk
 
 _SESSION, _LIFE = SessionId("ops/api"), InstanceId("i1")
 _KEYS = Keyring({1: bytes(range(32))}, _SESSION, _LIFE)
-_RECORDS = (1, 3, 1, 2, 1, 1, 4, 1)  # of each batch after the birth
+_RECORDS = (1, 3, 1, 2, 1, 1, 4, 1)  # of each batch after the session's creation
 
 
 class _Step(NamedTuple):
@@ -75,7 +74,7 @@ def _judged(segment: bytes, cell: bytes) -> Walked:
 
 def crashed(durable: int, lag: int, torn_bytes: int, tail_bytes: int) -> tuple[Walked, int]:
     """
-    What is found after a crash, and the last acknowledged record.
+    Return the state after a crash, and the last acknowledged record.
 
     `durable` batches are synced; the cell on disk is `lag` steps behind; `torn_bytes` of the next
     slot were written; `tail_bytes` of the next batch.
@@ -97,8 +96,8 @@ def crashed(durable: int, lag: int, torn_bytes: int, tail_bytes: int) -> tuple[W
 
 def attacked(data: bytes) -> tuple[Walked, int]:
     """
-    What is found after hands without a key did what `data` says, three bytes a move, and the last
-    acknowledged record.
+    Return the state after an attacker without a key made the moves in `data`, three bytes each, and
+    the last acknowledged record.
     """
     last = _steps()[-1]
     segment, cell = last.segment, bytearray(last.cell)

@@ -1,12 +1,12 @@
 """
-Fuzzers of everything that reads bytes of others: records, events, strict JSON, arguments, shell
-text, scripts, reports of jobs, and HTTP.
+Fuzzers of every parser of foreign bytes: records, events, strict JSON, arguments, shell text,
+scripts, job reports and HTTP.
 
-A target takes any bytes and returns, or raises what its parser is documented to raise; anything
-else that comes out of it is a finding, and so is a wrong result. `python -m proof.fuzz.command
-TARGET` runs one with atheris, guided by coverage, for `--seconds`; without a target, all of them,
-one after the other. The tests drive the same targets with Hypothesis. What a run found lies in
-`--corpus`, one file an input, and is tried first by the next one.
+A target takes any bytes. It returns, or raises its parser's documented error. Any other exception
+and any wrong result is a finding. `python -m proof.fuzz.command TARGET` runs one target with
+atheris, guided by coverage, for `--seconds`; without a target it runs all, one after the other. The
+tests drive the same targets with Hypothesis. `--corpus` keeps the inputs of a run, one per file,
+and the next run tries them first.
 """
 
 import argparse
@@ -43,7 +43,7 @@ HTTP_STATUSES = frozenset(
 
 
 class Found(AssertionError):
-    """A parser did what it must not."""
+    """A parser violated its contract."""
 
 
 def _expect(holds: object, what: str) -> None:
@@ -53,8 +53,8 @@ def _expect(holds: object, what: str) -> None:
 
 def fuzz_record(data: bytes) -> None:
     """
-    No line without the key is believed, and none makes the reader fail; a genuine one changed
-    anywhere is not believed.
+    A line without the key is never trusted and never makes the reader fail. A genuine line with any
+    change is not trusted.
     """
     for line in (data, data + b"\n", _WORDS[0] + data + _WORDS[1] + _WORDS[2] + data + _WORDS[3]):
         _expect(
@@ -77,7 +77,8 @@ def fuzz_record(data: bytes) -> None:
 
 def fuzz_anchor(data: bytes) -> None:
     """
-    A crash of ours is never accused, and nothing acknowledged is hidden by hands without a key.
+    A crash is never reported as tampering, and an attacker without a key hides nothing
+    acknowledged.
     """
     durable, lag, torn, tail, more = (data[:5] + bytes(5))[:5]
     for found, seq in (
@@ -96,7 +97,7 @@ def fuzz_anchor(data: bytes) -> None:
 
 
 def fuzz_strict(data: bytes) -> None:
-    """What is taken reads the same to every reader, and back to itself."""
+    """Accepted JSON reads the same to every reader, and encodes to an equal value."""
     try:
         value = strict_json(data, what="it")
     except Refused:
@@ -106,7 +107,7 @@ def fuzz_strict(data: bytes) -> None:
 
 
 def fuzz_event(data: bytes) -> None:
-    """Any body of any event: decoded, or refused by name."""
+    """Any body of any event is decoded, or refused with its name."""
     from holdfast.session.codec import EVENT_TYPES, decode, encode
 
     names = sorted(EVENT_TYPES)
@@ -132,14 +133,17 @@ def _tools() -> tuple[Any, ...]:
         flag: bool = False,  # noqa: FBT001, FBT002
         share: float = 0.5,
     ) -> str:  # a schema
-        """One of each type."""
+        """Return one of each type."""
         return f"{text}{number}{words}{flag}{share}"
 
     return (made, *builtin_tools())
 
 
 def fuzz_arguments(data: bytes) -> None:
-    """What a tool takes, it takes again, and it is the same: what was shown is what runs."""
+    """
+    Arguments that a tool accepts are accepted again with the same value: the shown call is the
+    executed call.
+    """
     tools = _tools()
     chosen = tools[data[0] % len(tools)] if data else tools[0]
     try:
@@ -153,7 +157,7 @@ def fuzz_arguments(data: bytes) -> None:
 
 
 def fuzz_shell(data: bytes) -> None:
-    """Any command can be read, or it is said why not; it never fails."""
+    """Any command is parsed, or the reason is given; the parser never fails."""
     from holdfast.adapters.tools.shell.parse import read_command
     from holdfast.adapters.tools.shell.remembered.commands import why_not_text
     from holdfast.session.view.rendering import render
@@ -177,8 +181,8 @@ def fuzz_script(data: bytes) -> None:
 
 def fuzz_report(data: bytes) -> None:
     """
-    No report of a job without the key is believed, a genuine one changed anywhere is not, nor is
-    another output; and none makes the reader fail.
+    A job report without the key is never trusted, nor is a genuine one with any change or with
+    another output. No report makes the reader fail.
     """
     from holdfast.adapters.tools.jobs import report as job_report
     from holdfast.adapters.tools.jobs.supervisor import new_digest, seal
@@ -222,7 +226,7 @@ def fuzz_report(data: bytes) -> None:
         )
     job_report.verified(
         seal(data, KEY), KEY, job, process
-    )  # not ours to refuse by its mac: it must be read without failing
+    )  # its mac may be genuine: it must be read without a failure
     for other in (
         ProcessFacts(boot_id="boot", group=7, start_time=8),
         ProcessFacts(boot_id="other", group=7, start_time=9),
@@ -275,17 +279,17 @@ class _Wire(asyncio.Transport):
         return {"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 8321)}.get(name, default)
 
     def pause_reading(self) -> None:
-        """Nothing comes but what was given."""
+        """Do nothing: the data is given at once."""
 
     def resume_reading(self) -> None:
-        """Nothing comes but what was given."""
+        """Do nothing: the data is given at once."""
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """It takes all."""
+        """Do nothing: every write is accepted."""
 
 
 class _Gateway:
-    """The real app and protocol over a home in memory, on a loop of their own; made once."""
+    """The real app and protocol over a home in memory, on their own loop. Created once."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -356,8 +360,8 @@ def _gateway() -> _Gateway:
 
 def fuzz_http(data: bytes) -> None:
     """
-    Any bytes: one of the documented statuses, or silence; never a failure of the server's own. The
-    first byte says how much of a request is given.
+    Any bytes get a documented status or silence, never a server error. The first byte decides how
+    much of a request is sent.
     """
     gateway = _gateway()
     host, bearer = (
@@ -385,7 +389,7 @@ def fuzz_http(data: bytes) -> None:
         + body,
     )
     if not requests[kind]:
-        return  # no transport hands over nothing
+        return  # a transport never delivers empty data
     said = gateway.answers(requests[kind])
     if said:
         status = int(said.split(b" ", 2)[1])
@@ -433,7 +437,7 @@ def main(arguments: list[str] | None = None) -> int:
             "--corpus",
             str(options.corpus),
         ]
-        done = subprocess.run(words, check=False)  # atheris takes the whole process
+        done = subprocess.run(words, check=False)  # atheris takes over the whole process
         if done.returncode != 0:
             sys.stderr.write(f"{name}: a finding; the input that led to it lies where it says\n")
             return done.returncode
@@ -451,7 +455,7 @@ def _fuzz(name: str, seconds: int, corpus: Path) -> int:
     target = TARGETS[name]
     if name == "http":
         _gateway()
-    with atheris.instrument_imports():  # what is imported from here on; the rest by hand
+    with atheris.instrument_imports():  # instruments later imports; the others are done by hand
         target(b"")
     for module in [
         each

@@ -1,1 +1,1 @@
-"""Generators of documents that are made from the code."""
+"""Generators of documents from the code."""

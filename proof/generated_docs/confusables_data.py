@@ -1,13 +1,12 @@
 """
-`session/view/confusables.py`, written from Unicode's own table of look-alikes (UTS #39):
+Generate `session/view/confusables.py` from Unicode's table of look-alikes (UTS #39):
 
     python -m proof.generated_docs.confusables_data confusables.txt > src/holdfast/session/view/confusables.py
 
 The input is `security/VERSION/confusables.txt` of the Unicode Character Database. The output keeps
 the characters that resemble ASCII text, in two groups: those that the table maps to ASCII, and
-those that resemble ASCII all the same (small capitals, the letters that the table maps to small
-capitals, and a few of ours). The committed module names the version and the digest of the file that
-it was made from.
+others that resemble ASCII (small capitals, letters that the table maps to small capitals, and a few
+added here). The committed module names the version and the digest of its input file.
 """
 
 import sys
@@ -22,7 +21,7 @@ OURS = {
     "\u0138": "k",  # kra
     "\u0237": "j",  # dotless j
     "\u0185": "b",  # tone six
-    "\u043f": "n",  # drawn like a small n, and read like one in a Latin word
+    "\u043f": "n",  # drawn like a small n, and read as one in a Latin word
     "\u03c4": "t",
     "\u03c7": "x",
     "\u03c9": "w",
@@ -30,15 +29,16 @@ OURS = {
     "\u0967": "9",
 }
 """
-Not mapped to ASCII by the table, and yet taken for it by people who were asked to read them in a
-terminal.
+The table does not map these to ASCII, but people who read them in a terminal took them for ASCII.
 """
 
 Table = dict[str, str]
 
 
 def table_from_text(text: str) -> tuple[str, Table]:
-    """The version, and what each character is drawn like: `SOURCE ; TARGET... ; TYPE # comment`."""
+    """
+    Return the version, and the look-alike of each character: `SOURCE ; TARGET... ; TYPE # comment`.
+    """
     version, found = "", {}
     for line in text.removeprefix("\ufeff").splitlines():
         if line.startswith("# Version:"):
@@ -53,7 +53,7 @@ def table_from_text(text: str) -> tuple[str, Table]:
 
 
 def ascii_targets(table: Mapping[str, str]) -> Table:
-    """Characters that the table maps to ASCII text."""
+    """Return characters that the table maps to ASCII text."""
     return {
         source: target
         for source, target in table.items()
@@ -62,7 +62,7 @@ def ascii_targets(table: Mapping[str, str]) -> Table:
 
 
 def further_targets(table: Mapping[str, str]) -> Table:
-    """Characters that the table leaves out, or maps to a small capital: what they are taken for."""
+    """Return the look-alikes of characters that the table omits or maps to a small capital."""
     small = {
         char: name.removeprefix(_SMALL_CAPITAL)
         for char, name in _named(_SMALL_CAPITAL)

@@ -1,9 +1,8 @@
 """
-`docs/events.md`, written from the events themselves: `python -m proof.generated_docs.events >
-docs/events.md`.
+Generate `docs/events.md` from the events: `python -m proof.generated_docs.events > docs/events.md`.
 
-A test compares the committed file with what this gives, so the page lists every event, every field
-and the version that is written today.
+A test compares the committed file with this output, so the page lists every event, every field and
+the present version.
 """
 
 import inspect
@@ -65,7 +64,7 @@ def _type(kind: Any) -> str:
 
 
 def _spelled(kind: Any) -> str:
-    """The same for every Python, which spell types each in their own way."""
+    """Spell a type the same way in every Python version."""
     parts = get_args(kind)
     if not parts:
         return "..." if kind is ... else "None" if kind is type(None) else str(kind.__name__)

@@ -1,9 +1,8 @@
 """
-`docs/state-machine.md`, written from the tables themselves: `python -m
-proof.generated_docs.state_machine > docs/state-machine.md`.
+Generate `docs/state-machine.md` from the tables: `python -m proof.generated_docs.state_machine >
+docs/state-machine.md`.
 
-A test compares the committed file with what this gives, so the page can't say anything else than
-the code does.
+A test compares the committed file with this output, so the page can't differ from the code.
 """
 
 import sys

@@ -1,1 +1,1 @@
-"""Mutants of the code that must not be wrong, and the tests that notice them."""
+"""Mutants of critical code, and the tests that notice them."""

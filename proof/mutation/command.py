@@ -1,13 +1,13 @@
 """
-Mutation testing of what must not be wrong: the journal, approvals, authority, policy, deciding and
-folding, answering, and who gets through the gateway.
+Mutation testing of critical code: the journal, approvals, authority, policy, deciding, folding,
+answering and gateway access.
 
-Mutants (`mutation/mutants.py`) of what is inside functions are tried in one warmed process
-(`mutation/fork_server.py`); what is read when a module is imported, in a copy of the sources and an
-interpreter of its own. A mutant that no test notices survives, and is listed: either a test is
-missing, or the change means nothing. `python -m proof.mutation.command` from the repository's root
-tries them all, `--count 300 --seed 1` a sample; `--report FILE` writes the survivors as a page, and
-`--again FILE` tries those of such a page, whatever lines they are on by now.
+Mutants (`mutation/mutants.py`) inside functions run in one warmed process
+(`mutation/fork_server.py`). Mutants of import-time code run in a copy of the sources, each in its
+own interpreter. A mutant that no test notices survives and is listed: either a test is missing or
+the change has no meaning. `python -m proof.mutation.command` from the repository's root tries all
+of them, `--count 300 --seed 1` a sample. `--report FILE` writes the survivors as a page, and
+`--again FILE` tries those of such a page, even if their lines have moved.
 """
 
 import argparse
@@ -34,8 +34,8 @@ SECONDS_MAX = (
 
 class Tests(NamedTuple):
     """
-    Where they are: those out of which a mutant's are chosen, and the few that all run for what is
-    read at import, where lines don't say who depends on it.
+    Paths of tests: the set from which a mutant's tests are chosen, and the few that all run for
+    import-time code, where lines do not show which tests depend on it.
     """
 
     chosen_from: tuple[str, ...]
@@ -113,13 +113,13 @@ _NAMES = (
 MODULES: dict[str, Tests] = {
     f"{folder}/{name}.py": tests for folder, names, tests in _NAMES for name in names.split()
 }
-"""What matters most first."""
+"""The most important modules come first."""
 
 
 def sampled(
     root: Path, *, count: int | None, seed: int, modules: Sequence[str] = tuple(MODULES)
 ) -> list[Mutant]:
-    """In the order of the modules; all of them without a count."""
+    """Return a sample in the order of the modules, or all mutants without a count."""
     every = [mutant for module in modules for mutant in mutants_of(module, _source(root, module))]
     if count is None or count >= len(every):
         return every
@@ -132,8 +132,8 @@ def _source(root: Path, module: str) -> str:
 
 def judge_cold(root: Path, tests: Sequence[str], mutants: Sequence[Mutant]) -> Iterator[Judged]:
     """
-    Each in an interpreter of its own, as it is done; the unchanged sources first, or nothing that
-    is said of mutants means anything.
+    Yield each verdict as it is found, each from its own interpreter. The unchanged sources run
+    first: if they fail, no verdict means anything.
     """
     if not mutants:
         return
@@ -147,8 +147,8 @@ def judge_cold(root: Path, tests: Sequence[str], mutants: Sequence[Mutant]) -> I
 
 class _Copy:
     """
-    The sources, to be changed one module at a time; tests, settings and golden files stay where
-    they are.
+    A copy of the sources that is changed one module at a time. Tests, settings and golden files
+    stay in their place.
     """
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -202,8 +202,8 @@ class _Copy:
 
 class _Tally:
     """
-    What came of them; says each survivor at once, on the output there was before tests began to
-    write to it.
+    Counts verdicts and prints each survivor at once, to the output stream from before the tests
+    began.
     """
 
     def __init__(self, total: int) -> None:

@@ -1,12 +1,12 @@
 """
-Trying mutants in one warmed process: the tests are collected once, and each mutant is a fork of
-that process in which one function has other code.
+Try mutants in one warmed process. It collects the tests once. Each mutant is a fork of it in which
+one function has other code.
 
-No test ever runs in the process itself, so that no thread or result of one is left in it. The first
-fork notes which lines each test runs, and how long it takes; a mutant meets only the tests that run
-its statement, the quickest first, to the first that fails. One that makes them run without end is
-ended, and counts as noticed: by the clock, which is said apart. Only what is inside functions can
-be tried here; what is read at import is `mutation/command.py`'s.
+No test runs in the process itself, so no thread or result of a test stays in it. The first fork
+records which lines each test runs and how long it takes. A mutant meets only the tests that run its
+statement, the quickest first, until one fails. A mutant that makes them hang is killed and counts
+as noticed, listed apart as noticed by the clock. Only code inside functions can be tried here;
+`mutation/command.py` tries import-time code.
 """
 
 import ast
@@ -30,11 +30,11 @@ import pytest
 
 from proof.mutation.mutants import Mutant, mutated
 
-# per mutant, as they take unchanged: thousands of tests run the heart of a decision, and the quick
-# ones are the sharp ones
+# Per mutant, as the tests take unchanged. Thousands of tests run a central decision, and the quick
+# ones are the sharp ones.
 SECONDS_OF_TESTS_MAX = 30.0
 _WALL_SECONDS = (
-    40.0  # and ten times what the tests take unchanged: other programs may need the machine too
+    40.0  # plus ten times the unchanged tests' time: other programs may need the machine too
 )
 _CPU_SECONDS = 20
 
@@ -44,7 +44,7 @@ How = Literal["noticed", "by the clock", "survives", "never run"]
 class Judged(NamedTuple):
     mutant: Mutant
     how: How
-    tests: int  # how many were there to notice it
+    tests: int  # how many tests could have noticed it
 
 
 class _Test(NamedTuple):
@@ -62,8 +62,8 @@ def judge_warm(
     seconds_max: float = SECONDS_OF_TESTS_MAX,
 ) -> None:
     """
-    Each as it is done; all are inside functions. The tests run from `root`, against the sources
-    that this process imports, which must be those of `root`.
+    Yield each verdict as it is found. All mutants are inside functions. The tests run from `root`
+    against the sources that this process imports, which must be those of `root`.
     """
     if not mutants:
         return
@@ -83,7 +83,7 @@ def judge_warm(
     words += [
         "-W",
         "ignore::pytest.PytestAssertRewriteWarning",
-    ]  # our own plugin is imported already, by this module
+    ]  # this module has imported our own plugin already
     code = pytest.main([*words, f"--rootdir={root}", *tests], plugins=[plugin])
     if plugin.fault is not None:
         raise plugin.fault
@@ -92,7 +92,7 @@ def judge_warm(
 
 
 class _Warm:
-    """The plugin of pytest that runs the tests its own way."""
+    """The pytest plugin that runs the tests in its own way."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class _Warm:
             )
 
     def _noted(self, items: Sequence[pytest.Item]) -> Iterator[_Test]:
-        """What each does, unchanged."""
+        """Record the lines and time of each unchanged test."""
         reading, writing = os.pipe()
 
         def run_all() -> int:
@@ -149,7 +149,7 @@ class _Warm:
                     with _noting(self._files, lines):
                         failed = self._fails(item) and self._fails(
                             item
-                        )  # once may be the machine: noting is slow, and others need it too
+                        )  # one failure may be the machine: recording is slow, others use it
                     out.write(json.dumps([failed, time.monotonic() - began, sorted(lines)]) + "\n")
                 out.write(
                     json.dumps([name for name in sys.modules if name.startswith("holdfast.")])
@@ -191,7 +191,9 @@ class _Warm:
 
 
 def _chosen(tests: Sequence[_Test], mutant: Mutant, seconds_max: float) -> list[_Test]:
-    """Those that run the statement, the quickest first, within the bound; at least one."""
+    """
+    Return the tests that run the statement, the quickest first, within the bound; at least one.
+    """
     lines = {(mutant.module, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
     able = sorted(
         (test for test in tests if not test.lines.isdisjoint(lines)), key=lambda test: test.seconds
@@ -208,8 +210,8 @@ def _chosen(tests: Sequence[_Test], mutant: Mutant, seconds_max: float) -> list[
 
 def graft(module: ModuleType, tree: ast.Module, function: str) -> None:
     """
-    Give the living function the code that it has in the tree: whoever holds the function runs the
-    mutant.
+    Give the living function the code that it has in the tree. Every holder of the function then
+    runs the mutant.
     """
     whole = compile(tree, module.__file__ or "", "exec")
     found = [code for code in _codes(whole) if code.co_qualname == function]
@@ -218,7 +220,7 @@ def graft(module: ModuleType, tree: ast.Module, function: str) -> None:
     living: Any = module
     for name in function.split("."):
         living = vars(living)[name]
-    while not isinstance(living, FunctionType):  # a property, a class method, something remembered
+    while not isinstance(living, FunctionType):  # a property, a class method or a cached function
         living = next(
             inner
             for each in ("fget", "__func__", "__wrapped__")
@@ -243,8 +245,8 @@ def _imported(name: str, files: dict[str, str]) -> ModuleType:
 
 def _forget_what_was_remembered() -> None:
     """
-    A result that is kept from one test would hide that the next one depends on the function as
-    well.
+    Clear caches. A result cached in one test would hide that the next test depends on the function
+    too.
     """
     ours = [module for name, module in list(sys.modules.items()) if name.startswith("holdfast.")]
     for each in [each for module in ours for each in list(vars(module).values())]:
@@ -253,7 +255,9 @@ def _forget_what_was_remembered() -> None:
 
 
 class _noting:  # noqa: N801  # used like a function
-    """Every line of these files that runs meanwhile, in any thread that starts meanwhile."""
+    """
+    Records every line of these files that runs meanwhile, in any thread that starts meanwhile.
+    """
 
     def __init__(self, files: dict[str, str], lines: set[tuple[str, int]]) -> None:
         self._files, self._lines = files, lines
@@ -282,8 +286,8 @@ class _noting:  # noqa: N801  # used like a function
 
 class _Child:
     """
-    A fork that runs one function, exits with what it gives, and is gone with everything in its
-    process group when we leave.
+    A fork that runs one function and exits with its result. Leaving the context kills it with its
+    whole process group.
     """
 
     def __init__(self, run: Callable[[], int]) -> None:
@@ -301,7 +305,7 @@ class _Child:
         return self
 
     def wait(self, seconds: float) -> int | None:
-        """Its status as `os.waitpid` gives it; None if it was not done by then."""
+        """Return the status as `os.waitpid` gives it, or None if it was not done in time."""
         handle = os.pidfd_open(self._pid)
         try:
             ready, _, _ = select.select([handle], [], [], seconds)
@@ -319,7 +323,7 @@ class _Child:
 
 
 class _silence:  # noqa: N801  # used like a function
-    """Whatever tests print goes nowhere."""
+    """Discards everything that tests print."""
 
     def __enter__(self) -> None:
         self._kept = [os.dup(1), os.dup(2)]

@@ -1,10 +1,9 @@
 """
-Mutants: each is one small change of one module (a comparison turned, a guard taken out, a constant
-moved, a value not returned).
+Mutants: each is one small change of one module (an inverted comparison, a removed guard, a changed
+constant, a missing return value).
 
-What only changes a text for people, or how a value may be made but not what it is, is no mutant:
-`left_out` counts those, by reason. Pure: source text in, changed source out. Who tries them is
-`mutation/command.py`.
+A change of a text for people, or of how but not which value is made, is not a mutant; `left_out`
+counts those by reason. Pure: source text in, changed source out. `mutation/command.py` tries them.
 """
 
 import ast
@@ -30,7 +29,7 @@ class Mutant(NamedTuple):
     place: int  # of the node, in the order of `ast.walk`
     number: int  # of the change, among those of its node
     function: str | None = (
-        # the outermost one it is in, as `Class.name`; None: it is read when the module is imported
+        # The outermost function around it, as `Class.name`; None for import-time code.
         None
     )
     lines: tuple[int, int] = (
@@ -49,7 +48,6 @@ class _Place(NamedTuple):
 
 
 def mutants_of(module: str, source: str) -> Iterator[Mutant]:
-    """Every mutant of a module."""
     tree = ast.parse(source)
     places = _places(tree)
     for place, node in enumerate(ast.walk(tree)):
@@ -68,7 +66,7 @@ def mutants_of(module: str, source: str) -> Iterator[Mutant]:
 
 
 def left_out(source: str) -> Counter[str]:
-    """How many changes are not tried, by the reason."""
+    """Count the changes that are not tried, by reason."""
     tree = ast.parse(source)
     places = _places(tree)
     return Counter(
@@ -80,7 +78,7 @@ def left_out(source: str) -> Counter[str]:
 
 
 def mutated(source: str, mutant: Mutant) -> ast.Module:
-    """The changed module; every line stands where it stood."""
+    """Return the changed module. Every line stays in its place."""
     tree = ast.parse(source)
     target = next(each for index, each in enumerate(ast.walk(tree)) if index == mutant.place)
     _, change = list(_changes(target))[mutant.number]
@@ -90,8 +88,8 @@ def mutated(source: str, mutant: Mutant) -> ast.Module:
 
 def _places(tree: ast.Module) -> dict[ast.AST, _Place]:
     """
-    For every node: the function that it is in, the lines of its statement, and why it is left out,
-    if it is.
+    Return for every node its function, the lines of its statement, and the reason if it is left
+    out.
     """
     found: dict[ast.AST, _Place] = {}
 
@@ -130,7 +128,7 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _lines(statement: ast.stmt) -> tuple[int, int]:
-    """Of a statement that holds others, only those of its head."""
+    """Return the lines of the statement; for a compound statement, only those of its head."""
     inner = [
         each.lineno
         for each in ast.walk(statement)
@@ -142,7 +140,7 @@ def _lines(statement: ast.stmt) -> tuple[int, int]:
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What could be wrong here: in words, and as the node that would stand in its place."""
+    """Yield each possible error here: its description, and the node that replaces this one."""
     match node:
         case ast.Compare(ops=[op], left=left, comparators=right) if type(op) in _TURNED:
             turned = ast.Compare(left, [_TURNED[type(op)]()], right)

@@ -1,4 +1,4 @@
-"""A home of files for the conformance suite, with outside hands on its segments."""
+"""A home of files for the conformance suite, and an outsider's access to its segments."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from proof.rigs.peer import Peer
 
 
 class FilesWorld:
-    """Everything under one folder; `close` after the test, outside of any event loop."""
+    """Everything under one folder. Call `close` after the test, outside of any event loop."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -71,7 +71,7 @@ class FilesWorld:
         outside.copy_older_slot(*self._cell(session))
 
     def _cell(self, session: SessionId) -> tuple[Path, int]:
-        """Where its anchor lies, as the home's journal says for everybody to read."""
+        """Return the place of the session's anchor, which anyone can read in the home's journal."""
         lines = b"".join(
             path.read_bytes() for path in sorted((self.path / "home").glob("*.jsonl"))
         ).splitlines()
@@ -92,7 +92,7 @@ class FilesWorld:
             asyncio.run(store.close())
 
     def _segments(self, session: SessionId) -> list[Path]:
-        """Of the latest life: the one whose first segment is youngest."""
+        """Return the segments of the latest instance: the one whose first segment is youngest."""
         paths = list((self.path / "sessions" / session).glob("*.jsonl"))
         latest = max(paths, key=lambda path: path.stat().st_mtime_ns).name.partition(".")[0]
         return sorted(path for path in paths if path.name.startswith(f"{latest}."))

@@ -1,6 +1,6 @@
 """
-Another process on the same home, spoken to through pipes: one JSON object a line, each answered by
-one.
+Another process on the same home, controlled through pipes: one JSON object per line, each with one
+answer.
 
     {"do": "append", "session": ..., "texts": [...], "check": "short"}   -> {"head": seq, "suffix": [texts]}
     {"do": "hold", "session": ...}       takes the write lock, says {"holding": true}, waits inside for {"do": "go"}
@@ -8,7 +8,7 @@ one.
     {"do": "die_writing", "session": ..., "keep": n}    writes the first n bytes of a record, then is killed
     {"do": "spawn_holding", "session": ...}             as hold, with a child process that outlives it
 
-Synchronised by pipes only: nobody sleeps, nobody guesses.
+Only pipes synchronise the processes: no sleeps, no guesses.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from proof.child_process import words_for
 
 
 class Peer:
-    """The near end: a process of ours on the home at `path`."""
+    """The near end: a child process on the home at `path`."""
 
     def __init__(self, path: Path, **settings: int) -> None:
         arguments = words_for("proof.rigs.peer", str(path), json.dumps(settings))
@@ -41,7 +41,7 @@ class Peer:
         return self._process.pid
 
     def ask(self, do: str, **facts: Any) -> Any:
-        """Send one wish and wait for its answer."""
+        """Send one request and wait for its answer."""
         self.tell(do, **facts)
         return self.hear()
 
@@ -64,7 +64,7 @@ class Peer:
         return self.wait()
 
     def stop(self) -> None:
-        """Freeze it; it lives, but does nothing."""
+        """Freeze the process. It stays alive but does nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -135,7 +135,7 @@ class _FarEnd:
 
     def _spawn_and_wait(self) -> None:
         """
-        A tool's process that inherits what it can, and lives until whoever asked for it kills it.
+        Start a tool's process that inherits everything it can, and lives until the test kills it.
         """
         child = subprocess.Popen(
             ["tail", "-f", "/dev/null"],  # noqa: S607
@@ -167,8 +167,8 @@ def _answer(answer: Any) -> None:
 
 def _die_in_write(keep: int) -> None:
     """
-    The next write to a journal's file keeps its first bytes; then this process is gone, as by a
-    power button on one program.
+    Let the next write to a journal file keep its first bytes, then kill this process, as a power
+    button for one program would.
     """
     for name in ("write", "pwrite", "writev", "pwritev"):
         setattr(os, name, _half(getattr(os, name), keep))

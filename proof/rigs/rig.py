@@ -1,8 +1,7 @@
 """
-A home of files to break things in: stores, attempts, real processes, and a way to see whether the
-write lock is held.
+A home of files to break: stores, attempts, real processes, and a check of the write lock.
 
-Everything it opened is closed when the `async with` ends.
+Everything that it opened is closed when the `async with` ends.
 """
 
 import fcntl
@@ -31,10 +30,7 @@ from proof.rigs.peer import Peer
 
 
 class Rig:
-    """
-    One home at `path` with the session `ops/api` in it, which is born unless it lives there
-    already.
-    """
+    """One home at `path` with the session `ops/api`, which is created if it does not exist."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,20 +56,18 @@ class Rig:
         return store
 
     async def journal(self, **settings: Any) -> Journal:
-        """A handle in a store of its own, as another part of the program would have it."""
+        """Open a journal in a store of its own, as another part of the program would."""
         return await (await self.store(**settings)).open(OPS)
 
     async def attempt(self, folded: list[Record] | None = None, **settings: Any) -> Attempt:
-        """
-        An attempt that appends as anyone does; give it no claim, so that several may live at once.
-        """
+        """Return an attempt that appends without a claim, so that several can exist at once."""
         journal = await self.journal(**settings)
         attempt = await Attempt.acquire(journal, (folded if folded is not None else []).append)
         self._stack.push_async_callback(attempt.dispose)
         return attempt
 
     async def driving(self, folded: list[Record] | None = None, **settings: Any) -> Attempt:
-        """An attempt that holds the claim."""
+        """Return an attempt that holds the claim."""
         journal = await self.journal(**settings)
         claim = await journal.claim()
         assert claim is not None, "somebody drives already"
@@ -84,7 +78,7 @@ class Rig:
         return attempt
 
     def peer(self, **settings: Any) -> Peer:
-        """A process of its own."""
+        """Start a process of its own."""
         return self._peers.enter_context(Peer(self.path, **settings))
 
     @property
@@ -96,7 +90,7 @@ class Rig:
         return self.segments[-1]
 
     async def said(self) -> list[str]:
-        """What a fresh process believes."""
+        """Return the texts that a fresh process reads."""
         return texts(await self.records())
 
     async def records(self) -> list[Record]:
@@ -106,14 +100,14 @@ class Rig:
             return await everything(await store.open(OPS))
 
     async def seal(self) -> SealMark | None:
-        """As a fresh process finds it."""
+        """Return the seal that a fresh process finds."""
         async with AsyncExitStack() as stack:
             store = await FileStore.open(self.path)
             stack.push_async_callback(store.close)
             return (await store.open(OPS)).sealed
 
     def lock_is_free(self) -> bool:
-        """Ask the kernel, by a descriptor that nobody else has."""
+        """Ask the kernel, through a descriptor of its own."""
         descriptor = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -127,8 +121,8 @@ class Rig:
 
 class WatchedJournal:
     """
-    A journal that checks, whenever a call returns or fails, that the write lock is free: so it is
-    free in every await of its caller.
+    A journal that checks, whenever a call returns or fails, that the write lock is free. So the
+    lock is free in every await of its caller.
 
     Only for tests with one writer at a time; a peer's lock would look like ours.
     """

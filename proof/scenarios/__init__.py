@@ -1,1 +1,1 @@
-"""Scenario files: a story in words, and the state after each step."""
+"""Scenario files: a sequence of steps, and the state after each one."""

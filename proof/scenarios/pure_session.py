@@ -1,9 +1,9 @@
 """
-A session with nothing under it: the real decide, evolve, react and codec over a list of stored
-bytes, with made-up tools, time and people.
+A session without adapters: the real decide, evolve, react and codec over a list of stored bytes,
+with invented tools, time and people.
 
-What stories, property tests and the simulator have in common. Every commit goes to bytes and back
-(`do`), so what is folded is what a journal would give. A crash keeps a prefix of the records and
+Scenarios, property tests and the simulator share it. Every commit goes to bytes and back (`do`), so
+the folded state is the one that a journal would give. A crash keeps a prefix of the records and
 nothing else.
 """
 
@@ -108,8 +108,9 @@ TOOLS = {
     )
 }
 """
-One of each sort. `dig` goes on as a job. `delete` asks and must not run twice; `tidy` must not run
-twice and asks nobody; `charge` may be repeated with its key; `delegate_helper` hands a task on.
+One tool of each sort. `dig` continues as a job. `delete` asks and must not run twice. `tidy` must
+not run twice and does not ask. `charge` may be repeated with its key. `delegate_helper` delegates a
+task.
 """
 BACKGROUND = frozenset({"dig"})
 JOB = JobPlan(
@@ -128,7 +129,7 @@ class Stored(NamedTuple):
 
 
 def replay(records: Iterable[Stored], state: SessionState | None = None) -> SessionState:
-    """From bytes to state, as a fresh process does."""
+    """Fold bytes into a state, as a fresh process does."""
     state = initial(SESSION, LIFE) if state is None else state
     first = state.seq + 1
     return fold(
@@ -142,8 +143,8 @@ def replay(records: Iterable[Stored], state: SessionState | None = None) -> Sess
 
 class PureSession:
     """
-    One life of `ops/api`, its world and its settings. `now` and everything public may be moved by
-    the test.
+    One instance of `ops/api`, its world and its settings. The test may change `now` and every
+    public field.
     """
 
     def __init__(self, parent: DelegateOf | None = None) -> None:
@@ -154,8 +155,8 @@ class PureSession:
         self.policy = Policy()
         self.tools: dict[str, ToolDefinition] = dict(TOOLS)
         self.grants: dict[str, GrantProposed] = {}
-        self.known_grants: set[str] = set()  # those that were revoked too
-        # What a look at the world finds: which folder it is, and at which level commands run.
+        self.known_grants: set[str] = set()  # the revoked ones too
+        # The facts that binding a call finds: the folder's identity, and the level of confinement.
         self.identity = "1:1"
         self.level: Level = "isolated"
         self.tools_say = "done"
@@ -175,13 +176,13 @@ class PureSession:
     # --- bytes
 
     def append(self, events: Iterable[SessionEvent]) -> None:
-        """Write records as they are, and fold what was written."""
+        """Write records unchanged and fold them."""
         stored = [Stored(*encode(event), self.now) for event in events]
         self.state = replay(stored, self.state)
         self.records.extend(stored)
 
     def do(self, *commands: SessionCommand) -> Committed:
-        """Decide and append. What is folded from the bytes must be what was decided."""
+        """Decide and append. The state folded from the bytes must equal the decided state."""
         committed = commit(self.state, commands, now=self.now)
         self.now = max(self.now, self.state.at)
         self.append(committed.events)
@@ -191,7 +192,7 @@ class PureSession:
 
     def crash(self, keep: int | None = None) -> None:
         """
-        The driver dies. `keep` records survive (all, if not said); the next driver has a higher
+        Kill the driver. `keep` records survive (all by default). The next driver has a higher
         epoch.
         """
         if keep is not None:
@@ -206,7 +207,8 @@ class PureSession:
         self, seq: int, state: SessionState | None = None
     ) -> Iterable[tuple[int, SessionEvent, SessionState]]:
         """
-        Events past `seq` with the state each led to; `state` is the one at `seq`, where known.
+        Return events after `seq`, each with its resulting state. `state` is the one at `seq`, if
+        known.
         """
         state = replay(self.records[:seq]) if state is None else state
         for number, each in enumerate(self.records[seq:], seq + 1):
@@ -224,8 +226,8 @@ class PureSession:
 
     def look(self, turn: Turn, call: Call) -> Looked:
         """
-        What an adapter would find: `path=/outside/...` reaches out, `$(` can't be read for sure,
-        `home` is hard-denied.
+        Return the facts that an adapter would find: `path=/outside/...` is outside the workspace,
+        `$(` can't be parsed with certainty, `home` is hard-denied.
         """
         definition = self.tools.get(call.tool)
         if definition is None:
@@ -235,7 +237,7 @@ class PureSession:
                 call=call.call, problem=("cannot_bind", "a foreign loop calls its agents itself")
             )
         try:
-            # An edit changes what runs; otherwise it is what the model wrote.
+            # An edit changes the executed text; otherwise the model's text is executed.
             text = (
                 call.arguments
                 if call.edited_by is not None and call.arguments is not None
@@ -273,7 +275,7 @@ class PureSession:
             path=path if file_tool else cwd if definition.kind == "shell" else None,
         )
 
-    # --- steps that need a look
+    # --- steps that bind a call
 
     def looked(self, turn: TurnId, *calls: CallId) -> tuple[Looked, ...]:
         open_turn = self.state.turns.get(turn)
@@ -297,7 +299,7 @@ class PureSession:
         )
 
     def start(self, turn: TurnId, call: CallId) -> int | None:
-        """The run's number, or None when it may not start after all."""
+        """Return the run's number, or None if the call may not start."""
         if not (looked := self.looked(turn, call)):
             return None
         name = delegate_session(call)
@@ -354,7 +356,7 @@ class PureSession:
         text: str = "helped",
         **more: Any,
     ) -> Committed:
-        """What the delegate of that call would tell."""
+        """Return the report of that call's delegate."""
         name = delegate_session(call)
         command = ReportDelegate(
             call=call,
@@ -369,8 +371,8 @@ class PureSession:
 
     def answer(self, approval: ApprovalId, option: str, by: str, **more: Any) -> Committed:
         """
-        Answer as a service does: a grant is proposed before the answer, and counts once the answer
-        is there.
+        Answer as the service does: propose a grant before the answer. The grant counts once the
+        answer is recorded.
         """
         more.setdefault("answer_id", f"answer-{approval}-{option}-{by}")
         proposed = (

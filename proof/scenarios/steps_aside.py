@@ -34,8 +34,8 @@ class AsideSteps(Telling):
         self, text: str, by: str = "alice", call: str = "", prompts: str = "no", **when: str
     ) -> None:
         """
-        `in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC; `prompts=yes` lets them reach the
-        creator; `call=c1`: a tool's call sets it.
+        `in=10m` once, `every=1h`, or `cron="0 9 * * *"` in UTC. `prompts=yes` lets its prompts
+        reach the creator. `call=c1`: a tool's call sets it.
         """
         if "in" in when:
             schedule: Schedule = Once(self.pure.now + span_ms(when["in"]))
@@ -64,7 +64,7 @@ class AsideSteps(Telling):
             self._said.append(f"{self._words.name(outcome.outcome.reminder)} was set before")
 
     def step_fire(self) -> None:
-        """Whoever looks: what is due becomes inputs."""
+        """Turn due reminders into inputs, as any process may."""
         before = len(self.pure.records)
         self._do(FireReminders(zones={"UTC": UTC}))
         if len(self.pure.records) == before:
@@ -82,14 +82,14 @@ class AsideSteps(Telling):
             self._said.append(f"{reminder} {committed.decided[-1].outcome}")
 
     def step_inputs(self) -> None:
-        """What waits in the queue, word for word."""
+        """Show the queued inputs literally."""
         for each in self.pure.state.queued:
             self._said.extend(f"  {each.input}: {line}" for line in each.text.split("\n") if line)
 
     # --- jobs
 
     def step_job_ends(self, job: str, outcome: str = "ok", text: str = "dug") -> None:
-        """Somebody found out how it ended."""
+        """A process finds out how the job ended."""
         committed = self._do(
             EndJob(job=JobId(self._words.real(job)), outcome=cast(JobOutcome, outcome), text=text)
         )
@@ -100,7 +100,7 @@ class AsideSteps(Telling):
         self._do(ReportEndedJob(job=JobId(self._words.real(job))))
 
     def step_cancel_job(self, job: str, by: str = "alice") -> None:
-        """In the circle that a message of theirs would be in."""
+        """Cancel with the audience that a message of this person would have."""
         source = source_of(by, None) or MessageSource.none()
         self._do(
             CancelJob(
@@ -130,8 +130,8 @@ class AsideSteps(Telling):
 
     def step_damage_job(self, field: str) -> None:
         """
-        The last record is a job's, and its context loses a field; genuine otherwise, as by somebody
-        with the key.
+        Remove a field from the context of the last record, which is a job's. Everything else is
+        genuine, as if somebody with the key had written it.
         """
         last = self.pure.records.pop()
         body = msgspec.json.decode(last.body)
@@ -142,7 +142,7 @@ class AsideSteps(Telling):
         self.pure.state = replay(self.pure.records)
 
     def step_new_life(self) -> None:
-        """What an unseal, fork or restore does with what is open."""
+        """Treat open work as unseal, fork or restore does."""
         self._do(CloseLife(by="alice", reason="carried over"))
 
     # --- compaction, deliveries

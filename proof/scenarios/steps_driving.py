@@ -1,4 +1,4 @@
-"""The step `go`: whatever a driver would do by itself, one step after the other."""
+"""The step `go`: everything that a driver would do by itself, one step after the other."""
 
 from holdfast.ids import CallId, TurnId
 from holdfast.session.effects import (
@@ -22,7 +22,8 @@ from proof.scenarios.steps_turns import TurnSteps
 class DriverSteps(TurnSteps, AsideSteps):
     def step_go(self) -> None:
         """
-        Do what is owed until only a model, a person or nobody can move it on. Tools say `done`.
+        Do owed work until only a model or a person can continue, or nothing is owed. Tools return
+        `done`.
         """
         for _ in range(100):
             before = len(self.pure.records)
@@ -60,7 +61,7 @@ class DriverSteps(TurnSteps, AsideSteps):
         return True
 
     def _goes_on_beside(self, turn: TurnId, call: CallId) -> bool:
-        """Whether its start is all that this turn does for it: a job, or a delegate."""
+        """Return whether the turn only has to start this call: a job or a delegate."""
         made = self.pure.state.open_call(turn, call)
         tool = self.pure.tools.get(made.tool) if made is not None else None
         return tool is not None and (tool.kind == "delegate" or tool.name in BACKGROUND)

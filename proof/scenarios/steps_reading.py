@@ -1,6 +1,5 @@
 """
-What the words of a story's step mean: who speaks, what a model asks for, a rule of the policy, a
-span of time.
+Parse the arguments of a scenario step: the speaker, the model's calls, a policy rule, a duration.
 """
 
 from typing import cast

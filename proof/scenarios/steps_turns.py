@@ -74,7 +74,7 @@ class TurnSteps(Telling):
         prompts: str = "20",
         tools: str = "",
     ) -> None:
-        """Begin the story anew, as the session of a delegate that was handed this task."""
+        """Restart the scenario as the session of a delegate that was given this task."""
         parent = DelegateOf(
             session=SessionId("ops/parent"),
             instance=InstanceId("life-0"),
@@ -111,7 +111,7 @@ class TurnSteps(Telling):
         self._do(accept)
 
     def step_reported(self, became: str = "reported") -> None:
-        """The delegate's parent knows how it ended."""
+        """Record that the delegate's parent knows the outcome."""
         self._do(MarkReported(became="reported" if became == "reported" else "dropped"))
 
     def step_begin(self) -> None:
@@ -138,7 +138,8 @@ class TurnSteps(Telling):
         turn: str = "",
     ) -> None:
         """
-        `recall "the code is 1" person=alice`: a store found these for the turn, whoever's they are.
+        `recall "the code is 1" person=alice`: a store returned these items for the turn, of any
+        person.
         """
         boundary = f"team:{team}" if team else f"personal:{person}"
         items = tuple(
@@ -189,7 +190,7 @@ class TurnSteps(Telling):
         )
 
     def step_proposes(self, *calls: str, turn: str = "") -> None:
-        """A foreign loop's model asks for these."""
+        """The model of an external loop requests these calls."""
         name = TurnId(turn) if turn else self._running
         self._do(
             ProposeCalls(
@@ -235,7 +236,7 @@ class TurnSteps(Telling):
     def step_report(
         self, call: str, outcome: str = "ok", ended: str = "completed", text: str = "helped"
     ) -> None:
-        """The delegate of that call tells how it ended."""
+        """The delegate of that call reports its outcome."""
         before = len(self.pure.records)
         committed = self.pure.report(
             CallId(self._words.real(call)), ended, cast(CallOutcome, outcome), text

@@ -1,20 +1,20 @@
 """
-The story book of a session: text in, events, phase and what is owed out.
+Run a session's scenario: text in; events, phase and owed work out.
 
-A file is blocks of steps, a line `----`, and what must be seen, up to an empty line; lines with `#`
-before the first block say which promise the story is about. `retold` replays a file through the
-real decide, evolve, react and codec and writes it anew, so a test compares the two, and `pytest
---rewrite` makes the diff to review.
+A file consists of blocks: steps, a line `----`, and the expected output up to an empty line. Lines
+with `#` before the first block name the promise. `retold` replays a file through the real decide,
+evolve, react and codec and writes it again. A test compares the two, and `pytest --rewrite` makes
+the diff to review.
 
-    >>> print(retold('submit "hello"\\nbegin\\n----\\n'), end="")
-    submit "hello"
-    begin
-    ----
-    2 InputAccepted i1 alice                               phase=-               owes=BeginTurn
-    3 TurnStarted t1                                       phase=ready           owes=CallModel t1
+>>> print(retold('submit "hello"\\nbegin\\n----\\n'), end="")
+submit "hello"
+begin
+----
+2 InputAccepted i1 alice                               phase=-               owes=BeginTurn
+3 TurnStarted t1                                       phase=ready           owes=CallModel t1
 
-Steps are the methods of `Teller` named `step_*`, by what they are about; words after the step are
-its arguments, `key=value` its options.
+Steps are the methods of `Teller` named `step_*`, grouped by topic. Words after the step are its
+arguments, and `key=value` are its options.
 """
 
 import shlex
@@ -27,7 +27,7 @@ SEPARATOR = "----"
 
 
 def retold(text: str) -> str:
-    """The story with what is really seen now. Equal to `text` when nothing changed."""
+    """Return the scenario with its real output. It equals `text` if nothing changed."""
     teller = Teller()
     out: list[str] = []
     for block in text.rstrip("\n").split("\n\n"):
@@ -40,7 +40,7 @@ def retold(text: str) -> str:
 
 
 class Teller(DriverSteps, WorldSteps):
-    """One story in the telling."""
+    """One scenario while it runs."""
 
     def tell(self, steps: Iterable[str]) -> list[str]:
         self._said = []

@@ -1,6 +1,6 @@
 """
-A story in the telling: its session, and what was seen of it so far. The steps are in the other
-`story_` files.
+A scenario while it runs: its session and its output so far. The steps are in the `steps_` files and
+in `world.py`.
 """
 
 from holdfast.ids import TurnId
@@ -14,7 +14,7 @@ class Telling:
     def __init__(self) -> None:
         self.pure = PureSession()
         self._said: list[str] = []
-        # Short names in order of appearance, so that stories can be read: c1 for a call, a1 for a
+        # Short names in order of appearance make scenarios readable: c1 for a call, a1 for a
         # prompt.
         self._names: dict[str, str] = {}
         self._words = StoryWords(self._names)

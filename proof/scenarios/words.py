@@ -1,9 +1,9 @@
 """
-How a story is told: one line for each event, what is owed after it, and short names for ids that
-nobody could read.
+Render a scenario: one line for each event, the owed work after it, and short names for unreadable
+ids.
 
 Short names come in order of appearance, c1 for the first call and a1 for the first prompt, so that
-a story reads the same on every run.
+a scenario reads the same on every run.
 """
 
 from holdfast.ids import TurnId
@@ -53,8 +53,8 @@ from holdfast.session.view.messages import (
 
 class StoryWords:
     """
-    Of one story. The names given in it so far, by what they stand for, are the teller's; only this
-    adds to them.
+    The names of one scenario. `Telling` owns the mapping from real ids to short names; only this
+    class adds to it.
     """
 
     def __init__(self, names: dict[str, str]) -> None:

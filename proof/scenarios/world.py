@@ -1,6 +1,6 @@
 """
-Steps around a turn: what people answer and cancel, what time, settings and the world do, and
-crashes.
+Steps around a turn: answers and cancellations by people, changes of time, settings and the world,
+and crashes.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ class WorldSteps(Telling):
     # --- people
 
     def step_show(self, approval: str) -> None:
-        """The prompt as a person sees it."""
+        """Show the prompt as a person sees it."""
         where = self.pure.state.approvals[ApprovalId(self._words.real(approval))]
         call = self.pure.state.open_call(where[0], where[1])
         if call is not None and call.approval is not None:
@@ -42,7 +42,7 @@ class WorldSteps(Telling):
         by: str = "alice",
         id: str = "",  # noqa: A002
         **more: str,
-    ) -> None:  # the word people use
+    ) -> None:  # the name that people use
         before = len(self.pure.records)
         if id:
             more["answer_id"] = id
@@ -101,8 +101,8 @@ class WorldSteps(Telling):
         grants: str = "",
     ) -> None:
         """
-        `identity=` another folder, `level=limited`, `lacks=delete` a tool gone, `changes=delete`
-        its definition, `grants=lost` can't be kept.
+        `identity=` another folder, `level=limited`, `lacks=delete` removes a tool, `changes=delete`
+        changes its definition, `grants=lost` makes the home's journal unwritable.
         """
         pure = self.pure
         pure.identity = identity or pure.identity

@@ -1,4 +1,4 @@
-"""Seeded faults without end: `python -m proof.simulation --help`."""
+"""Endless seeded faults: `python -m proof.simulation --help`."""
 
 import sys
 

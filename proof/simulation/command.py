@@ -1,9 +1,9 @@
 """
-`python -m proof.simulation.command`: lives without end, or `--count` of them; `--seed N` repeats
-one.
+`python -m proof.simulation.command`: run simulations without end, or `--count` of them; `--seed N`
+repeats one.
 
-Two kinds: `home` is the whole runtime in made-up time, several processes on one disk; `session` is
-the pure core, with a crash at any record. Without `--only`, both.
+There are two kinds. `home` is the whole runtime in simulated time, with several processes on one
+disk. `session` is the pure core, with a crash at any record. Without `--only`, both run.
 """
 
 import argparse
@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     logger = logging.getLogger("holdfast")
     before = logger.level
-    logger.setLevel(logging.CRITICAL)  # every fault would be told
+    logger.setLevel(logging.CRITICAL)  # otherwise every fault would be logged
     try:
         return _live(options)
     finally:

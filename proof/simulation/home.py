@@ -1,10 +1,10 @@
 """
-A home with everything that moves, in made-up time: the real service, drivers and attempts of
-several processes over one in-memory disk.
+A whole home in simulated time: the real service, drivers and attempts of several processes over one
+in-memory disk.
 
-A process serves, or runs one command and ends; it dies at any await, or in the middle of a commit,
-without a word. What the world remembers (which tools ran, what arrived, what people were told) is
-kept here, outside of all processes, for `simulated_life` to judge.
+A process serves, or runs one command and ends. It dies at any await, or in the middle of a commit,
+without notice. The world's memory (tools that ran, messages that arrived, answers that people
+received) is kept here, outside of all processes, for `judge.py`.
 """
 
 import asyncio
@@ -48,11 +48,11 @@ _T = TypeVar("_T")
 
 
 class Gone(Exception):
-    """The process that was asked died before it said anything."""
+    """The process died before it answered."""
 
 
 class Ran(NamedTuple):
-    """A tool's effect, with the authority that the tool was shown."""
+    """A tool's effect, with the authority that the tool received."""
 
     session: SessionId
     call: str
@@ -64,7 +64,7 @@ class Ran(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """Canaries that stood in a model's request; of no turn when nobody can say of which."""
+    """Canaries in a model's request, with its turn, or with None if the turn is unknown."""
 
     session: SessionId | None
     turn: TurnId | None
@@ -72,7 +72,7 @@ class Shown(NamedTuple):
 
 
 class SimulatedHome:
-    """What outlives processes."""
+    """The state that outlives processes."""
 
     def __init__(self, seed: int) -> None:
         self.kind = kind_of(seed)
@@ -96,7 +96,7 @@ class SimulatedHome:
         self._numbers = 0
 
     async def begin(self) -> None:
-        """Sessions with ids that a seed repeats."""
+        """Create the sessions with ids that a seed repeats."""
         store = InMemoryStore(self.disk, clock=SimulatedClock(), name="birth")
         for number, session in enumerate(sessions_of(self.kind)):
             instance = InstanceId(f"life-{number}")
@@ -110,8 +110,8 @@ class SimulatedHome:
 
     def sessions(self) -> list[SessionId]:
         """
-        Those that there are by now, delegates' included, in the order of their births. Bytes that
-        the home never heard of are no session.
+        Return the existing sessions, delegates' included, in the order of their creation. Bytes
+        that the home's journal does not name are not a session.
         """
         births = (
             entry.body for entry in self.disk.home.entries if b'"session_created"' in entry.header
@@ -131,7 +131,7 @@ class SimulatedHome:
         return [each for each in self.living() if each.is_serving]
 
     def effect(self, call: ToolCall, tool: str) -> None:
-        """T1: whatever happens in the world has its durable start."""
+        """T1: every effect in the world has a durable start."""
         wanted = call.call.encode()
         entries = self.disk.living(call.session).entries
         started = any(
@@ -140,7 +140,7 @@ class SimulatedHome:
         if not started:
             self.broken.append(
                 f"T1: {call.call} has an effect before its start is durable"
-            )  # raised here, it would be the tool's own failure
+            )  # if raised here, it would count as the tool's own failure
         self.ran.append(
             Ran(
                 call.session,
@@ -162,7 +162,7 @@ class SimulatedHome:
         self.arrived[parcel.delivery] += 1
 
     async def records(self, session: SessionId) -> list[Record]:
-        """As a fresh process finds them. Raises what it would raise."""
+        """Return the records as a fresh process finds them, or raise its error."""
         store = InMemoryStore(self.disk, clock=SimulatedClock(), name="looking")
         journal = await store.open(session)
         found: list[Record] = []
@@ -172,8 +172,8 @@ class SimulatedHome:
 
 class Process:
     """
-    One process. Everything that it does is in `tasks`; killing it cancels them, and its ports are
-    dead before they hear of it.
+    One process. All its work is in `tasks`. Killing it cancels them, and its ports are dead before
+    the tasks notice.
     """
 
     def __init__(self, home: SimulatedHome, number: int) -> None:
@@ -216,10 +216,10 @@ class Process:
             random_bytes=chaos.random_bytes,
         )
 
-    # --- living
+    # --- run
 
     async def run(self, *, serving: bool) -> None:
-        """Until it is told to leave, or dies. Whatever a living one fails of is a bug."""
+        """Run until it is asked to leave or dies. Any other failure is a bug."""
         self._main = asyncio.ensure_future(self._serve() if serving else self._wait())
         await asyncio.wait([self._main])
         if self._main.cancelled():
@@ -236,8 +236,8 @@ class Process:
 
     async def _serve(self) -> None:
         """
-        As the gateway does: everything owed is looked for, notices wake, and a session that owes
-        has a task.
+        Serve as the gateway does: scan for owed work, wake on notices, and give each owing session
+        a task.
         """
         self.is_serving = True
         async with self.service, asyncio.TaskGroup() as group:
@@ -256,7 +256,7 @@ class Process:
                 drives.wake(session)
 
     async def ask(self, work: Callable[[Service], Awaitable[_T]]) -> _T:
-        """Have it do something; `Gone` when it dies over it."""
+        """Run some work in the process. Raise `Gone` if the process dies meanwhile."""
         await self.is_open.wait()
 
         async def working() -> _T:
@@ -272,13 +272,13 @@ class Process:
             raise Gone
         return task.result()
 
-    # --- ending
+    # --- end
 
     def leave(self) -> None:
         self._leave.set()
 
     def die(self) -> None:
-        """As by kill -9: from here on nothing of it reaches anything."""
+        """Die as by kill -9: from here on none of its actions has an effect."""
         if not self.is_alive:
             return
         self.is_alive = False
@@ -294,7 +294,7 @@ class Process:
 
 @asynccontextmanager
 async def a_command(home: SimulatedHome) -> Any:
-    """A process for one command; it closes its home in order, if it lives to do so."""
+    """A process for one command. It closes its home in order if it survives."""
     process = home.process()
     running = asyncio.ensure_future(process.run(serving=False))
     try:
@@ -305,7 +305,7 @@ async def a_command(home: SimulatedHome) -> Any:
 
 
 async def keep_serving(home: SimulatedHome, is_over: asyncio.Event) -> None:
-    """A server, and the next one when it has died."""
+    """Run a server, and the next one when it has died."""
     while not is_over.is_set():
         process = home.process()
         running = asyncio.ensure_future(process.run(serving=True))
@@ -314,8 +314,7 @@ async def keep_serving(home: SimulatedHome, is_over: asyncio.Event) -> None:
         over.cancel()
         process.leave()
         await running
-        # The next one comes at once, or after a downtime in which reminders become due and jobs
-        # end.
+        # The next one starts at once, or after a downtime in which reminders come due and jobs end.
         await asyncio.sleep(
             home.chaos.dice.uniform(10, 40)
             if home.chaos.strikes(0.15)

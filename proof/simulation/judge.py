@@ -1,11 +1,10 @@
 """
-Judging a simulated life: every journal against every promise of `checkers/promises.py` and
-`checkers/history.py`, against what people were told, and against what the world remembers.
+Judge a simulation: every journal against every promise of `checkers/promises.py` and
+`checkers/history.py`, against the answers that people received, and against the world's memory.
 
 The world's memory is the better witness: which tools had an effect and as whom, which jobs ran and
-how they ended, what arrived, what memory was searched for and what a model was shown.
-`simulated_children` judges what leaves a turn: delegates, jobs and reminders; `simulated_recall`
-judges memory.
+how they ended, which messages arrived, which memory was searched and shown to a model.
+`world/children.py` judges delegates, jobs and reminders; `world/recall.py` judges memory.
 """
 
 from collections import Counter
@@ -13,10 +12,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Untrusted
 from holdfast.ids import SessionId, TurnId
 from holdfast.journal.verify import Verdict
 from holdfast.ports.journal_store import Record
+from holdfast.runtime.ledger.home_ledger import HomeLedger
 from proof.checkers.history import History, check_history
 from proof.checkers.promises import PromiseBroken, hold
 from proof.simulation.home import SimulatedHome, bodies
@@ -41,7 +42,7 @@ _NEVER_AFTER_AN_EDIT = frozenset(
 
 
 class Edited(NamedTuple):
-    """An outsider's deed: which record was changed, and how many there were."""
+    """An outsider's change: the changed record, and the number of records."""
 
     session: SessionId
     seq: int
@@ -54,16 +55,26 @@ class Judge:
         self.told = told
         self.edited = edited
 
+    async def _disbelieved_until(self) -> int:
+        """The time up to which a person said that the clock was ahead."""
+        home = HomeLedger(InMemoryStore(self.home.disk))
+        try:
+            return (await home.refresh()).disbelieved_until
+        finally:
+            await home.close()
+
     async def lived(self, seed: int) -> Lived:
-        """What there was, if every promise was kept."""
+        """Return a summary if every promise was kept."""
         if self.home.broken:
             raise PromiseBroken(self.home.broken[0])
         histories: dict[SessionId, History] = {}
+        disbelieved_until = await self._disbelieved_until()
         for session in self.home.sessions():
             if self.edited is not None and session == self.edited.session:
                 await self._check_edited(self.edited)
             else:
-                histories[session] = _checked(session, self.home, await self.home.records(session))
+                records = await self.home.records(session)
+                histories[session] = _checked(session, self.home, records, disbelieved_until)
         for session, history in histories.items():
             self._check_told(session, history)
             self._check_world(session, history)
@@ -98,7 +109,7 @@ class Judge:
         )
 
     def _check_told(self, session: SessionId, history: History) -> None:
-        """D1, D2: acknowledged is a subset of what is there, once each."""
+        """D1, D2: every acknowledged item is in the journal exactly once."""
         accepted = Counter(
             (each.body.get("dedup"), each.body["text"]) for each in history.of("input_accepted")
         )
@@ -136,7 +147,7 @@ class Judge:
         hold("T7", not missing, f"{session}: accepted, and never taken up: {missing}")
 
     def _check_world(self, session: SessionId, history: History) -> None:
-        """T2, A1: what ran, how often, and as whom; and what arrived."""
+        """T2, A1: which tools ran, how often and as whom, and which messages arrived."""
         mine = [each for each in self.home.ran if each.session == session]
         contracts = {
             each.body["call"]: each.body.get("contract", "once")
@@ -182,7 +193,9 @@ class Judge:
             )
 
     async def _check_edited(self, edited: Edited) -> None:
-        """L4, D4: noticed at the next open, sealed, and nothing acted on since."""
+        """
+        L4, D4: the change is found at the next open, the session is sealed, and nothing acts on it.
+        """
         session = edited.session
         sealed = True
         try:
@@ -202,7 +215,9 @@ class Judge:
         )
 
 
-def _checked(session: SessionId, home: SimulatedHome, records: list[Record]) -> History:
+def _checked(
+    session: SessionId, home: SimulatedHome, records: list[Record], disbelieved_until: int
+) -> History:
     life = home.disk.living(session)
     hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
     verdict = Verdict(
@@ -215,7 +230,9 @@ def _checked(session: SessionId, home: SimulatedHome, records: list[Record]) -> 
         sealed=False,
         detail=None,
     )
-    history = check_history(verdict, session, life.instance, records)
+    history = check_history(
+        verdict, session, life.instance, records, disbelieved_until=disbelieved_until
+    )
     dedups = Counter(
         (each["context"]["requester"], each["dedup"])
         for each in bodies(records, "input_accepted")

@@ -1,8 +1,8 @@
 """
-What a simulated life is about, by its seed: turns alone, or with delegates, reminders, memory or
+The kind of a simulation, by its seed: turns alone, or with delegates, reminders, memory or
 background jobs, or with everything at once.
 
-One kind at a time costs less than everything every time, so a thousand seeds see more of each.
+One kind at a time costs less than everything every time, so a thousand seeds cover more of each.
 """
 
 from enum import Enum
@@ -14,7 +14,7 @@ from holdfast.session.authority.policy import Policy, Rule
 
 
 class Has(Enum):
-    """What there is in a life besides turns, tools and prompts."""
+    """Features of a simulation besides turns, tools and prompts."""
 
     DELEGATES = "delegates"
     REMINDERS = "reminders"
@@ -29,10 +29,7 @@ KINDS: tuple[frozenset[Has], ...] = (
 )
 PLAIN_TOOLS = ("act", "tidy", "look", "charge", "ask_person")
 ONLY_BELOW = "vault"
-"""
-A tool that the delegates' agents have and the agent that people ask has not: so nobody may ever run
-it.
-"""
+"""A tool that the delegates' agents have but the people's agent lacks, so it must never run."""
 BELOW = "You work for another agent."
 _TOOLS = {
     Has.REMINDERS: ("set_reminder", "list_reminders", "cancel_reminder"),
@@ -48,8 +45,8 @@ def kind_of(seed: int) -> frozenset[Has]:
 
 def sessions_of(kind: frozenset[Has]) -> tuple[SessionId, ...]:
     """
-    Memory is recalled only where everybody who reads is of one circle, so some have a session to
-    themselves.
+    Return the sessions. Memory is recalled only where all readers share one boundary, so some
+    people have a session of their own.
     """
     alone = ("notes/alice", "notes/bob") if Has.MEMORY in kind else ("ops/web",)
     return tuple(SessionId(name) for name in ("ops/api", *alone))
@@ -76,8 +73,8 @@ def agents_of(kind: frozenset[Has]) -> dict[str, AgentSpec]:
 
 def policy_of(kind: frozenset[Has]) -> Policy:
     """
-    As it stands when nobody changes it. What is asked about by default is let run where it would
-    hardly ever come to be otherwise.
+    Return the initial policy. Some tools that ask by default run without asking, because otherwise
+    they would hardly ever run.
     """
     free = ("set_reminder", "remember") if kind & {Has.REMINDERS, Has.MEMORY} else ()
     return Policy(

@@ -1,8 +1,8 @@
 """
-The pure core under the simulator: one session without adapters, whose model, tools, jobs and
-delegates are dice, and whose crashes forget records.
+The pure core under the simulator: one session without adapters. Dice choose the actions of its
+model, tools, jobs and delegates. A crash loses records.
 
-Every record is watched as it is made (`Watcher`).
+`Watcher` checks every record as it is made.
 """
 
 import random
@@ -85,19 +85,19 @@ _DAY_MS = 86_400_000
 
 
 class PureSubject:
-    """The pure core, with a model, tools and people made of dice."""
+    """The pure core, with a random model, tools and people."""
 
     def __init__(self) -> None:
         self.pure = PureSession()
         self.watcher = Watcher()
         self.crashes = 0
-        self.calls_left = 12  # the model comes to an end even before the calm
+        self.calls_left = 12  # the model ends even before faults stop
         self._watched = 0
         self._before = self.pure.state
-        self._prefix = 0  # records there before the last commit
+        self._prefix = 0  # number of records before the last commit
         self.check()
 
-    # --- what people do
+    # --- people
 
     def submit(self, person: str, text: str, dice: random.Random) -> None:
         roll = dice.random()
@@ -150,7 +150,7 @@ class PureSubject:
         turns = [None, *self.pure.state.turns, *(each.turn for each in self.pure.state.queued)]
         self._do(Cancel(by=person, turn=dice.choice(turns), may_all=dice.random() < 0.3))
 
-    # --- what the world does
+    # --- the world
 
     def disturb(self, dice: random.Random) -> None:
         pure, roll = self.pure, dice.random()
@@ -180,7 +180,7 @@ class PureSubject:
             self._do(command)
 
     def _job_moves(self, dice: random.Random) -> bool:
-        """One of the jobs ends, or somebody wants it to. False: none runs."""
+        """End a job, or let somebody cancel it. Return False if no job runs."""
         running = [job for job in self.pure.state.jobs.values() if job.ended is None]
         if not running:
             return False
@@ -205,7 +205,9 @@ class PureSubject:
         return True
 
     def crash(self, dice: random.Random) -> None:
-        """The next driver finds what was there before the last commit, and any part of it."""
+        """
+        The next driver finds the records from before the last commit, and any part of that commit.
+        """
         self.crashes += 1
         self.check()
         kept = dice.randint(self._prefix, len(self.pure.records))
@@ -218,14 +220,14 @@ class PureSubject:
             self._do(Recover(epoch=self.pure.epoch))
 
     def _forget(self, kept: int) -> None:
-        """What was never durable was never promised: watch anew."""
+        """Records that were never durable were never promised, so start a new watcher."""
         del self.pure.records[kept:]
         self.pure.state = replay(self.pure.records)
         self.watcher = Watcher()
         self._watched = 0
         self.check()
 
-    # --- what a driver does
+    # --- the driver
 
     def step(self, dice: random.Random) -> bool:
         owed = react(self.pure.state)
@@ -240,7 +242,7 @@ class PureSubject:
         return True
 
     def _foreign_step(self, dice: random.Random) -> bool:
-        """A loop of somebody else's makes its next step."""
+        """An external loop makes its next step."""
         pure = self.pure
         movable = [
             each
@@ -327,7 +329,7 @@ class PureSubject:
         answer = ModelAnswer(
             text="so be it", calls=calls, usage=Usage(input_tokens=10, output_tokens=1)
         )
-        number = effect.number - 1 if roll > 0.98 else effect.number  # a stale one now and then
+        number = effect.number - 1 if roll > 0.98 else effect.number  # sometimes a stale one
         self._do(
             TakeAnswer(turn=effect.turn, number=number, answer=answer, policy=self.pure.policy)
         )
@@ -341,7 +343,7 @@ class PureSubject:
         self.pure.start(turn, effect.calls[0])
 
     def _report(self, call: CallId, dice: random.Random) -> None:
-        """A delegate ends, and says so; now and then twice."""
+        """A delegate ends and reports it, sometimes twice."""
         self._prefix = len(self.pure.records)
         outcome: CallOutcome = dice.choice(("ok", "ok", "error", "in_doubt"))
         for _ in range(dice.choice((1, 1, 2))):
@@ -365,7 +367,7 @@ class PureSubject:
         self._prefix = len(self.pure.records)
         self.pure.do(*commands)  # type: ignore[arg-type]  # every caller gives commands
 
-    # --- calm
+    # --- after the faults
 
     def calm(self) -> None:
         self.pure.policy = Policy()
@@ -406,7 +408,7 @@ class PureSubject:
             )
             self._do(Expire())
 
-    # --- looking on
+    # --- checks
 
     def check(self) -> None:
         state: SessionState | None = None

@@ -1,11 +1,10 @@
 """
-A deterministic world around a session: people, a model, tools and a clock that a seed moves, and
+A deterministic world around a session: a seed moves people, a model, tools and a clock, and causes
 crashes at any record.
 
-Safety (`Watcher`) is checked after every record, liveness once the faults stop: then everybody
-answers, the model comes to an end, and everything must end too. What is simulated is behind
-`Subject`: the pure core (`simulation/session.py`), unless another is given. The same seed gives the
-same life.
+Safety (`Watcher`) is checked after every record, liveness once the faults stop. Then every person
+answers, the model ends, and every turn must end too. `Subject` hides the simulated thing: the pure
+core (`simulation/session.py`) by default. The same seed gives the same run.
 """
 
 import random
@@ -17,7 +16,7 @@ PEOPLE = ("alice", "bob", "carol")
 
 
 class Lived(NamedTuple):
-    """What a seed led to, for people."""
+    """The result of a seed, for people."""
 
     seed: int
     records: int
@@ -30,8 +29,8 @@ class Lived(NamedTuple):
 
 class Subject(Protocol):
     """
-    What is simulated. Every verb may be called at any time; whatever it does must be on record when
-    it returns.
+    The simulated thing. Every method may be called at any time, and its effects must be on record
+    when it returns.
     """
 
     def submit(self, person: str, text: str, dice: random.Random) -> None: ...
@@ -42,26 +41,22 @@ class Subject(Protocol):
 
     def step(self, dice: random.Random) -> bool:
         """
-        Do one thing that is owed, or let something in flight end. False: nothing is owed and
-        nothing is in flight.
+        Do one owed thing, or end something in flight. Return False if nothing is owed or in flight.
         """
         ...
 
     def crash(self, dice: random.Random) -> None: ...
 
     def disturb(self, dice: random.Random) -> None:
-        """Time passes, settings change, a grant is revoked, the world moves."""
+        """Time passes, settings change, a grant is revoked, the world changes."""
         ...
 
     def calm(self) -> None:
-        """
-        Faults stop: settings are as they were, the model comes to an end, people answer what they
-        are asked.
-        """
+        """Stop the faults: settings are restored, the model ends, people answer prompts."""
         ...
 
     def settle_one(self, dice: random.Random) -> bool:
-        """One more step of calm life; False when there is nothing left to do."""
+        """Make one more step without faults. Return False if there is nothing left to do."""
         ...
 
     def check(self) -> None: ...
@@ -71,8 +66,8 @@ class Subject(Protocol):
 
 def simulate(seed: int, subject: Subject | None = None, *, steps: int = 60) -> Lived:
     """
-    One life. Raises PromiseBroken, or any error of the core; the seed is all that is needed to see
-    it again.
+    Run one simulation. Raise PromiseBroken, or any error of the core. The seed is enough to repeat
+    it.
     """
     from proof.simulation.session import PureSubject
 

@@ -1,12 +1,11 @@
 """
-An event loop whose time is made up: when nothing can run, the clock jumps to the next moment at
-which something can. Nobody sleeps.
+An event loop with simulated time: when nothing can run, the clock jumps to the next due moment.
+Nothing sleeps.
 
-Callbacks run in the order in which they became due, so equal seeds live equal lives. There are no
-files, no sockets and no threads in here: work that would go to a thread is done at once, and its
-outcome comes once the time is over that it says to have taken (`take`). A loop in which everybody
-waits for something that nobody will do is `Stuck`, which a real one would never tell. Whoever
-waited is cancelled then.
+Callbacks run in the order in which they became due, so equal seeds give equal runs. There are no
+files, sockets or threads. Work for a thread runs at once, and its result arrives after the time
+that it claims to have taken (`take`). If every task waits and nothing is due, the loop raises
+`Stuck`, which a real loop would never report. It then cancels the waiting tasks.
 """
 
 import asyncio
@@ -20,21 +19,21 @@ from typing import Any, TypeVar
 from holdfast.adapters.tools.threads import OwnedThreads
 
 _T = TypeVar("_T")
-TURNS_AT_ONCE_MAX = 20_000  # work that takes no time takes a few hundred
+TURNS_AT_ONCE_MAX = 20_000  # work that takes no time needs a few hundred
 CANCELS_MAX = (
-    3  # of somebody who is stuck: who catches the first may well wait again while it cleans up
+    3  # of a task that is stuck: one that catches the first may wait again while it cleans up
 )
-CLEANING_UP_SECONDS_MAX = 3600.0  # of made-up time, after each of them
+CLEANING_UP_SECONDS_MAX = 3600.0  # of simulated time, after each of them
 
 
 class Stuck(Exception):
-    """Everybody waits, and nothing is due; or everybody is busy, and nothing comes of it."""
+    """Every task waits and nothing is due, or tasks run without progress."""
 
 
 class _NumberedTask(asyncio.Task[Any]):
     """
-    Sets of tasks are walked in the order of their hashes: addresses would make another life of the
-    same seed.
+    A task with a number as its hash. Sets of tasks are iterated by hash, and addresses would change
+    the run of a seed.
     """
 
     def __init__(self, number: int, coro: Coroutine[Any, Any, Any], **more: Any) -> None:
@@ -49,11 +48,11 @@ class _NumberedTask(asyncio.Task[Any]):
 
 
 class _NothingElse:
-    """What a selector is to other loops: here no file ever becomes ready, only time passes."""
+    """The loop's selector: no file ever becomes ready, only time passes."""
 
     def __init__(self, loop: "VirtualLoop") -> None:
         self._loop = loop
-        self._turns = 0  # of the loop since time last passed
+        self._turns = 0  # turns of the loop since time last passed
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
@@ -67,11 +66,11 @@ class _NothingElse:
         return []
 
     def begin_anew(self) -> None:
-        """As if time had just passed."""
+        """Reset the count, as if time had just passed."""
         self._turns = 0
 
     def close(self) -> None:
-        """Nothing was opened."""
+        """Do nothing, because nothing was opened."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
@@ -88,27 +87,27 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.ends = math.inf  # whatever is not over by then never is
+        self.ends = math.inf  # a run that is not over by then is stuck
         self._selector = _NothingElse(self)
         self._made = count(1)
         self.set_task_factory(
             lambda loop, coro, **more: _NumberedTask(next(self._made), coro, loop=loop, **more)
         )
-        self._taken = 0.0  # by the work that is being done instead of in a thread
-        # timers this close together are due together; jumps by rounded sums must reach their end
+        self._taken = 0.0  # by the work that runs in place of a thread
+        # Timers this close together are due together. Jumps by rounded sums must reach their end.
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self.now
 
     def take(self, seconds: float) -> None:
-        """Said by blocking work: this long it would have blocked its thread."""
+        """Called by blocking work: the time for which it would have blocked its thread."""
         self._taken += seconds
 
     def run_in_executor(  # type: ignore[override]  # variadics
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        del executor  # there are none
+        del executor  # it has none
         future, self._taken = self.create_future(), 0.0
         try:
             settle = partial(future.set_result, func(*args))
@@ -119,11 +118,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def end_all(self) -> None:
         """
-        After `Stuck`, or whatever else ended it early: cancel everybody, and let them clean up
-        within bounds.
+        Cancel all tasks after `Stuck` or another early end, and let them clean up within bounds.
 
-        Who does not listen is left alone, and thrown away without a word: what went wrong is told
-        by the error.
+        Tasks that ignore the cancellation are dropped silently: the error reports the cause.
         """
         for _ in range(CANCELS_MAX):
             waiting = asyncio.all_tasks(self)
@@ -137,21 +134,23 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for task in asyncio.all_tasks(self):
             task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  # there is no other way to say so
             asyncio._unregister_task(task)  # noqa: SLF001  # or the runner would wait for it, and tell of that instead
-        self._allow(CLEANING_UP_SECONDS_MAX)  # for what the runner has to close
+        self._allow(CLEANING_UP_SECONDS_MAX)  # for the runner's own cleanup
 
     def _allow(self, seconds: float) -> None:
         self.ends = self.now + seconds
         self._selector.begin_anew()
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """There are none."""
+        """Do nothing: there are no events."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector, so nobody has to be woken."""
+        """Do nothing: no selector sleeps, so none has to be woken."""
 
 
 def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.inf) -> _T:
-    """Like `asyncio.run`, on a loop of this kind. What is not over after `seconds_max` is stuck."""
+    """
+    Like `asyncio.run`, on a virtual loop. A run that is not over after `seconds_max` is stuck.
+    """
     loop = VirtualLoop()
     loop.ends = seconds_max
     with _no_threads(), asyncio.Runner(loop_factory=lambda: loop) as runner:
@@ -164,7 +163,7 @@ def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.in
 
 @contextmanager
 def _no_threads() -> Iterator[None]:
-    """Tools that block have threads of their own, which know nothing of this loop's time."""
+    """Replace the threads of blocking tools, which do not know this loop's time."""
     kept = OwnedThreads.run
     OwnedThreads.run = _without_a_thread  # type: ignore[assignment, method-assign]  # for as long as this loop runs
     try:

@@ -1,9 +1,9 @@
 """
-What a program hands to the library, checked before anything is tried: said in words, with the next
-step, to whoever does not check types.
+Checks of the arguments that a program passes to the library, before anything is tried. Errors are
+plain sentences with the next step, for callers that do not check types.
 
-Nothing is guessed here and nothing is made up: a name is no source, an id is no approval, a number
-that a channel uses as an id is no text.
+Nothing is guessed and nothing is converted: a name is not a source, an id is not an approval, a
+number that a channel uses as an id is not text.
 """
 
 import unicodedata
@@ -27,14 +27,14 @@ from holdfast.session.authority.restore import restore
 from holdfast.settings.values import is_name
 from holdfast.wiring import folder_identity
 
-# Of no session: only whether it could be one's is asked.
+# Placeholders: the check only asks whether the source could belong to some session.
 _SESSION, _INSTANCE = SessionId("local/any"), InstanceId("any")
 
 
 def a_source(given: MessageSource) -> MessageSource:
     """
-    One whose authority can be written down and read back: what could not be restored after a crash
-    must not be had before it (A3).
+    Check that the source's authority can be written and read back. Authority that could not be
+    restored after a crash must not exist before it (A3).
     """
     if not isinstance(given, MessageSource):
         raise _no_message_source(given)
@@ -49,9 +49,8 @@ def a_source(given: MessageSource) -> MessageSource:
     if isinstance(found, LostContext):
         raise _no_source(found.reason)
     for what, name in (("person", given.person), ("channel", given.channel)):
-        if (
-            name and name.strip() and not is_name(unicodedata.normalize("NFC", name))
-        ):  # a channel may use any form, and keeps to it
+        # A channel may use any Unicode form, and keeps to it.
+        if name and name.strip() and not is_name(unicodedata.normalize("NFC", name)):
             raise _no_source(f"{name!r:.200} is no name of a {what}")
     return given
 
@@ -71,8 +70,8 @@ def _no_message_source(given: object) -> Unusable:
 
 def require_consenting_person(by: MessageSource) -> str:
     """
-    Who answers: a person whom their channel has verified, and who sits there. What a webhook or a
-    reminder says for somebody is no consent of theirs (P3, P6).
+    Return the person who answers. The channel must have verified the person, and the person must be
+    present. A webhook or a reminder that speaks for somebody is not consent (P3, P6).
     """
     if by.person is None or not by.person.strip():
         raise Refused(
@@ -99,7 +98,7 @@ def _no_source(why: str) -> Unusable:
 
 
 def texts(needed: Mapping[str, object], more: Mapping[str, object]) -> None:
-    """Each is text; those in `more` may be None."""
+    """Check that each value is text; those in `more` may be None."""
     for name, value in (
         *needed.items(),
         *((name, value) for name, value in more.items() if value is not None),
@@ -134,8 +133,8 @@ def a_cursor(after: int | None) -> int | None:
 
 def asking(source: MessageSource, *, may_all: bool) -> str:
     """
-    Who asks, by name. Whoever has none has no right that goes by one: no word stands for them,
-    since somebody may be called that.
+    Return the caller's name. A caller without a name has no right that depends on one. No
+    placeholder is used, since a person could have that name.
     """
     if source.person is None and not may_all:
         raise Refused(

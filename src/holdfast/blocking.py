@@ -1,6 +1,6 @@
 """
-The same names for notebooks and synchronous code: one event loop in a thread of its own, and each
-verb waits for its result.
+The same names for notebooks and synchronous code: one event loop in its own thread, and each verb
+waits for its result.
 
     with holdfast.blocking.open("./state", agents=[ops]) as home:
         turn = home.send("ops/api", "restart_service service=api", source=alice)
@@ -32,7 +32,7 @@ class Home:
         self._home = home
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        # Between what is handed to the loop and its end: nothing is handed to one that ends.
+        # Guards scheduling against closing: nothing is scheduled on a loop that ends.
         self._guard = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -99,11 +99,11 @@ class Home:
             doing = asyncio.run_coroutine_threadsafe(run(), loop)
         try:
             return doing.result()
-        except concurrent.futures.CancelledError as exc:  # by nobody but the end of the loop
+        except concurrent.futures.CancelledError as exc:  # only the end of the loop cancels it
             raise Unusable("the home was closed meanwhile", hint="open it again") from exc
         except BaseException:
-            # Ctrl-C, say, while we waited: it goes no further behind our back, and has ended when
-            # this is told
+            # For example Ctrl-C during the wait: cancel the work, and let it end before the error
+            # is raised.
             if doing.cancel():
                 asyncio.run_coroutine_threadsafe(_ended(running), loop).result()
             raise
@@ -163,7 +163,7 @@ class Home:
         return self._do(lambda: self._home.approvals(for_))
 
     def follow(self, session: str, after: int | None = None) -> Generator[Followed, None, None]:
-        """Until the home is closed; leave the loop to stop."""
+        """Yield until the home is closed; leave the loop to stop."""
         followed = self._home.follow(session, after)
         try:
             while True:
@@ -173,7 +173,7 @@ class Home:
                     return
                 yield found
         finally:
-            with suppress(Unusable):  # the home was closed before: it ended there
+            with suppress(Unusable):  # the home was closed before, which ended the follower
                 self._do(followed.aclose)
 
     def cancel(
@@ -259,7 +259,7 @@ class Home:
 
     @contextmanager
     def take_up(self, session: str, turn: str) -> Generator["OwnLoop", None, None]:
-        """A parked turn of your own loop, again."""
+        """Resume a parked turn of your own loop."""
         with self._own_loop(self._home.take_up(session, turn)) as taken:
             yield taken
 
@@ -271,7 +271,7 @@ class Home:
         try:
             yield OwnLoop(turn, self._do)
         except BaseException as exc:
-            error = exc  # the name of the clause is gone when it is left
+            error = exc  # Python deletes `exc` at the end of the clause
             self._do(lambda: begun.__aexit__(type(error), error, error.__traceback__))
             raise
         self._do(lambda: begun.__aexit__(None, None, None))
@@ -335,7 +335,7 @@ def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = (
 
 
 def _say_the_same() -> None:
-    """`help()` says of a verb here what it says of the one it stands for."""
+    """Give each verb here the docstring of the verb that it wraps, for `help()`."""
     for here, there in ((Home, _async.Home), (OwnLoop, ExternalTurn)):
         for name, verb in vars(here).items():
             if not name.startswith("_") and callable(verb) and verb.__doc__ is None:

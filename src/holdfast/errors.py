@@ -1,5 +1,5 @@
 """
-Our errors, sorted by what the caller should do next:
+Errors, sorted by what the caller should do next:
 
 * HoldfastError
   x Refused           not allowed now, nothing was written     -> tell the person      exit 6   by its code
@@ -10,10 +10,10 @@ Our errors, sorted by what the caller should do next:
   x InDoubt           may or may not have happened             -> resume               exit 5   503
   x Untrusted         the journal can't be believed            -> sealed, a person     exit 4   423
     + Takeover, BrokenChain, CutShort
-  x Unusable          settings, arguments, a missing part      -> mend it, try again   exit 2   400
-* InvariantBroken     a bug of ours                            -> crash
+  x Unusable          settings, arguments, a missing part      -> fix it, try again    exit 2   400
+* InvariantBroken     a bug in Holdfast                        -> crash
 
-Every HoldfastError has a stable `code`, a message that says what happened with which values, and a
+Every HoldfastError has a stable `code`, a message that states the fact with its values, and a
 `hint`: the next step.
 """
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class HoldfastError(Exception):
-    """What every error of ours is; `code` is stable, `hint` is the next step."""
+    """The base class of all Holdfast errors; `code` is stable, `hint` is the next step."""
 
     exit_code: ClassVar[int] = 1
     default_code: ClassVar[str] = "error"
@@ -60,7 +60,7 @@ class Refused(HoldfastError):
 
 
 class Busy(HoldfastError):
-    """It could not be tried; nothing was written. Try again later."""
+    """The operation could not be tried; nothing was written. Try again later."""
 
     exit_code = 5
     default_code = "busy"
@@ -87,8 +87,8 @@ class NotSaved(Busy):
 
 class ReadOnly(NotSaved):
     """
-    Nothing can be written where the journal lies: a read-only mount, or files that are not ours to
-    write. It can be looked at.
+    Nothing can be written where the journal lies: a read-only mount, or files without write
+    permission. It can be read.
     """
 
 
@@ -147,12 +147,12 @@ class Untrusted(HoldfastError):
         self.at_seq = at_seq
         self.segment = segment
         self.byte = byte
-        # Where what the attempt had produced is kept, for people; filled by whoever put it there.
+        # Where the attempt's produced results are kept, for people; set by the code that kept them.
         self.quarantined: tuple[str, ...] = ()
 
 
 class Takeover(Untrusted):
-    """Somebody without our key changed history while we were away."""
+    """A writer without our key changed history while the lock was released."""
 
     default_code = "takeover"
 
@@ -164,13 +164,13 @@ class BrokenChain(Untrusted):
 
 
 class CutShort(Untrusted):
-    """History that was acknowledged is missing."""
+    """Acknowledged history is missing."""
 
     default_code = "cut_short"
 
 
 class Unusable(HoldfastError):
-    """A setting, an argument or a part of the system is not as it must be; nothing was tried."""
+    """A setting, an argument or a part of the system is invalid; nothing was tried."""
 
     exit_code = 2
     default_code = "usage"
@@ -179,12 +179,13 @@ class Unusable(HoldfastError):
         self, message: str, *, code: str | None = None, hint: str = "", line: int | None = None
     ) -> None:
         super().__init__(message, code=code, hint=hint)
-        self.line = (
-            line  # of the settings, where it is known: to be told where the message may not be
-        )
+        # The line in the settings, if known. Callers may show it where they may not show the
+        # message.
+        self.line = line
 
 
 class InvariantBroken(Exception):
     """
-    A bug of ours. Never caught to go on: the process stops, and the journal says where it was.
+    A bug in Holdfast. Never caught to continue: the process stops, and the journal shows the last
+    durable step.
     """

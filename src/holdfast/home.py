@@ -1,5 +1,5 @@
 """
-The library's way in: a home, its sessions, and the verbs, with the field names of `--json`.
+The library's entry point: a home, its sessions, and the verbs, with the field names of `--json`.
 
     async with holdfast.open("./state", agents=[ops]) as home:
         turn = await home.send("ops/api", "restart_service service=api", source=alice)
@@ -72,7 +72,7 @@ class Agent:
     built-in ones.
 
     `model` is a name ("demo", "script:FILE", "anthropic:...") or any Pydantic AI model. `delegates`
-    are agents that it may hand tasks to; each is called as the tool `delegate_NAME`, and has no
+    are agents that it may hand tasks to. Each is called as the tool `delegate_NAME`, and has no
     tool that this agent lacks.
     """
 
@@ -86,7 +86,7 @@ class Agent:
 def _verb(
     method: "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]",
 ) -> "Callable[Concatenate[Home, _P], Coroutine[Any, Any, _R]]":
-    """Known to be in flight: whoever leaves the home meanwhile stops it first."""
+    """Count the call as in flight: closing the home stops it first."""
 
     @wraps(method)
     async def run(home: "Home", /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
@@ -97,7 +97,7 @@ def _verb(
 
 
 class Home:
-    """An open home. Made by `holdfast.open`; use it as an async context manager."""
+    """An open home. Created by `holdfast.open`; use it as an async context manager."""
 
     def __init__(self, opener: Callable[[], AbstractAsyncContextManager[Service]]) -> None:
         self._opener = opener
@@ -189,10 +189,9 @@ class Home:
     ) -> Answer:
         """
         Answer a prompt that was seen, and drive its turn on. The answer is bound to the digest of
-        what was shown.
+        the shown plan.
 
-        What can't be taken comes back as `result="failed"` with its reason; the prompt then stands
-        as it was.
+        A refused answer returns `result="failed"` with its reason; the prompt then stays as it was.
         """
         if not isinstance(approval, ApprovalReport):
             raise Unusable(
@@ -254,17 +253,17 @@ class Home:
 
     @_verb
     async def approvals(self, for_: str | None = None) -> tuple[Approval, ...]:
-        """What waits; with `for_`, what that person may answer."""
+        """Return the open prompts; with `for_`, only those that this person may answer."""
         texts({}, {"for_": for_})
         return await self.service.approvals(for_=for_)
 
     def follow(self, session: str, after: int | None = None) -> Follower[Followed]:
         """
-        Records as they are stored, and pieces of text as they come, until the home is closed: leave
-        the loop to stop.
+        Yield records as they are stored, and pieces of text as they come, until the home is closed.
+        Leave the loop to stop.
 
-        `after` is the seq to go on from, 0 for the whole history; without it, only what comes from
-        now on.
+        `after` is the seq to continue from, 0 for the whole history. Without it, the stream starts
+        now.
         """
         texts({"session": session}, {})
         return self._in_flight.follow(self.service.follow(session, after=a_cursor(after)))
@@ -274,8 +273,8 @@ class Home:
         self, session: str, *, by: MessageSource, turn: str | None = None
     ) -> tuple[Turn, ...]:
         """
-        End the running turn, or the one that is named; calls that had started end with their real
-        outcome or in doubt. The requester and an operator may.
+        End the running turn, or the named one. Started calls end with their real outcome or in
+        doubt. Only the requester and an operator may cancel.
         """
         texts({"session": session}, {"turn": turn})
         operator = a_source(by).principal == "operator"
@@ -293,8 +292,8 @@ class Home:
         self, session: str | None = None, *, model: str | None = None
     ) -> tuple[Turn, ...]:
         """
-        Fire what is due, then drive on whatever is owed: in one session, or in all. What hinders
-        one of them is raised once the others were driven.
+        Fire due reminders, then drive the owed work, in one session or in all. An error in one
+        session is raised after the others were driven.
         """
         texts({}, {"session": session, "model": model})
         if session is not None:
@@ -329,11 +328,11 @@ class Home:
         workspace: str | PathLike[str] | None = None,
     ) -> Reminder:
         """
-        Have `text` come back as a turn of its own: once `at` a time, `every` so often, or by `cron`
-        in a `time_zone`.
+        Schedule `text` as a turn of its own: once `at` a time, `every` so often, or by `cron` in a
+        `time_zone`.
 
-        It runs under what `source` has, or less of it. Nobody can be asked in it, unless
-        `may_prompt` lets prompts reach that person.
+        It runs with the authority of `source`, or less. It cannot prompt, unless `may_prompt` lets
+        prompts reach that person.
         """
         moment = at.isoformat() if isinstance(at, datetime) else at
         texts(
@@ -361,7 +360,7 @@ class Home:
 
     @_verb
     async def reminders(self) -> tuple[Reminder, ...]:
-        """Those that stand, in all sessions, the next one first."""
+        """Return the active reminders of all sessions, the next one first."""
         return await self.service.reminders()
 
     @_verb
@@ -375,16 +374,15 @@ class Home:
     @_verb
     async def grants(self) -> tuple[Grant, ...]:
         """
-        Remembered approvals that are not over. `counts` says whether policy lets each count at
-        present, `covers` what it covers.
+        Return the remembered approvals that have not expired. `counts` says whether policy lets
+        each count at present; `covers` describes the calls that it covers.
         """
         return await self.service.grants()
 
     @_verb
     async def revoke(self, grant: str, *, by: MessageSource) -> None:
         """
-        Take a remembered approval back: its requester and its giver may. From the next call on it
-        is asked again.
+        Revoke a remembered approval; its requester and its giver may. The next call asks again.
         """
         texts({"grant": grant}, {})
         system = a_source(by).principal == "system"
@@ -395,29 +393,32 @@ class Home:
         self, session: str | None = None, *, by: MessageSource, everything: bool = False
     ) -> tuple[Job, ...]:
         """
-        Background jobs that run and are there for them: of the same audience and boundary. With
-        `everything`, also those that ended lately.
+        Return the running jobs of the same audience and boundary. With `everything`, also those
+        that ended recently.
         """
         texts({}, {"session": session})
         return await list_jobs(self.service, a_circle(by), session=session, everything=everything)
 
     @_verb
     async def job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
-        """One job and, once it is over, what it gave back. One of another circle is not there."""
+        """
+        Return one job and, once it has ended, its result. A job of another audience or boundary is
+        reported as unknown.
+        """
         texts({"id": id}, {})
         return await show_job(self.service, id, a_circle(by))
 
     @_verb
     async def cancel_job(self, id: str, *, by: MessageSource) -> Job:  # noqa: A002  # the field's name
-        """Stop a job: durable before anything is ended."""
+        """Stop a job. The request is durable before anything is ended."""
         texts({"id": id}, {})
         return await cancel_job(self.service, id, a_circle(by))
 
     @_verb
     async def session(self, session: str) -> Session:
         """
-        Where it stands: its phase, what it owes, whether it is sealed, and the files of its
-        journal.
+        Return the session's state: its phase, the work it owes, whether it is sealed, and the files
+        of its journal.
         """
         texts({"session": session}, {})
         return await self.service.show(session)
@@ -445,8 +446,8 @@ class Home:
     @asynccontextmanager
     async def take_up(self, session: str, turn: str) -> AsyncGenerator[ExternalTurn, None]:
         """
-        A turn of your own loop that was parked when the loop left it or died: go on with `await
-        turn.wait()`, answered or not.
+        Resume a turn of your own loop that was parked when the loop left it or died. Continue with
+        `await turn.wait()`, whether it was answered or not.
         """
         texts({"session": session, "turn": turn}, {})
         taking = self.service.foreign_turn_again(session, TurnId(turn))
@@ -456,10 +457,7 @@ class Home:
 
 
 def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[Tool], LazyModels]:
-    """
-    What wiring needs of agents: their specs, those of their tools that are objects, and the models
-    that are.
-    """
+    """Convert agents for wiring: their specs, their tools and models that are objects."""
     tools: dict[str, Tool] = {}
     models = LazyModels()
     specs = []
@@ -491,7 +489,9 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
 
 
 def _refuse_unknown_tools(specs: Sequence[AgentSpec], tools: Mapping[str, Tool]) -> None:
-    """An agent without a tool that its author counts on would only say so to the model."""
+    """
+    Refuse an unknown tool name here; otherwise only the model would learn that the tool is missing.
+    """
     known = (*tools, *BUILTIN_TOOLS)
     for spec in specs:
         for name in spec.tools:
@@ -503,7 +503,7 @@ def _refuse_unknown_tools(specs: Sequence[AgentSpec], tools: Mapping[str, Tool])
 
 
 def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
-    """The agents, in their order, then whoever they hand tasks to."""
+    """Return the agents in their order, then the agents that they delegate to."""
     known: dict[str, Agent] = {}
     for agent in agents:
         if known.setdefault(agent.name, agent) is not agent:
@@ -511,7 +511,7 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
                 f"two agents are called {agent.name!r}", hint="give one of them another name"
             )
     found = list(agents)
-    for agent in found:  # grows while it is walked
+    for agent in found:  # the list grows during the loop
         if isinstance(agent.tools, str) or isinstance(agent.delegates, str | Agent):
             raise Unusable(
                 f"the agent {agent.name!r} has one where a list must be",
@@ -547,9 +547,10 @@ def _named(tool: Any, tools: dict[str, Tool]) -> str:
 
 def open(path: str | PathLike[str] | None = None, *, agents: Sequence[Agent] = ()) -> Home:  # noqa: A001  # holdfast.open
     """
-    A home at `path` (else $HOLDFAST_HOME, else ~/.holdfast), made if it is not there.
+    Open the home at `path` (else $HOLDFAST_HOME, else ~/.holdfast). It is created if it does not
+    exist.
 
-    `agents` come on top of those in the home's settings; the first is the default.
+    `agents` are added to those in the home's settings; the first is the default.
     """
     specs, tools, models = specs_from_agents(agents)
     folder = home_path(None if path is None else a_path(path, what="path"))

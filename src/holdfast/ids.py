@@ -1,9 +1,9 @@
 """
-The names of things, as types, and the one rule for what a session may be called.
+The ids of things, as types, and the one rule for session names.
 
-Nothing here is random or reads a clock: ids that must be unpredictable are minted at the rim and
-come in. Ids that must be the same after a crash (calls, approvals) are computed from what they
-belong to.
+Nothing here is random or reads a clock: ids that must be unpredictable are created outside and
+passed in. Ids that must be the same after a crash (calls, approvals) are computed from the thing
+that they belong to.
 """
 
 import base64
@@ -26,7 +26,7 @@ MemoryId = NewType("MemoryId", str)
 ReminderId = NewType("ReminderId", str)
 JobId = NewType("JobId", str)
 
-DELEGATE_CHANNEL = "delegate"  # of sessions that agents started; people can't
+DELEGATE_CHANNEL = "delegate"  # sessions that agents started; people cannot create them
 
 ID_PART = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 
@@ -63,7 +63,7 @@ def turn_id(ordinal: int) -> TurnId:
     return TurnId(f"t{ordinal}")
 
 
-@lru_cache(maxsize=256)  # asked for when a call is looked at, and again when it is decided on
+@lru_cache(maxsize=256)  # computed when a call is bound, and again when it is decided
 def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> CallId:
     """The same call has the same id after any crash; a provider's own id is only data."""
     return CallId("c-" + short_digest("call", instance, turn, str(model_call), str(index)))
@@ -71,14 +71,14 @@ def call_id(instance: InstanceId, turn: TurnId, model_call: int, index: int) -> 
 
 def delegate_session(call: CallId) -> SessionId:
     """
-    The session of the delegate that a call starts: the same after any crash, so that there is never
-    a second one.
+    The session of the delegate that a call starts. It is the same after any crash, so there is
+    never a second one.
     """
     return SessionId(f"{DELEGATE_CHANNEL}/{call.removeprefix('c-')}")
 
 
 def delegate_tool_name(agent: str) -> str:
-    """What a model calls to hand a task to that agent."""
+    """The tool name that a model calls to hand a task to that agent."""
     return f"{DELEGATE_CHANNEL}_{agent}"
 
 
@@ -94,16 +94,16 @@ def approval_id(instance: InstanceId, call: CallId, attempt: int) -> ApprovalId:
 
 def memory_id(instance: InstanceId, call: CallId) -> MemoryId:
     """
-    What one call remembered: run again after a crash, it remembers the same thing and not a second
-    one.
+    The item that one call remembers. Run again after a crash, the call remembers the same item, not
+    a second one.
     """
     return MemoryId("m-" + short_digest("memory", instance, call))
 
 
 def reminder_id(instance: InstanceId, origin: str) -> ReminderId:
     """
-    `origin` is the call that set it, so that the call run again sets nothing twice; a command
-    brings something random.
+    `origin` is the call that set it, so that a repeated call sets nothing twice. A command passes
+    something random.
     """
     return ReminderId("r-" + short_digest("reminder", instance, origin))
 

@@ -5,8 +5,8 @@ Each is found as written, with JSON escapes, wrapped over lines, percent-encoded
 alignments, both alphabets) and in hex. Other encodings, compression, encryption and a secret in
 several parts are not found.
 
-`learn` tells this process of secrets. The journal refuses every record that holds one
-(`check_draft`), so that no way in can miss the check.
+`learn` registers secrets in this process. The journal refuses every record that holds one
+(`check_draft`), so that no path can skip the check.
 """
 
 import base64
@@ -20,7 +20,7 @@ import msgspec
 from holdfast import token_form
 
 HIDDEN = "[secret]"
-SECRET_CHARS_MIN = 8  # shorter values are words, and hiding them would mangle every text
+SECRET_CHARS_MIN = 8  # shorter values are ordinary words, and hiding them would mangle every text
 
 Secret = str | bytes
 _HIDDEN = HIDDEN.encode()
@@ -33,15 +33,15 @@ _FEW = 8
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _PADDING = ord("=")
-_CODE_BYTES_MAX = 6  # of one byte: \u00XX
+_CODE_BYTES_MAX = 6  # for one byte: \u00XX
 
 
 class Secrecy:
-    """One set of secrets, compiled. Made by `secrecy_of`."""
+    """One compiled set of secrets. Created by `secrecy_of`."""
 
     def __init__(self, secrets: tuple[Secret, ...]) -> None:
         raw = {form for each in secrets for form in _written(each) if len(form) >= SECRET_CHARS_MIN}
-        # Longest first, so that one that contains another is hidden whole.
+        # Longest first, so that a secret that contains another is hidden whole.
         self._raw = sorted(raw, key=lambda each: (-len(each), each))
         normal = {_normal(each) for each in raw}
         self._normal = sorted(
@@ -60,7 +60,7 @@ class Secrecy:
         return any(True for _ in self._normal_spans(_normal(data)))
 
     def _normal_spans(self, normal: bytes) -> Iterator[tuple[int, int]]:
-        """In a text without escapes and line ends."""
+        """Find spans in a text without escapes and line ends."""
         yield from _spans(self._normal, normal)
         yield from token_form.spans_as_written(normal)
         standard = normal.translate(_STANDARD)
@@ -90,14 +90,13 @@ class Secrecy:
         spans = [*_spans(self._raw, data), *token_form.spans_as_written(data)]
         spans += [(origins[start], origins[end]) for start, end in self._normal_spans(normal)]
         shown = _without(data, spans)
-        return (
-            shown if not self.holds(shown) else _HIDDEN
-        )  # escapes within escapes: nothing of it can be shown
+        # Escapes within escapes: nothing of it can be shown.
+        return shown if not self.holds(shown) else _HIDDEN
 
     def hidden_json(self, body: bytes) -> bytes:
         """
-        The same for one JSON object, whose strings are judged one by one, keys included: what comes
-        back is JSON.
+        Hide secrets in one JSON object. Its strings are checked one by one, keys included, so the
+        result is JSON.
         """
         if not self.holds(body):
             return body
@@ -120,7 +119,7 @@ class Secrecy:
         return StreamedText(self, on_text)
 
     def safe_length(self, data: bytes) -> int:
-        """Up to where no secret can have begun that is not yet whole."""
+        """The length up to which no incomplete secret can have begun."""
         tail = data[-self._window :]
         cut = _CUT_CODE.search(tail)
         whole = tail[: cut.start()] if cut is not None else tail
@@ -135,7 +134,8 @@ class Secrecy:
             _begun(self._hex, lower),
         )
         if begun < _FEW and _SHORT_LINE.search(whole):
-            # a line is shown when it ends: only lines as long as wrapped ones go on in the next
+            # Only lines as long as wrapped ones continue in the next, so a short line is shown when
+            # it ends.
             begun = 0
         begun_raw = _begun(self._raw, tail)
         start = len(whole) if not begun else origins[len(normal) - begun]
@@ -144,8 +144,8 @@ class Secrecy:
 
 class StreamedText:
     """
-    Pieces of text on their way to followers. A secret may be cut by the end of a piece, so a
-    possible beginning is held back.
+    Pieces of text on their way to followers. The end of a piece may cut a secret, so a possible
+    beginning is held back.
     """
 
     def __init__(self, secrecy: Secrecy, on_text: Callable[[str], None]) -> None:
@@ -164,7 +164,7 @@ class StreamedText:
 
 
 class StreamedBytes:
-    """The same for bytes as they are read."""
+    """Like `StreamedText`, for bytes as they are read."""
 
     def __init__(self, secrecy: Secrecy, on_bytes: Callable[[bytes], None]) -> None:
         self._secrecy = secrecy
@@ -181,7 +181,7 @@ class StreamedBytes:
             self._on_bytes(data[:cut])
 
     def end(self) -> None:
-        """End of stream: send what was held back. It cannot be the start of a secret."""
+        """End of stream: send the held-back text. It cannot be the start of a secret."""
         held, self._held = self._held, b""
         if held:
             self._on_bytes(self._secrecy.hidden_bytes(held))
@@ -199,7 +199,7 @@ _everything = secrecy_of(())
 
 def learn(owner: object, secrets: tuple[Secret, ...]) -> None:
     """
-    From now on until `forget`, no journal of this process takes these. They replace those that the
+    Until `forget`, no journal of this process accepts these secrets. They replace those that the
     same owner named before.
     """
     with _changing:
@@ -221,14 +221,14 @@ def _compile() -> None:
 
 
 def known() -> Secrecy:
-    """Everything that this process knows of."""
+    """The secrets that this process knows."""
     return _everything
 
 
 def _written(secret: Secret) -> tuple[bytes, ...]:
     """
-    As it is; and for a variable whose bytes are not text: as they read once a program has made text
-    of them.
+    The secret's bytes. For a variable whose bytes are not text, also the form that a program gets
+    by decoding them.
     """
     data = secret.encode("utf-8", "surrogateescape") if isinstance(secret, str) else secret
     return (data, data.decode("utf-8", "replace").encode()) if isinstance(secret, str) else (data,)
@@ -259,7 +259,7 @@ def _decoded(found: re.Match[bytes]) -> bytes:
 
 
 def _normal_with_origins(data: bytes) -> tuple[bytes, list[int]]:
-    """And where each of its bytes comes from; the last entry is the end of the data."""
+    """Like `_normal`, with the origin of each byte; the last entry is the end of the data."""
     normal, at = bytearray(), 0
     origins: list[int] = []
     for found in _PIECES.finditer(data):
@@ -283,7 +283,7 @@ def _spans(needles: list[bytes], data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _widened(span: tuple[int, int], standard: bytes) -> tuple[int, int]:
-    """A span of base64 with the characters that it shares with its neighbours, and its padding."""
+    """Widen a base64 span by the characters that it shares with its neighbours, and its padding."""
     start, end = span
     if start and standard[start - 1] in _BASE64:
         start -= 1
@@ -305,7 +305,7 @@ def _without(data: bytes, spans: list[tuple[int, int]]) -> bytes:
 
 
 def _begun(needles: list[bytes], data: bytes) -> int:
-    """How many bytes at the end are the beginning of one of these."""
+    """Count the bytes at the end that are the beginning of one of these."""
     longest = 0
     for each in needles:
         window = data[max(len(data) - len(each) + 1, 0) :]

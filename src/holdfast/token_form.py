@@ -2,9 +2,9 @@
 The form of tokens and one-time codes: `hf_`, 43 base62 digits (256 random bits), 6 base62 digits of
 checksum.
 
-The checksum makes a token recognisable in any text without knowing it: revoked ones and those of
-other homes too. Any other text passes for a token with a chance of 1 in 62**6. The spans below
-point at tokens as written, in base64 (three alignments) and in hex.
+The checksum makes an unknown token recognisable in any text, including revoked ones and those of
+other homes. Any other text passes for a token with a chance of 1 in 62**6. The spans below point at
+tokens as written, in base64 (three alignments) and in hex.
 """
 
 import base64
@@ -22,9 +22,9 @@ RANDOM_BYTES = 32
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _RAW = re.compile(rb"hf_[0-9A-Za-z]{%d}" % (BODY_DIGITS + CHECK_DIGITS))
-_BASE64_CHARS = 70  # of the standard alphabet, which hold a token at any alignment
-# Where a token begins, by alignment: the characters that `hf_` fills alone, and stand-ins for the
-# ones it shares with the byte before it.
+_BASE64_CHARS = 70  # characters of the standard alphabet that hold a token at any alignment
+# Where a token begins, by alignment: the characters that `hf_` fills alone, and placeholders for
+# the ones it shares with the byte before it.
 _BASE64_STARTS = (
     (re.compile(rb"aGZf[A-Za-z0-9+/]{66}"), b"", 0),
     (re.compile(rb"hmX[A-Za-z0-9+/]{66}"), b"AG", 1),
@@ -73,8 +73,8 @@ def spans_as_written(data: bytes) -> Iterator[tuple[int, int]]:
 
 def spans_in_base64(data: bytes) -> Iterator[tuple[int, int]]:
     """
-    In text of the standard alphabet. The spans leave out the characters that a token shares with
-    its neighbours.
+    Find tokens in text of the standard alphabet. The spans exclude the characters that a token
+    shares with its neighbours.
     """
     for start, before, skipped in _BASE64_STARTS:
         for found in start.finditer(data):
@@ -88,7 +88,7 @@ def spans_in_base64(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def spans_in_hex(data: bytes) -> Iterator[tuple[int, int]]:
-    """In text of lower-case digits."""
+    """Find tokens in text of lower-case digits."""
     if b"68665f" in data:
         for found in _HEX.finditer(data):
             if _is_sound(bytes.fromhex(found[0].decode())):
@@ -96,7 +96,7 @@ def spans_in_hex(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def begun_as_written(data: bytes) -> int:
-    """How many bytes at the end may be the beginning of a token that is not yet whole."""
+    """Count the bytes at the end that may be the beginning of an incomplete token."""
     return _length(_BEGUN.search(data, max(len(data) - TOKEN_CHARS, 0)))
 
 

@@ -1,7 +1,7 @@
 """
 From settings to a running service: the only file that names adapters.
 
-Everything heavy is imported where it is used: listing what waits needs no model provider, no web
+Heavy modules are imported where they are used: listing open prompts needs no model provider, no web
 framework and no shell parser.
 """
 
@@ -45,7 +45,7 @@ HOME_VARIABLE = "HOLDFAST_HOME"
 
 
 def home_path(given: str | os.PathLike[str] | None = None) -> Path:
-    """`given`, else $HOLDFAST_HOME, else ~/.holdfast; absolute."""
+    """Return `given`, else $HOLDFAST_HOME, else ~/.holdfast; absolute."""
     chosen = os.fspath(given or os.environ.get(HOME_VARIABLE) or "~/.holdfast")
     found = os.path.expanduser(chosen)  # noqa: PTH111  # as below
     whole = os.path.abspath(found)  # noqa: PTH100  # resolves no links: the store does, by descriptor
@@ -60,10 +60,10 @@ def home_path(given: str | os.PathLike[str] | None = None) -> Path:
 
 def _no_home_folder(chosen: str, found: str) -> str | None:
     """
-    Why `~` stands for nothing, as in many containers; None where it does, or does not come up.
+    Return why `~` cannot be expanded, as in many containers; None if it can, or is not used.
 
-    Taken as it is, the same words would mean another folder in every place they are said in, or one
-    beside the system's own.
+    Taken literally, `~` would name another folder in every working directory, or one beside the
+    system's own.
     """
     user = chosen.partition("/")[0]
     if user == "~" and not os.environ.get("HOME", "/").startswith("/"):
@@ -83,8 +83,8 @@ def _no_home_folder(chosen: str, found: str) -> str | None:
 
 def refuse_what_is_no_text(path: str) -> None:
     """
-    A path is shown in prompts, bound by their digest and journalled, so it must be text: bytes of
-    another encoding are none.
+    Refuse a path that is not valid text. A path is shown in prompts, bound by their digest and
+    journalled, so it must be UTF-8.
     """
     try:
         path.encode()
@@ -97,7 +97,7 @@ def refuse_what_is_no_text(path: str) -> None:
 
 
 def folder_identity(path: str) -> str | None:
-    """Which folder a path names: device and inode."""
+    """Identify the folder that a path names, by device and inode."""
     refuse_what_is_no_text(path)
     try:
         found = Path(path).stat()
@@ -107,7 +107,7 @@ def folder_identity(path: str) -> str | None:
 
 
 class LazyModels:
-    """The catalogue, made at the first question."""
+    """The model catalogue, created at first use."""
 
     def __init__(self) -> None:
         self._catalogue: Catalogue | None = None
@@ -123,14 +123,13 @@ class LazyModels:
         return self._made().resolve(name)
 
     def register(self, model: Any) -> str:
-        """Make a model object known; returns the name it is journalled under."""
+        """Register a model object; return the name it is journalled under."""
         return self._made().register(model).name
 
 
 class LazyTools:
     """
-    The box, filled at the first question: listing what waits loads no program's tools and no shell
-    parser.
+    The toolbox, filled at first use: listing open prompts loads no user tools and no shell parser.
     """
 
     def __init__(
@@ -144,11 +143,11 @@ class LazyTools:
         lasting: bool = False,
         program: "Program | None" = None,
     ) -> None:
-        # where tools that settings name as module:attribute are loaded from; None: installed ones
-        # only
+        # Tools that settings name as module:attribute are loaded from here; None allows installed
+        # modules only.
         self._program = program
         self._given = given
-        self._lasting = lasting  # a launcher is kept ready, from the first command on
+        self._lasting = lasting  # keep a launcher ready, from the first command on
         self._spare: SpareLauncher | None = None
         self._memory = memory
         self._delegates = delegates  # agents that others hand tasks to
@@ -206,8 +205,8 @@ class LazyTools:
 
 def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
     """
-    Everybody that some agent hands tasks to; each must be there, and have a name that a model can
-    call.
+    Return every agent that another agent delegates to. Each must exist, and have a name that a
+    model can call.
     """
     known = {agent.name: agent for agent in agents}
     named = {(agent.name, name) for agent in known.values() for name in agent.delegates}
@@ -243,7 +242,7 @@ async def open_service(
     program: "Program | None" = None,
 ) -> "AsyncGenerator[Service, None]":
     """
-    A service on the home at `home`. With `create` False a home that is not there is refused as
+    Open a service on the home at `home`. With `create` False a missing home is refused as
     `no_home`; see also `existing_store`.
 
     `lasting` is for a process that stays, and may keep things ready for the next call.
@@ -256,9 +255,8 @@ async def open_service(
     settings = source.now()
     _refuse_backup(home)
     specs = {**settings.agents(), **{each.name: each for each in agents}}
-    delegates = delegates_of(
-        specs.values()
-    )  # what is wrong with them is said before a home is made, or opened
+    # Errors in delegates are reported before a home is created or opened.
+    delegates = delegates_of(specs.values())
     known = settings.secret_values(os.environ, beside=SECRETS)
     store = await _store(home, settings, create=create)
     memory = SqliteMemory(home / MEMORY, store.memory_key)
@@ -296,8 +294,8 @@ async def open_service(
 
 def _named_program(home: Path, settings: Settings) -> "Program":
     """
-    For a program that embeds us: its own modules are on its own path, and settings may name one
-    folder more.
+    For a program that embeds Holdfast: its modules are on its own path, and settings may name one
+    more folder.
     """
     from holdfast.adapters.tools.user_program import Program
 
@@ -311,7 +309,7 @@ def _code_within(program: "Program", workspace: str) -> tuple[str, ...]:
 
 
 def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
-    """Whoever is to be told that something waits."""
+    """The channels that notify people of open prompts."""
     notify = settings.notify
     if notify is None:
         return {}
@@ -329,8 +327,8 @@ def _channels(settings: Settings, home: Path) -> Mapping[str, Channel]:
 
 def _refuse_backup(home: Path) -> None:
     """
-    A backup holds whatever was revoked after it was made: it becomes a home by `restore` only,
-    which drops that.
+    Refuse to open a backup. It still holds grants and tokens that were revoked after it was made;
+    only `restore` makes a home of it, and drops them.
     """
     from holdfast.adapters.files.home.layout import MANIFEST
 
@@ -358,7 +356,7 @@ async def _store(home: Path, settings: Settings, *, create: bool) -> FileStore:
 
 
 class Restored(NamedTuple):
-    """The sessions that go on, and what the restored home does not let people do any more."""
+    """The restored sessions, and the tokens and grants that the restored home no longer honours."""
 
     sessions: tuple[str, ...]
     dropped: "Dropped"
@@ -368,13 +366,13 @@ async def restore_home(
     source: Path, home: Path, *, by: str, keep: "Keep | None" = None
 ) -> Restored:
     """
-    Make a home from a backup, in new instances: nothing that was owed when the backup was made runs
-    again.
+    Create a home from a backup, in new instances: work that was owed when the backup was made does
+    not run again.
 
-    A backup does not know what was revoked after it was made. So every token and grant in it is
-    dropped, except those that `keep` is asked about and keeps. Settings that somebody else owns or
-    may write are refused here too: the copy would be the owner's. The home is made beside its
-    place and moved there when it is finished; a home that is there already is never touched.
+    A backup does not know the revocations that came after it. So every token and grant in it is
+    dropped, except those that `keep` keeps. Settings that somebody else owns or may write are
+    refused, because the copy would be the owner's. The home is created beside its place and moved
+    there when it is finished. An existing home is never touched.
     """
     import tempfile
 
@@ -404,7 +402,7 @@ async def restore_home(
 
 
 class Prunable(NamedTuple):
-    """What `[retention]` no longer keeps."""
+    """The items that `[retention]` no longer keeps."""
 
     sessions: "Sequence[Old]"
     outputs: Sequence[Path]
@@ -412,7 +410,10 @@ class Prunable(NamedTuple):
 
 
 async def prunable(service: "Service", home: Path, *, most: int | None = None) -> Prunable:
-    """By the settings of now; of each kind at most so many. Nothing without that section."""
+    """
+    Find prunable items by the current settings, at most `most` of each kind. Without a
+    `[retention]` section there are none.
+    """
     from holdfast.adapters.files.home.retention import old_outputs, old_quarantine
     from holdfast.runtime.lifecycle.prune import old_sessions
 
@@ -438,7 +439,7 @@ async def prunable(service: "Service", home: Path, *, most: int | None = None) -
 
 
 async def prune(service: "Service", found: Prunable, *, by: str) -> Sequence[SessionId]:
-    """Returns the sessions that are gone: one that somebody has written to meanwhile stays."""
+    """Remove the items. Return the deleted sessions: one that was written to meanwhile stays."""
     from holdfast.adapters.files.home.retention import remove
     from holdfast.runtime.lifecycle.prune import let_go
 
@@ -448,7 +449,7 @@ async def prune(service: "Service", found: Prunable, *, by: str) -> Sequence[Ses
 
 
 async def existing_store(home: Path, settings: Settings | None = None) -> FileStore | None:
-    """The home's store, or None when there is no home yet. Creates nothing."""
+    """Return the home's store, or None if there is no home yet. Creates nothing."""
     settings = settings or SettingsSource(home).now()
     return await FileStore.open_existing(
         home, allow_network_filesystem=settings.allow_network_filesystem

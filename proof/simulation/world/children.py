@@ -1,9 +1,8 @@
 """
-What leaves a turn of a simulated life: delegates, background jobs and reminders, each compared with
-the turn that it came from and with what truly happened.
+Check the work that leaves a simulated turn: delegates, background jobs and reminders. Each is
+compared with its turn and with the real events.
 
-Nothing here trusts `decide` or `narrowed`: contexts are compared as they are written, field by
-field.
+Nothing here trusts `decide` or `narrowed`: stored contexts are compared field by field.
 """
 
 from collections import Counter
@@ -47,7 +46,7 @@ def _check_delegate(
     home: SimulatedHome, history: History, parent: dict[str, Any], above: History
 ) -> None:
     """
-    A4: it has its parent's authority and no tool that its parent lacks; T5: what it came to is the
+    A4: it has its parent's authority and no tool that its parent lacks. T5: its outcome is the
     call's one result.
     """
     session = history.state.session
@@ -103,7 +102,7 @@ def _check_delegate(
 
 
 def check_jobs(history: History, table: JobTable) -> None:
-    """T2: started once, ended once, reported once; and the end is the one that it had."""
+    """T2: started once, ended once, reported once; and the recorded end is the real one."""
     session = history.state.session
     ended = {each.body["job"]: each.body for each in history.of("job_ended")}
     reports = Counter(
@@ -141,7 +140,7 @@ def check_jobs(history: History, table: JobTable) -> None:
 
 
 def check_reminders(history: History, told: set[str]) -> None:
-    """A4, D1, T7: one input for each instant, under the stored authority, and none forgotten."""
+    """A4, D1, T7: one input for each instant, under the stored authority, and none is missing."""
     session = history.state.session
     standing = {each.body["reminder"]: each.body for each in history.of("reminder_set")}
     hold(
@@ -157,8 +156,8 @@ def check_reminders(history: History, told: set[str]) -> None:
     times = Counter(each["reminder"] for each in fired)
     for name, body in standing.items():
         texts = sum(each["text"].startswith(body["text"]) for each in inputs)
-        # Cancelled after a crash that kept the input and not the record after it, it fired once
-        # more than it says.
+        # If a crash kept the input but lost the record after it, and the reminder was then
+        # cancelled, it fired once more than its counter shows.
         hold(
             "A4",
             texts - times[name] in (0, int(name in cancelled)),

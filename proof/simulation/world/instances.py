@@ -1,10 +1,11 @@
 """
-One seeded life of a simulated home: people do things (`simulated_people`); processes die, settings
-change, clocks jump, drivers are robbed, an outsider edits a record.
+One seeded run of a simulated home. People act (`people.py`), processes die, settings change, clocks
+jump, drivers lose their claim, an outsider edits a record.
 
-Safety always: `simulated_judge` compares every journal with every promise, with what people were
-told, and with what the world remembers. Liveness once the faults have stopped: nothing owed
-remains, and every accepted input has an outcome or a standing prompt; answered, it has an outcome.
+Safety holds always: `judge.py` compares every journal with every promise, with the answers that
+people received, and with the world's memory. Liveness holds once the faults have stopped: nothing
+stays owed, and every accepted input has an outcome or an open prompt, and an outcome after the
+answer.
 """
 
 import asyncio
@@ -34,9 +35,9 @@ from proof.simulation.virtual_loop import Stuck, run_virtually
 from proof.simulation.world.people import NAMES, STORM_SECONDS, People
 from proof.simulation.world.ports import SimulatedClock
 
-QUIET_SECONDS_MAX = 600.0  # of made-up time: twenty rescans, and any number of time limits
+QUIET_SECONDS_MAX = 600.0  # of simulated time: twenty rescans, and any number of time limits
 
-LIFE_SECONDS_MAX = 20_000.0  # a life with every answer and every limit takes a few hundred
+LIFE_SECONDS_MAX = 20_000.0  # a run with every answer and every limit takes a few hundred
 
 
 class Life:
@@ -66,10 +67,10 @@ class Life:
             self._is_over.set()
         return await Judge(self.home, self.people.told, self.edited).lived(self.seed)
 
-    # --- what the world does meanwhile
+    # --- faults of the world
 
     async def _storm(self) -> None:
-        """Until its time is over; then nothing is wrong any more but what has happened."""
+        """Cause faults until the time is over. Afterwards only their consequences remain."""
         loop = asyncio.get_running_loop()
         while loop.time() < STORM_SECONDS:
             await asyncio.sleep(self._dice.uniform(0, 4))
@@ -84,8 +85,8 @@ class Life:
 
     async def _accept_the_clock(self) -> None:
         """
-        Clocks were days ahead and are right again; a person says so, and prompts can be approved
-        again.
+        Clocks were days ahead and are right again. A person accepts the clock, and prompts can be
+        approved again.
         """
         clock = SimulatedClock()
         home = HomeLedger(InMemoryStore(self.home.disk, clock=clock))
@@ -115,7 +116,7 @@ class Life:
             home.jobs.kill_one()
 
     def _rob(self) -> None:
-        """A driver loses its claim and does not know it; whoever claims next has a higher epoch."""
+        """Take a driver's claim without its knowledge. The next claim has a higher epoch."""
         driven = [
             each for each in self.home.sessions() if self.home.disk.living(each).driver is not None
         ]
@@ -123,14 +124,14 @@ class Life:
             self.home.disk.rob(self._dice.choice(driven))
 
     def _edit(self) -> None:
-        """Somebody without the key changes one byte of what was acknowledged."""
+        """Change one byte of an acknowledged record, without the key."""
         session = self._dice.choice(self.home.sessions())
         life = self.home.disk.living(session)
         seq = self._dice.randint(1, life.anchor.seq)
         self.edited = Edited(session, seq, len(life.entries))
         self.home.disk.flip(session, seq)
 
-    # --- calm
+    # --- after the faults
 
     def _honest(self) -> list[SessionId]:
         return [
@@ -141,14 +142,13 @@ class Life:
 
     async def _settle(self) -> None:
         """
-        Nothing owed remains; then people answer all they are asked, and nothing is left open at
-        all.
+        Wait until nothing is owed. Then people answer every prompt, and nothing may stay open.
         """
         if self.edited is not None:
             with contextlib.suppress(Untrusted):
                 await self.home.records(
                     self.edited.session
-                )  # somebody looks: what was changed is noticed at the next open
+                )  # a reader opens it: the next open finds the change
         await self._until_quiet()
         for _ in range(10):
             asked = [each for each in await self._waiting() if each.session in self._honest()]
@@ -173,7 +173,8 @@ class Life:
 
     async def _stop_what_comes_again(self) -> None:
         """
-        Reminders without an end would never let it be quiet. Those that come once are waited for.
+        Cancel reminders without an end, which would never let the home become quiet. One-time
+        reminders are awaited.
         """
         standing, _, _ = await self.people.persist(lambda service: service.reminders())
         for each in standing or ():
@@ -183,7 +184,7 @@ class Life:
                 )
 
     async def _check_reach(self, asked: list[ApprovalReport]) -> None:
-        """What a delegate asks is told with the request that a person made, all the way up."""
+        """Check that a delegate's prompt is reported with the person's request, all the way up."""
         for each in asked:
             parent = self._state(each.session).parent
             while parent is not None and parent.session in self._honest():
@@ -212,13 +213,13 @@ class Life:
             )
             await (
                 self._stop_what_comes_again()
-            )  # each time: a turn that is still under way may set another
+            )  # each time, because a turn that is still running may set another
             await asyncio.sleep(10)
 
     def _state(self, session: SessionId) -> SessionState:
         """
-        As it lies there, folded on from the last look: nobody's opening, which would mend what it
-        finds.
+        Return the state folded from the stored records since the last check, without opening the
+        session, which would repair it.
         """
         life = self.home.disk.living(session)
         hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
@@ -245,8 +246,8 @@ class Life:
 
 def _owed(state: SessionState, honest: list[SessionId]) -> list[str]:
     """
-    A parked turn whose prompt stands waits for a person, and one whose delegate works for that one:
-    no debts of this session. A sealed delegate never ends.
+    Return the owed work. A parked turn with an open prompt waits for a person, and one with a
+    running delegate waits for the delegate, so neither is owed. A sealed delegate never ends.
     """
     owed = [type(effect).__name__ for effect in react(state)]
     owed += [
@@ -290,8 +291,8 @@ def _policy(dice: Any, kind: frozenset[Has]) -> Policy:
 
 def simulate_home(seed: int) -> Lived:
     """
-    One life. Raises PromiseBroken, or whatever broke; the seed is all that is needed to see it
-    again.
+    Run one simulation. Raise PromiseBroken, or the error that occurred. The seed is enough to
+    repeat it.
     """
     try:
         return run_virtually(_live(seed), seconds_max=LIFE_SECONDS_MAX)
@@ -306,7 +307,7 @@ async def _live(seed: int) -> Lived:
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """A broken promise before its consequences."""
+    """Return a broken promise before its consequences."""
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]
     while stack:

@@ -1,10 +1,10 @@
 """
-Jobs that are processes of their own, in made-up time: a launcher that waits for one byte, a
-supervisor that outlives whoever let it go, and the word that it leaves.
+Jobs as processes of their own, in simulated time: a launcher that waits for one byte, a supervisor
+that outlives the process that released it, and its report.
 
-They belong to the machine, so they go on when a simulated process dies; a launcher that was never
-let go ends with the process that made it, and ran nothing. What truly became of each is kept here,
-to be compared with what its journal says.
+They belong to the machine, so they continue when a simulated process dies. A launcher that was
+never released ends with the process that created it and runs nothing. The real outcome of each is
+kept here and compared with its journal.
 """
 
 import asyncio
@@ -33,11 +33,14 @@ if TYPE_CHECKING:
     from proof.simulation.home import Process
 
 _BOOT = "this-boot"
-_FIRST_GROUP = 1_000  # of supervisors; below are the processes of Holdfast
+_FIRST_GROUP = 1_000  # of supervisors; lower numbers are processes of Holdfast
 
 
 class Supervisor:
-    """One job's, made ready by `owner`. `returned` is its word; None when it died without one."""
+    """
+    The supervisor of one job, prepared by `owner`. `returned` is its report, or None if it died
+    without one.
+    """
 
     def __init__(self, group: int, job: JobId, owner: "Process") -> None:
         self.facts = ProcessFacts(boot_id=_BOOT, group=group, start_time=group)
@@ -48,14 +51,17 @@ class Supervisor:
         self.was_asked = False
         self.returned: ToolReturned | None = None
         self.is_cleared = False
-        # Somebody without the key has written another report in place of the one that it leaves. By
-        # its number: dice that were thrown before fall as they did.
+        # Somebody without the key has replaced its report. Chosen by its number, so that the dice
+        # of earlier seeds do not change.
         self.is_forged = group % 13 == 5
         self.hurry = asyncio.Event()
 
     @property
     def lives(self) -> bool:
-        """Until it is let go it waits on a pipe, which closes with whoever holds the other end."""
+        """
+        Until its release it waits on a pipe, which closes with the process that holds the other
+        end.
+        """
         return not self._is_over and (self.is_let_go or self._owner.is_alive)
 
     def ends(self, returned: ToolReturned | None) -> None:
@@ -71,7 +77,7 @@ class Supervisor:
                 self.ends(None)
 
     def truth(self) -> str:
-        """The outcome that its journal must tell, once it was let go."""
+        """The outcome that its journal must record after the release."""
         return (
             "in_doubt"
             if self.returned is None or self.was_asked or self.is_forged
@@ -80,7 +86,7 @@ class Supervisor:
 
 
 class JobTable:
-    """The machine's: what runs on it, whoever started it."""
+    """The machine's jobs, of every process."""
 
     def __init__(
         self,
@@ -95,7 +101,7 @@ class JobTable:
         self._broken = broken
         self._groups = _FIRST_GROUP
         self._all: dict[int, Supervisor] = {}  # by group
-        self.supervisors: dict[JobId, Supervisor] = {}  # those that were let go
+        self.supervisors: dict[JobId, Supervisor] = {}  # the released ones
         self._let_go: Counter[JobId] = Counter()
         self._running: set[asyncio.Task[None]] = set()
 
@@ -105,7 +111,7 @@ class JobTable:
         return made
 
     def start(self, supervisor: Supervisor, call: ToolCall, seconds_max: float) -> None:
-        """T1, T2: its submission is durable, and nobody let it go before."""
+        """T1, T2: its submission is durable, and it was not released before."""
         wanted = supervisor.job.encode()
         entries = self._disk.living(call.session).entries
         if not any(
@@ -135,7 +141,7 @@ class JobTable:
             return
         if supervisor.lives and not self._chaos.strikes(
             0.2
-        ):  # else it does not listen, and has to be ended
+        ):  # otherwise it does not listen and must be killed
             await asyncio.sleep(dice.uniform(0, 2))
             supervisor.ends(ToolReturned(outcome="cancelled", text="half dug"))
 
@@ -150,7 +156,7 @@ class JobTable:
         ]
 
     def kill_one(self) -> None:
-        """By an operator, or for want of memory: it leaves no word."""
+        """Kill a supervisor, as an operator or a lack of memory would. It leaves no report."""
         running = [each for each in self._all.values() if each.lives]
         if running:
             self._chaos.dice.choice(running).ends(None)
@@ -170,8 +176,8 @@ class SimulatedJobs:
 
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
         """
-        A simulated report is not bytes that somebody could forge: whether it is genuine is known
-        here.
+        A simulated report is not bytes that somebody could forge. This class knows whether it is
+        genuine.
         """
         return JobKey(1, f"{instance}/{job}".encode())
 
@@ -213,11 +219,11 @@ class SimulatedJobs:
         return self._process.facts
 
     async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
-        del instance  # nobody unseals or deletes a simulated session
+        del instance  # no simulated session is unsealed or deleted
         return ()
 
     def death_of(self, process: ProcessFacts) -> int | None:
-        del process  # no descriptors here: whoever watches looks again
+        del process  # no descriptors here: the watcher checks again
         return None
 
     async def output(
@@ -248,8 +254,8 @@ class SimulatedJobs:
 
 class DigTool:
     """
-    A tool all of whose calls are jobs with a process of their own. One process's: its launchers die
-    with it.
+    A tool whose calls are all jobs with a process of their own. It belongs to one process, and its
+    launchers die with it.
     """
 
     def __init__(
@@ -339,7 +345,7 @@ class _Launcher:
     async def let_go(self) -> None:
         await self._chaos.dawdle(1, 0.2)
         if not self._process.is_alive:
-            raise Crashed  # its pipe closed with whoever held it
+            raise Crashed  # its pipe closed with the process that held it
         if not self._supervisor.lives:
             raise CannotBind("its supervisor was ended by somebody")
         self._table.start(self._supervisor, self._call, self.seconds_max)

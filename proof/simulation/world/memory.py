@@ -1,9 +1,10 @@
 """
-A memory made to fail by dice: slow, failing, full, and at times handing out what it was not asked
-for, since a store is no judge.
+A memory with random faults: slow, failing, full, and sometimes returning items that were not asked
+for, because a store does not judge.
 
-It holds canaries from the beginning, one for each circle: words that only memory knows, so wherever
-one is seen, memory was the source. What each search came to is kept outside of all processes.
+It contains canaries from the beginning, one for each boundary: words that only memory knows, so
+memory is the source wherever one appears. The result of each search is kept outside of all
+processes.
 """
 
 import asyncio
@@ -32,15 +33,14 @@ PLACED: dict[str, Label] = {
     "kept4nobody": ("everybody", "public", "alice"),
 }
 """
-Canary: whom it was remembered for. The last one's audience is none of ours, so it is of nobody's
-circle.
+Canary: the label it was stored with. The last one's audience does not exist, so nobody may see it.
 """
 
 
 class Search(NamedTuple):
     """
-    One search, and whether its asker got an answer in time; `items` are those of the asker's own
-    circle that it got.
+    One search, and whether its caller got an answer in time. `items` counts the returned items of
+    the caller's own boundary.
     """
 
     words: tuple[str, ...]
@@ -70,7 +70,7 @@ def place_canaries(disk: InMemoryDisk) -> None:
 
 
 class SimulatedMemory(InMemoryMemory):
-    """One process's way to it."""
+    """One process's access to the memory."""
 
     def __init__(self, disk: InMemoryDisk, chaos: Chaos, searches: list[Search]) -> None:
         super().__init__(disk)
@@ -99,7 +99,7 @@ class SimulatedMemory(InMemoryMemory):
         )
 
     def _everything(self, words: Sequence[str]) -> tuple[MemoryItem, ...]:
-        """As if it had never heard of circles."""
+        """Return everything, as if labels did not exist."""
         items = [row.item for row in self.rows() if row.item is not None]
         return tuple(item for item in items if set(words) & set(words_of(item.text)))
 
@@ -111,8 +111,8 @@ class SimulatedMemory(InMemoryMemory):
 
 def is_of(whose: Label, circle: Label) -> bool:
     """
-    Whether a circle may see it: said here once more, so that a filter of ours that lets everything
-    through does not judge itself.
+    Return whether a reader with this label may see it. Implemented here again, so that a filter of
+    the runtime that lets everything through does not judge itself.
     """
     return (
         whose[:2] == circle[:2]

@@ -1,9 +1,9 @@
 """
-A model made of dice: it says little, asks for tools often, for nonsense at times, and fails in
-every way there is. Once faults have stopped it says that it is done.
+A random model: it says little, often requests tools, sometimes nonsense ones, and fails in every
+possible way. Once faults have stopped, it ends its turns.
 
-It also looks at what it is shown: every request keeps T5, and what it finds of other people's
-memory in one is told to the home, with the turn that the request is of.
+It also checks its requests. Every request keeps T5, and canaries of memory in a request are
+reported to the home with the request's turn.
 """
 
 import asyncio
@@ -34,8 +34,7 @@ _DRIVES = re.compile(r"(?P<session>\S+) model (?P<turn>\S+) -\Z")
 
 Shown = Callable[[SessionId | None, TurnId | None, frozenset[str]], None]
 """
-Told of canaries that stood in a request; of no turn when it was for a summary that somebody asked
-for.
+Called with the canaries in a request and its turn, or None for a summary that somebody requested.
 """
 
 
@@ -49,12 +48,12 @@ class SimulatedModel:
         self._shown = shown
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
-        check_view(request.messages)  # T5, in every request that is ever made
+        check_view(request.messages)  # T5, in every request
         self._look_for_canaries(request)
         chaos, dice = self._chaos, self._chaos.dice
         await asyncio.sleep(dice.uniform(0, 1))
         if chaos.strikes(0.03):
-            await asyncio.sleep(10_000)  # never comes back: the runtime's own limit ends it
+            await asyncio.sleep(10_000)  # never returns: the runtime's own time limit ends it
         if chaos.strikes(0.08):
             raise ModelFailed(dice.choice(_FAILURES), "dice", may_pass=dice.random() < 0.8)
         usage = Usage(input_tokens=100, output_tokens=10)
@@ -72,10 +71,7 @@ class SimulatedModel:
         )
 
     def _look_for_canaries(self, request: ModelRequest) -> None:
-        """
-        Which turn it is of is known by the driver's task; a request that can't be placed is of
-        nobody.
-        """
+        """The driver's task knows the request's turn. A request without one belongs to nobody."""
         found = frozenset(CANARY.findall("\n".join(message.text for message in request.messages)))
         if found:
             task = asyncio.current_task()
@@ -122,7 +118,7 @@ def _call(dice: random.Random, names: tuple[str, ...]) -> ProposedCall:
 
 
 def soon(seconds: float) -> str:
-    """That far from now by the right time, whatever a process thinks that it is."""
+    """Return that far from now by the true time, whatever a process's clock shows."""
     moment = START_MS / 1000 + asyncio.get_running_loop().time() + seconds
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 

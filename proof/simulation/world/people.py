@@ -1,9 +1,9 @@
 """
-People of a simulated life: they write, answer, cancel, set reminders, stop jobs and give up
-waiting; they ask a server, or run a command of their own.
+The people of a simulation: they write, answer, cancel, set reminders, stop jobs and give up
+waiting. They ask a server or run a command of their own.
 
-What they were told, and may rely on, is kept in `Told`; `simulated_judge` compares it with what is
-there in the end.
+`Told` keeps the answers that they received and may rely on; `judge.py` compares it with the final
+state.
 """
 
 import asyncio
@@ -22,20 +22,20 @@ from proof.simulation.world.model import soon
 
 NAMES = ("alice", "bob", "carol")
 THINGS_EACH = (
-    3  # that a person does: enough for turns to meet, few enough for a thousand lives a minute
+    3  # actions of a person: enough for turns to meet, few enough for a thousand runs a minute
 )
 STORM_SECONDS = 25.0
 TRIES_MAX = 12
 
 
 class Told:
-    """What people were told, and may rely on."""
+    """Answers that people received and may rely on."""
 
     def __init__(self) -> None:
         self.inputs: dict[tuple[SessionId, str], str] = {}  # (session, dedup): text
         self.answers: dict[str, tuple[str, str]] = {}  # approval: (answer id, option)
         self.refused: set[str] = set()  # answer ids that were refused at the first try
-        self.reminders: dict[str, SessionId] = {}  # set, and where
+        self.reminders: dict[str, SessionId] = {}  # created ones, with their session
 
 
 class People:
@@ -61,13 +61,13 @@ class People:
                 await self.once(lambda service: service.compact(session))  # noqa: B023  # awaited before the next
 
     def _session_for(self, name: str) -> SessionId:
-        """Their own where they have one, as a rule."""
+        """Return usually their own session, if they have one."""
         names = sessions_of(self.home.kind)
         own = SessionId(f"notes/{name}")
         return own if own in names and self._dice.random() < 0.7 else self._dice.choice(names)
 
     async def _look_after(self, name: str, session: SessionId) -> None:
-        """Set or stop what goes on by itself; else cancel a turn."""
+        """Create or stop a reminder or a job; otherwise cancel a turn."""
         roll = self._dice.random()
         if Has.REMINDERS in self.home.kind and roll < 0.7:
             await (self._remind(name, session) if roll < 0.5 else self._cancel_reminder(name))
@@ -77,10 +77,10 @@ class People:
             may_all = self._dice.random() < 0.3
             await self.once(lambda service: service.cancel(session, by=name, may_all=may_all))
 
-    # --- asking
+    # --- requests
 
     async def _asked_of_somebody(self, work: Any) -> Any:
-        """Of a server, or by a command of one's own."""
+        """Ask a server, or run a command of one's own."""
         servers = self.home.servers()
         if servers and self._dice.random() < 0.5:
             return await self._dice.choice(servers).ask(work)
@@ -95,8 +95,8 @@ class People:
 
     async def persist(self, work: Any) -> tuple[Any, HoldfastError | None, int]:
         """
-        Again and again, as a client with a key does, until it is told something that stands. What
-        it was told, and the tries it took.
+        Repeat the work, as a client with a key does, until there is a lasting answer. Return the
+        answer and the number of tries.
         """
         for tries in range(1, TRIES_MAX + 1):
             try:
@@ -113,7 +113,7 @@ class People:
         key, source = f"{name}-{number}", _source(name, self._dice, self.home.kind)
         text = self._dice.choice(("do it", "do more", "yes"))
         if Has.MEMORY in self.home.kind:
-            # words that memory finds something by, and one that tells whose search it was
+            # The words let memory find something, and one of them identifies the search.
             text = f"the service {tag(key)}"
         wait = self._dice.random() < 0.6
         report, _, _ = await self.persist(
@@ -156,7 +156,7 @@ class People:
         elif refusal is not None and refusal.code != "voided" and tries == 1:
             self.told.refused.add(answer)
 
-    # --- what goes on by itself
+    # --- reminders and jobs
 
     async def _remind(self, name: str, session: SessionId) -> None:
         report, _, _ = await self.persist(
@@ -169,8 +169,8 @@ class People:
 
     def _wanted(self) -> Wanted:
         """
-        Another text for each try: there is no key here, so a try whose end nobody heard may have
-        set one too.
+        Use another text for each try. There is no key here, so a try without an answer may have set
+        one too.
         """
         at, every = (
             (soon(self._dice.uniform(1, 20)), None) if self._dice.random() < 0.7 else (None, "1m")
@@ -197,7 +197,7 @@ class People:
 
 
 def tag(key: str) -> str:
-    """A message's key as one word."""
+    """Return a message's key as one word."""
     return key.replace("-", "")
 
 

@@ -1,10 +1,10 @@
 """
-Every port of the runtime, made to fail by dice: stores that are slow, busy, in doubt or deadly,
-notices that are lost, late or doubled, clocks that jump, channels that lose things. Models, tools,
-jobs and memory have files of their own. Equal seeds fail equally.
+Every port of the runtime, with random faults: stores that are slow, busy, in doubt or deadly,
+notices that are lost, late or doubled, clocks that jump, channels that lose messages. Models,
+tools, jobs and memory have their own files. Equal seeds fail equally.
 
-A port belongs to one simulated process. Once that is dead, none of them does anything: what a dying
-program still tries while it unwinds reaches nobody.
+A port belongs to one simulated process. Once the process is dead, its ports do nothing: the actions
+of a dying program while it unwinds have no effect.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ FAULTS = (
     *Fault,
     Fault.CRASH_PARTLY,
     Fault.IN_DOUBT_PARTLY,
-)  # the last two are the rarest to matter: a commit of one record has no middle
+)  # the last two seldom matter: a commit of one record has no middle
 
 
 class Chaos:
-    """The dice of one life, and whether faults have stopped."""
+    """The dice of one run, and whether faults have stopped."""
 
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
@@ -51,17 +51,17 @@ class Chaos:
         return struck
 
     def random_bytes(self, count: int) -> bytes:
-        """Ids that nobody may guess, which a seed repeats."""
+        """Return random bytes for ids, which a seed repeats."""
         return self.dice.randbytes(count)
 
     async def dawdle(self, seconds_max: float, chance: float) -> None:
-        """Take a while, at times."""
+        """Sometimes wait a while."""
         if self.strikes(chance):
             await asyncio.sleep(self.dice.uniform(0, seconds_max))
 
 
 class SimulatedClock:
-    """One process's idea of the time: the loop's, and what somebody has set it to."""
+    """One process's clock: the loop's time plus the offset that somebody set."""
 
     def __init__(self) -> None:
         self.skew_ms = 0
@@ -74,7 +74,7 @@ class SimulatedClock:
 
 
 class SimulatedJournal(InMemoryJournal):
-    """Slow before a commit or after it; and what a commit may meet."""
+    """A journal that is slow before or after a commit, and injects the faults of a commit."""
 
     _store: "SimulatedStore"
 
@@ -90,7 +90,7 @@ class SimulatedJournal(InMemoryJournal):
         except Crashed:
             self._store.process.die()
             raise
-        await chaos.dawdle(0.5, 0.1)  # it is kept, and nobody knows yet
+        await chaos.dawdle(0.5, 0.1)  # it is stored, but the caller does not know yet
         return appended
 
 
@@ -113,7 +113,7 @@ class SimulatedStore(InMemoryStore):
         try:
             return _shaky(await super().open(session))
         except Crashed:
-            self.process.die()  # it found damage, and the home could not be told
+            self.process.die()  # it found damage, and the home's journal could not record it
             raise
 
     async def create(
@@ -129,7 +129,7 @@ class SimulatedStore(InMemoryStore):
         try:
             return _shaky(await super().create(session, instance, first, origin=origin, by=by))
         except Crashed:
-            self.process.die()  # in the middle of a birth
+            self.process.die()  # in the middle of a creation
             raise
 
     async def home(self) -> InMemoryJournal:
@@ -142,7 +142,7 @@ def _shaky(journal: InMemoryJournal) -> InMemoryJournal:
 
 
 class SimulatedNotifier(InMemoryNotifier):
-    """A hint: it may be lost, doubled or late."""
+    """Notices are hints: each may be lost, doubled or late."""
 
     def __init__(self, process: "Process", disk: InMemoryDisk, chaos: Chaos) -> None:
         super().__init__(disk)
@@ -161,7 +161,9 @@ class SimulatedNotifier(InMemoryNotifier):
 
 
 class Mortal:
-    """Whatever belongs to a process and would outlive it: used by a dead one, it is not there."""
+    """
+    A thing that belongs to a process and would outlive it. For a dead process it raises Crashed.
+    """
 
     def __init__(self, process: "Process", reach: Callable[[], Any]) -> None:
         self._process = process
@@ -174,7 +176,7 @@ class Mortal:
 
 
 class SimulatedPost:
-    """A channel that loses some, doubts some, and remembers what arrived."""
+    """A channel that loses some messages, leaves some in doubt, and remembers the arrived ones."""
 
     name = "post"
 

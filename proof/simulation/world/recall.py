@@ -1,9 +1,9 @@
 """
-Memory in a simulated life: a canary is seen in no request but those of its own circle, nobody
-outside reads what was recalled, and a memory that fails says so.
+Memory in a simulation: a canary appears only in requests of its own boundary, nobody outside reads
+a recalled item, and a failing memory is reported.
 
-Circles are compared here once more, by the labels as they are written, and not by the functions
-that the runtime filters with.
+Labels are compared here independently, as stored, and not by the functions that the runtime filters
+with.
 """
 
 from collections.abc import Mapping
@@ -30,21 +30,21 @@ def check_memory(home: SimulatedHome, histories: Mapping[SessionId, History]) ->
 
 
 def _check_shown(home: SimulatedHome, histories: Mapping[SessionId, History]) -> None:
-    """M1: whatever a model was shown of memory was for whoever asked in that turn."""
+    """M1: every remembered item that a model was shown was for the requester of that turn."""
     for shown in home.shown:
         hold(
             "M1", shown.session is not None, f"a request of no turn holds {sorted(shown.canaries)}"
         )
         history = histories.get(SessionId(shown.session or ""))
         if history is None:
-            continue  # an outsider changed its journal, so nobody can say what it was
+            continue  # an outsider changed its journal, so the turn's label is unknown
         circle = _circle(_context(history, str(shown.turn)))
         foreign = sorted(each for each in shown.canaries if not is_of(PLACED[each], circle))
         hold("M1", not foreign, f"{shown.session} {shown.turn}, for {circle}, was shown {foreign}")
 
 
 def _check_kept(home: SimulatedHome, histories: Mapping[SessionId, History]) -> None:
-    """A1: what a turn remembered, it remembered for its own circle."""
+    """A1: a turn stores memory items under its own label only."""
     for body, _ in home.disk.memory.values():
         item = msgspec.json.decode(body, type=MemoryItem)
         history = histories.get(item.session)
@@ -58,9 +58,7 @@ def _check_kept(home: SimulatedHome, histories: Mapping[SessionId, History]) -> 
 
 
 def _check_readers(history: History, recalled: Entry) -> None:
-    """
-    M1: everybody who took part in the session by then is of the circle that it was recalled for.
-    """
+    """M1: everybody who took part in the session by then may see the recalled items."""
     context = _context(history, recalled.body["turn"])
     circle = _circle(context)
     hold(
@@ -84,8 +82,8 @@ def _check_readers(history: History, recalled: Entry) -> None:
 
 def _check_degraded(history: History, searches: list[Search]) -> None:
     """
-    A memory that gave no answer in time is said to have given none; one that did is not slandered.
-    Where others read by then, nothing is said at all.
+    A memory without an answer in time is reported as degraded, and one with an answer is not. If
+    outsiders could read by then, nothing is recalled or reported.
     """
     tags = {
         each.body["input"]: tag(each.body.get("dedup") or "-")
@@ -120,8 +118,8 @@ def _check_degraded(history: History, searches: list[Search]) -> None:
 
 def _outsiders(history: History, circle: Label, seq: int) -> list[str]:
     """
-    Who took part in the session before that record, and is not of the circle. Whoever may answer a
-    prompt takes part in the circle that asks.
+    Return the people who took part in the session before that record and may not see this label. A
+    person who may answer a prompt takes part in the boundary that asks.
     """
     spoke = [
         _circle(each.body["context"])

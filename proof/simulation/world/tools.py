@@ -1,9 +1,9 @@
 """
-Tools made of dice: one of each contract, slow, failing and hanging; `effect` is what the world
-remembers of each.
+Random tools: one of each contract, slow, failing and hanging. `effect` is the world's memory of
+each.
 
-The functions are one program in every process. What reaches a port (memory, the clock, the
-machine's jobs) is made for each process, and dies with it.
+The functions are one program in every process. Tools that use a port (memory, the clock, the
+machine's jobs) are created for each process and die with it.
 """
 
 import asyncio
@@ -30,16 +30,17 @@ HAVE_EFFECTS = ("act", "tidy", "look", "charge", "vault", "brew", "dig")
 
 class Functions(NamedTuple):
     plain: tuple[Tool, ...]
-    dig: PythonTool[Any, Any]  # what `DigTool` makes jobs of
+    dig: PythonTool[Any, Any]  # the function that `DigTool` turns into jobs
 
 
 _LIFE: ContextVar[tuple[Chaos, Effect]] = ContextVar("life")
-"""Of whoever calls a tool: the functions are read and described once for all lives."""
+"""The run of the caller of a tool: the functions are inspected once for all runs."""
 
 
 class SimulatedToolbox(Toolbox):
     """
-    What reaches a port of the process is made when it is first asked for: most commands never do.
+    Creates tools that use a port of the process on first use, because most commands never need
+    them.
     """
 
     def __init__(self, tools: Iterable[Tool], own: Mapping[str, Callable[[], Tool]]) -> None:
@@ -58,12 +59,12 @@ class SimulatedToolbox(Toolbox):
         del (
             call,
             facts,
-        )  # functions die with their process, and this machine's real processes are none of ours
+        )  # functions die with their process, and this machine's real processes are not simulated
         return 0
 
 
 def simulated_functions(chaos: Chaos, effect: Effect) -> Functions:
-    """For whatever is done from here on in this context: one life."""
+    """Return the functions for one run: for everything done from here on in this context."""
     _LIFE.set((chaos, effect))
     return _functions()
 
@@ -131,13 +132,13 @@ _ALIKE: tuple[Tool, ...] = (
     list_reminders(),
     job_status(),
 )
-"""What reaches no port of a process."""
+"""Tools that use no port of a process."""
 
 
 def toolbox_of(
     functions: Functions, dig: Tool, kind: frozenset[Has], memory: Any, now_ms: Callable[[], int]
 ) -> SimulatedToolbox:
-    """One process's. Agents name what they have; that more is here makes nothing callable."""
+    """One process's tools. Agents name their own tools; further tools here are not callable."""
     own: dict[str, Callable[[], Tool]] = {}
     if Has.MEMORY in kind:
         own |= {"remember": lambda: remember(memory, now_ms), "recall": lambda: recall(memory)}

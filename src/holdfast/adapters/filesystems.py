@@ -1,6 +1,7 @@
 """
-Which filesystem a home lies on. `flock`, `fdatasync` and `rename` mean what we need on local ones
-only, so network and FUSE filesystems are refused by name unless a setting allows them.
+The filesystem that a home is on. `flock`, `fdatasync` and `rename` give the guarantees that we need
+on local filesystems only, so network and FUSE filesystems are refused by name unless a setting
+allows them.
 """
 
 import ctypes
@@ -32,7 +33,9 @@ MagicOf = Callable[[int], int | None]
 
 
 def filesystem_magic(fd: int) -> int | None:
-    """The kernel's number for the filesystem of a descriptor; None where there is no such call."""
+    """
+    Return the kernel's number for the filesystem of a descriptor, or None without such a call.
+    """
     try:
         fstatfs = ctypes.CDLL(None, use_errno=True).fstatfs
     except (OSError, AttributeError):

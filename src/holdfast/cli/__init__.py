@@ -1,4 +1,4 @@
 """
-The command line: one file per command. Nothing here decides anything; it asks the service, and says
-what came of it.
+The command line: one file per command. It decides nothing. It calls the service and prints the
+result.
 """

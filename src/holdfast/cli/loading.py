@@ -1,6 +1,6 @@
 """
-Finding commands: a module `holdfast.cli.NAME` with a function `register(app)` is one; a name
-without a module is not there in this install.
+Find commands: a module `holdfast.cli.commands.NAME` with a function `register(app)` is one. A name
+without a module is not part of this install.
 """
 
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ _TAKE_NONE = frozenset({"--json"})
 
 def wanted(arguments: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """
-    The command that these arguments name; or all, where any may be needed: help, completion, a name
-    that there is not.
+    Return the command that these arguments name, or all of them if any may be needed: help,
+    completion, an unknown name.
 
     >>> wanted(["--home", "send", "--json", "approvals", "list"], ("send", "approvals")), wanted(["--help", "send"], ("send", "approvals"))
     (('approvals',), ('send', 'approvals'))

@@ -1,8 +1,8 @@
 """
-`holdfast`: reads the arguments, runs one command, says what went wrong, exits with its code.
+`holdfast`: read the arguments, run one command, report errors, exit with its code.
 
-Commands are files beside this one; each has `register(app)`. To add one, write the file and name it
-in COMMANDS. Nothing heavy is imported before a command runs: `--help` costs what typer costs.
+Commands are files in `commands/`; each has `register(app)`. To add one, write the file and name it
+in COMMANDS. Nothing heavy is imported before a command runs: `--help` costs only typer.
 """
 
 import contextlib
@@ -69,8 +69,8 @@ Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untr
 
 class _InOrder(TyperGroup):
     """
-    Listed in the order of COMMANDS: left to itself the list has commands of commands last, what
-    waits for an answer among them.
+    List commands in the order of COMMANDS. By default typer lists groups last, and `approvals` is
+    one.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -125,16 +125,16 @@ def main() -> NoReturn:
     _leave_the_scripts_folder()
     prepare_streams()
     code = _run(sys.argv[1:])
-    # nobody looks for garbage in what goes away with the process: after a list of ten thousand that
-    # took as long as a tenth of it
+    # Skip garbage collection at exit. After a list of ten thousand rows it took a tenth of the
+    # time.
     gc.freeze()
     sys.exit(code)
 
 
 def _leave_the_scripts_folder() -> None:
     """
-    Python searches the folder of an installed script first, for every module that is imported from
-    here on. Nothing of ours is there.
+    Remove the folder of the installed script from the import path. Python would search it first for
+    every later import, and Holdfast has no modules there.
     """
     if not sys.flags.safe_path and os.path.basename(sys.argv[0]) == "holdfast":  # noqa: PTH119
         folders = {
@@ -150,7 +150,7 @@ def _run(arguments: list[str]) -> int:
     try:
         return _checked(arguments, options)
     except HoldfastError as exc:
-        if "--json" in arguments:  # the error may have come before the option was read
+        if "--json" in arguments:  # the error may precede the reading of the option
             options.out.json = True
         return _told(options, exc)
 
@@ -161,7 +161,7 @@ def _checked(arguments: list[str], options: Options) -> int:
     _refuse_what_is_no_text(arguments)
     command = typer.main.get_command(
         make_app(wanted(arguments, COMMANDS))
-    )  # the others would take longer to declare than most take to run
+    )  # declaring the others would take longer than most commands run
     try:
         code = command.main(arguments, prog_name="holdfast", standalone_mode=False, obj=options)
     except typer.TyperException as exc:
@@ -172,7 +172,7 @@ def _checked(arguments: list[str], options: Options) -> int:
     except (KeyboardInterrupt, CancelledError, typer.Abort):
         code = _INTERRUPTED
     except BrokenPipeError:
-        return 0  # whoever read us has gone, and with it the wish
+        return 0  # the reader has gone and needs no result
     except OSError as exc:
         raise error_from_os(exc) from exc
     if code == _INTERRUPTED:
@@ -185,7 +185,7 @@ def _checked(arguments: list[str], options: Options) -> int:
 
 
 def _refuse_what_is_no_text(arguments: list[str]) -> None:
-    """Every word may be journalled or shown, and bytes of another encoding are no characters."""
+    """Refuse arguments that are not UTF-8. Every argument may be journalled or shown."""
     for word in arguments:
         try:
             word.encode()
@@ -198,7 +198,10 @@ def _refuse_what_is_no_text(arguments: list[str]) -> None:
 
 
 def _learn_secrets(options: Options) -> None:
-    """The error may have come before the home was open, and may repeat an argument that is one."""
+    """
+    Learn the secrets of the settings. The error may precede the opening of the home and may repeat
+    an argument that is a secret.
+    """
     from holdfast.secrecy import learn
     from holdfast.settings import SettingsSource
     from holdfast.wiring import home_path
@@ -209,7 +212,7 @@ def _learn_secrets(options: Options) -> None:
 
 
 def _is_bare(exc: typer.TyperException) -> bool:
-    """A command of commands without one: what can be said is its help."""
+    """Return whether a group was called without a command. Its help is then the message."""
     ctx = getattr(exc, "ctx", None)
     return ctx is not None and exc.format_message() == ctx.get_help()
 

@@ -1,3 +1,3 @@
 """
-HTTP, live streams and the page: one of the three ways in. Imports the runtime, never an adapter.
+HTTP, live streams and the page: one of the three entrances. Imports the runtime, never an adapter.
 """

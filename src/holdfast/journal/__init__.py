@@ -1,3 +1,4 @@
 """
-Bytes that can't be changed unseen: framing, mac chain, segments, anchor, fence, verification. Pure.
+The bytes of a journal, framed so that every change is detected: framing, mac chain, segments,
+anchor, fence, verification. Pure.
 """

@@ -1,16 +1,18 @@
 """
-The anchor: a journal's head, kept elsewhere, so that a journal that was cut short is noticed.
+The anchor: a copy of a journal's head, kept elsewhere. It reveals a journal that was cut short.
 
-A cell of 512 bytes, which is one sector of a disk: two slots of 192 bytes, then two claims of 64
-bytes. A slot moves only with records: each batch writes one, in turn, so the newer one is exactly
-one batch ahead of the other. It counts only in its own place (counter mod 2). A claim holds the
-newest driver's epoch, in turn by the epoch. All numbers are big endian:
+An anchor is a cell of 512 bytes, which is one sector of a disk. It holds two slots of 192 bytes,
+then two claims of 64 bytes. A slot moves only with records. Each batch writes one slot, in turn, so
+the newer slot is exactly one batch ahead of the other. A slot counts only in its own place (counter
+mod 2). A claim holds the newest driver's epoch; the two claims alternate by epoch. All numbers are
+big endian:
 
-    slot   0 "HFA1"   4 generation u32   8 counter u64   16 segment u64   24 length u64   32 seq u64   40 at u64   48 head's mac (32)
-           80 zeros   160 keyed BLAKE3 of bytes 0-159 (32)
+    slot   0 "HFA1"   4 generation u32   8 counter u64   16 segment u64   24 length u64
+           32 seq u64   40 at u64   48 head's mac (32)   80 zeros
+           160 keyed BLAKE3 of bytes 0-159 (32)
     claim  0 "HFE1"   4 generation u32   8 epoch u64   16 zeros   32 keyed BLAKE3 of bytes 0-31 (32)
 
-What the slots and the journal's end say together is judged in anchor_cases.py.
+anchor_cases.py judges the slots together with the journal's end.
 """
 
 import struct
@@ -36,7 +38,7 @@ _GENERATION, _COUNTER, _SEQ = (
     slice(4, 8),
     slice(8, 16),
     slice(32, 40),
-)  # where a list of many looks, without taking the rest apart
+)  # fields that a list of many sessions reads without unpacking the rest
 
 
 class Anchor(NamedTuple):
@@ -46,21 +48,23 @@ class Anchor(NamedTuple):
     length: int  # durable bytes of that segment
     seq: int
     at: int
-    # the newest driver's, even before it has written anything; kept in a claim, not in a slot
+    # The newest driver's epoch, even before it has written a record. A claim holds it, not a slot.
     epoch: int
     mac: bytes
 
 
 class Look(NamedTuple):
-    """What a cell's bytes say."""
+    """The result of reading a cell's bytes."""
 
     slots: Slots
     anchor: Anchor | None  # the newest slot that verifies in its own place
-    missing: KeyMissing | None = None  # a slot names a key that we do not have
+    missing: KeyMissing | None = None  # a slot names a key that this home does not have
 
     @property
     def settled(self) -> Anchor | None:
-        """The head, if both slots say so together. None: look again under the write lock."""
+        """
+        The head if both slots agree, else None: the caller must read again under the write lock.
+        """
         return self.anchor if self.slots is Slots.SETTLED else None
 
 
@@ -80,8 +84,8 @@ def encode_claim(epoch: int, generation: int, keys: Keyring) -> bytes:
 
 def encode_newborn(anchor: Anchor, keys: Keyring) -> bytes:
     """
-    A whole cell, as creation writes it: both slots name the same head, and the claim says that
-    nobody has driven it yet.
+    Encode a whole cell, as creation writes it: both slots name the same head, and the claim says
+    that no driver has claimed the session yet.
     """
     slots = [encode_slot(anchor._replace(counter=counter), keys) for counter in (0, 1)]
     return b"".join((*slots, encode_claim(0, anchor.generation, keys), bytes(CLAIM_BYTES)))
@@ -97,8 +101,8 @@ def claim_offset(epoch: int) -> int:
 
 def look_at(data: bytes, keys: Keyring) -> Look:
     """
-    What both slots and both claims say. Nothing is accused here: a reader without the lock may have
-    met a writer.
+    Read both slots and both claims. A mismatch is not reported as damage here: a reader without the
+    lock may have met a writer in mid write.
     """
     missing: KeyMissing | None = None
     found: list[Anchor] = []
@@ -123,10 +127,10 @@ def acknowledged_seq(
     data: bytes, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId
 ) -> int | None:
     """
-    The number of the last acknowledged record, and nothing else: for lists of many sessions. None
-    unless both slots verify, one apart.
+    Return the number of the last acknowledged record, for lists of many sessions. Return None
+    unless both slots verify and their counters are one apart.
 
-    Each key is derived once: the two slots of a cell nearly always have the same.
+    Each key is derived once, because the two slots of a cell nearly always name the same key.
     """
     counters: list[int] = []
     derived: dict[bytes, bytes] = {}
@@ -152,8 +156,8 @@ def acknowledged_seq(
 
 def _slot(data: bytes, place: int, keys: Keyring) -> Anchor | None:
     """
-    One slot, if it verifies in its own place. A slot that was copied over its neighbour has the
-    wrong parity.
+    Read one slot. Return None unless it verifies in its own place: a slot that was copied over its
+    neighbour has the wrong parity.
     """
     slot = data[place * SLOT_BYTES : (place + 1) * SLOT_BYTES]
     if len(slot) != SLOT_BYTES:

@@ -1,10 +1,10 @@
 """
 Every state of the two anchor slots and the journal's end, with the one legal cause of each.
 
-A batch is written and synced, then one slot is moved over it, then it is acknowledged. So whatever
-stops a writer leaves one of the legal cases below; a state without a legal cause is somebody else's
-work, and counts as cut short or broken. The end is judged against the newest slot that verifies,
-with the write lock held. Exactly one case matches any combination. Pure.
+A writer writes and syncs a batch, then moves one slot over it, then acknowledges it. A writer that
+stops at any point leaves one of the legal cases below. A state without a legal cause is a change by
+another program, and counts as cut short or broken. The end is judged against the newest slot that
+verifies, with the write lock held. Exactly one case matches any combination. Pure.
 """
 
 from enum import Enum
@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 
 class Slots(Enum):
-    """What the two slots of a cell say together."""
+    """The state of the two slots of a cell together."""
 
     SETTLED = "both verify, one apart"
-    # the other is zeroed, torn, copied from its neighbour, or of a key that we lack
+    # the other slot is zeroed, torn, copied from its neighbour, or made with a missing key
     ONE = "one verifies"
     APART = "both verify, not one apart"
-    NONE = "none verifies"  # or no claim does
+    NONE = "none verifies"  # or no claim verifies
 
 
 class End(Enum):
-    """Where the journal ends, against the newest slot that verifies."""
+    """The journal's end, compared with the newest slot that verifies."""
 
     BEFORE = "before the slot"
     AT = "at the slot"
@@ -117,14 +117,14 @@ CASES = (
 
 
 def judge(slots: Slots, end: End) -> Case:
-    """The one case of this state."""
+    """Return the one case that matches this state."""
     return next(case for case in CASES if slots in case.slots and end in case.ends)
 
 
 def end_of(*, reaches: bool, past: bool, torn: bool) -> End:
     """
-    `reaches`: up to the slot; `past`: at least one whole batch follows it; `torn`: part of a batch
-    stands at the end.
+    Name the end of a journal. `reaches`: the journal goes at least up to the slot. `past`: at least
+    one whole batch follows the slot. `torn`: part of a batch stands at the end.
     """
     if not reaches:
         return End.BEFORE

@@ -1,9 +1,9 @@
 """
-Keys and what is derived from them.
+Home keys and the subkeys derived from them.
 
-A home key (32 random bytes, one per generation) never touches a record: every session *instance*
-has subkeys of its own, one per purpose, so a row of another session, of an earlier life or of
-another use never verifies. Pure; where keys lie is the store's affair.
+A home key (32 random bytes, one per generation) never touches a record. Every session *instance*
+has subkeys of its own, one per purpose. So a row of another session, of an earlier instance or of
+another use never verifies. Pure; the store decides where keys are kept.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ KEY_BYTES = 32
 
 
 class KeyMissing(Exception):
-    """A segment names a key generation that we do not have."""
+    """A segment names a key generation that this home does not have."""
 
     def __init__(self, generation: int) -> None:
         super().__init__(f"key generation {generation} is missing")
@@ -26,7 +26,7 @@ class KeyMissing(Exception):
 
 
 class Subkeys(NamedTuple):
-    """What one instance uses under one key generation."""
+    """The subkeys of one instance under one key generation."""
 
     generation: int
     key_id: str
@@ -51,20 +51,20 @@ def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
 @cache
 def _framed(purpose: str) -> bytes:
     """
-    There are a handful of purposes, and lists of ten thousand sessions derive a key for each of
-    them.
+    Cached: there are few purposes, and a list of ten thousand sessions derives a key for each
+    session.
     """
     named = purpose.encode()
     return len(named).to_bytes(4, "big") + named
 
 
 def key_id(key: bytes) -> str:
-    """A public name of a key: 16 hex digits that say nothing about it."""
+    """Return a public name of a key: 16 hex digits that reveal nothing about it."""
     return subkey(key, "key id", "", "").hex()[:16]
 
 
 class Keyring:
-    """The keys of one home, by generation; and the subkeys of one instance, derived once."""
+    """The keys of one home, by generation, and the subkeys of one instance, each derived once."""
 
     def __init__(self, keys: Mapping[int, bytes], session: SessionId, instance: InstanceId) -> None:
         self._keys, self._session, self._instance = keys, session, instance

@@ -1,10 +1,11 @@
 """
-The fence: how far we have read or written a journal, and a running keyed digest of the active
-segment up to there.
+The fence: how far this process has read or written a journal, and a running keyed digest of the
+active segment up to that point.
 
-It moves only over bytes that verified or that we wrote, so it can never be made to bless anything
-else: whoever comes back compares the digest with the file's prefix, then feeds what follows. Cost
-is bounded by one segment, whatever the session's length. Pure.
+The fence moves only over bytes that verified or that this process wrote, so other bytes never
+become trusted. After reacquiring the lock, a driver compares the digest with the file's prefix,
+then feeds the bytes that follow. The cost is bounded by one segment, however long the session is.
+Pure.
 """
 
 from collections.abc import Sequence
@@ -33,7 +34,7 @@ from holdfast.journal.segment import (
 
 
 class End(NamedTuple):
-    """The end of a whole batch: where it lies, and its last record."""
+    """The end of a whole batch: its position and its last record."""
 
     generation: int
     number: int
@@ -42,22 +43,20 @@ class End(NamedTuple):
 
 
 class Fed(NamedTuple):
-    """What came of feeding bytes: the records that verified, and how many bytes they were."""
+    """The result of feeding bytes: the records that verified, and how many bytes they were."""
 
     records: list[Record]
     taken: int
     bad_line: bool
-    """
-    A whole line stands at `taken` that does not verify. If False, what is left has no newline.
-    """
+    """True if a whole line at `taken` does not verify. If False, the rest has no newline."""
     ends: tuple[End, ...]
-    """Of the last two batches that ended in these bytes, oldest first."""
+    """The ends of the last two batches that ended in these bytes, oldest first."""
 
 
 class Fence:
     """
-    One reader's position. Owned by one handle; moved only with the session's write lock held, or
-    while opening.
+    One reader's position. One handle owns it. It moves only while the session's write lock is held,
+    or while the session is being opened.
     """
 
     def __init__(
@@ -70,11 +69,11 @@ class Fence:
         self.mac = BIRTH_MAC
         self.at = 0
         self.epoch = 0
-        # The last record says that its batch goes on: what stands here is not whole yet.
+        # True if the last record says that its batch goes on: the batch here is not whole yet.
         self.goes_on = False
         self.where: Where = "start"
-        # Known for a segment that we come to from the one before; a reader that starts here takes
-        # the header's word, which is MACed.
+        # Known for a segment that this reader enters from the one before. A reader that starts here
+        # trusts the header instead, which is MACed.
         self.previous: Previous | None = None
         self.came_from_before = number == 1
         self._subkeys: Subkeys | None = None
@@ -89,10 +88,10 @@ class Fence:
         return self._subkeys.generation if self._subkeys else 0
 
     def prefix_holds(self, data: bytes | memoryview) -> bool:
-        """Are these, the first `offset` bytes of the segment as they are now, the ones we know?"""
+        """Check that the first `offset` bytes of the segment, as read now, are the known ones."""
         if (
             self._subkeys is None or self.where == "start"
-        ):  # before its header a segment has no bytes, and no digest yet
+        ):  # a segment without a header has no bytes and no digest yet
             return len(data) == 0
         return blake3(data, key=self._subkeys.segment).digest() == self._hasher.digest()
 
@@ -194,9 +193,10 @@ class Fence:
 
     def enter_next(self, ignored: bytes = b"") -> None:
         """
-        Leave the active segment as it is: its next is expected to name exactly this position.
+        Leave the active segment as it is. The next segment must name exactly this position.
 
-        `ignored` stands past it now, and is about to be truncated: the next header says so.
+        `ignored` are the bytes that stand past this position and are about to be truncated. The
+        next header records them.
         """
         self.previous = self.closing(ignored)
         self.number += 1
@@ -205,7 +205,7 @@ class Fence:
         self.came_from_before = True
 
     def closing(self, ignored: bytes = b"") -> Previous | None:
-        """What the next segment's header says of this one."""
+        """Describe this segment as the next segment's header must."""
         if self._subkeys is None:
             return None
         named = (
@@ -223,33 +223,32 @@ class Fence:
 
     def may_be_followed_by(self, excess: bytes, previous: Previous) -> bool:
         """
-        Does the next segment's header, which the chain has yet to confirm, name these bytes past
-        our position?
+        Check whether the next segment's header names these bytes past our position. The chain has
+        yet to confirm that header.
         """
         return self._subkeys is not None and previous.allows(excess, self._subkeys.segment)
 
     def copy(self) -> "Fence":
-        """Another reader at the same place, which moves on its own."""
+        """Return another reader at the same position, which moves on its own."""
         twin = Fence.__new__(Fence)
         twin.__dict__.update(self.__dict__)
         twin.__dict__["_hasher"] = self._hasher.copy()
         return twin
 
     def adopt(self, other: "Fence") -> None:
-        """Stand where the other stands, which is not used any more."""
+        """Take over the position of `other`, which must not be used any more."""
         self.__dict__.update(other.__dict__)
 
-    # --- writing: a fence is moved over lines that it framed itself
-    # --------------------------------------------------
+    # --- writing: a fence moves over lines that it framed itself
 
     def write(
         self, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False
     ) -> tuple[bytes, Record]:
         """
-        Frame one record at this position and move over it. For a copy: the true fence moves when
-        the bytes are durable.
+        Frame one record at this position and move over it. Call it on a copy: the true fence moves
+        when the bytes are durable.
 
-        `more`: its batch goes on with the next record that is written here.
+        `more`: the batch goes on with the next record that is written here.
         """
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
@@ -272,8 +271,8 @@ class Fence:
         self, drafts: Sequence[Draft], *, at: int, epoch: int, writer: str
     ) -> tuple[bytes, list[Record]]:
         """
-        The lines of these records, one batch, at this position, which is not moved: `move_over`
-        does, once they are durable.
+        Frame these records as one batch at this position. The position does not move; call
+        `move_over` once the lines are durable.
         """
         if self._subkeys is None or self.where != "middle":
             raise InvariantBroken("a record was to be framed outside a segment")
@@ -292,15 +291,17 @@ class Fence:
         return (lines[0] if len(lines) == 1 else b"".join(lines)), records
 
     def move_over(self, data: bytes, last: Record) -> None:
-        """Lines that were framed here are durable now; `last` is theirs."""
+        """
+        Move over lines that were framed here and are now durable; `last` is their last record.
+        """
         self._hasher.update(data)
         self.offset += len(data)
         self._move(last)
 
     def close_segment(self, *, at: int, writer: str) -> bytes:
         """
-        The closing line of a full segment. Its batch goes on in the next one: alone it is not
-        whole, or a lost segment would not be missed.
+        Return the closing line of a full segment. Its batch goes on in the next segment: a closing
+        line that was whole alone would hide the loss of the next segment.
         """
         line, _ = self.write(
             closed_draft(self.number), at=at, epoch=self.epoch, writer=writer, more=True
@@ -310,8 +311,8 @@ class Fence:
 
     def open_segment(self, *, generation: int, at: int, writer: str, more: bool = True) -> bytes:
         """
-        The header of this segment, at whose start we stand. `more`: records follow in the same
-        batch.
+        Return the header of this segment, at whose start the fence stands. `more`: records follow
+        in the same batch.
         """
         if self.where != "start":
             raise InvariantBroken("a segment was to be opened inside another")

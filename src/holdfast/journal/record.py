@@ -1,11 +1,12 @@
 """
-One record, one line: how an entry becomes bytes, and how bytes are believed.
+One record is one line: how an entry becomes bytes, and how bytes are verified.
 
-    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":false,"digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
+    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":false,
+     "digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
 
-The fields stand in this order with no whitespace outside the body. Everything is checked by slicing
-the stored bytes: the header is what precedes `,"body":`, the mac is the last 64 digits. No
-canonical JSON is needed, and none is assumed. Pure: bytes in, values out.
+The fields stand in this order on one line, with no whitespace outside the body. Every check slices
+the stored bytes: the header is everything before `,"body":`, the mac is the last 64 digits. The
+format does not need canonical JSON. Pure: bytes in, values out.
 """
 
 import re
@@ -23,7 +24,7 @@ from holdfast.secrecy import known
 
 MAC_BYTES = 32
 BIRTH_MAC = bytes(MAC_BYTES)
-"""What the first record of a journal is chained to."""
+"""The mac that the first record of a journal is chained to."""
 
 _BODY = b',"body":'
 _MAC = b',"mac":"'
@@ -31,10 +32,10 @@ _END = b'"}\n'
 _TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
 _SEALED = re.compile(
     _MAC + b"[0-9a-f]{64}" + _END
-)  # a body has no newline, so this is the end of a line
+)  # a body has no newline, so this matches only at the end of a line
 _NAME = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,63}\Z"
-)  # needs no escaping, so a header has one spelling
+)  # needs no escaping, so a header can be written in one way only
 
 
 class Head(NamedTuple):
@@ -46,11 +47,11 @@ class Head(NamedTuple):
 
 class Draft(msgspec.Struct, frozen=True):
     """
-    An entry to be: what it is, and its body as one JSON object in UTF-8. The store numbers, stamps
-    and seals it.
+    An entry to be written: its type, version and body, which is one JSON object in UTF-8. The store
+    numbers, stamps and seals it.
 
-    `at` is for a life that begins with what another one left: when it happened there. Nobody who
-    appends has a say in it.
+    `at` is set only for a new instance that starts with the records of another one: the time at
+    which the event happened there. Callers that append cannot set it.
     """
 
     type: str
@@ -61,8 +62,8 @@ class Draft(msgspec.Struct, frozen=True):
 
 class Record(msgspec.Struct, frozen=True):
     """
-    One durable entry. `body` is the stored bytes; `at` is Unix milliseconds and never falls along a
-    journal.
+    One durable entry. `body` is the stored bytes. `at` is Unix milliseconds and never decreases
+    along a journal.
 
     `more`: the batch goes on with the next record. All records of one decision are one batch, and a
     batch is kept whole or not at all.
@@ -80,7 +81,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What stands before the body."""
+    """The fields that stand before the body."""
 
     seq: int
     at: int
@@ -117,8 +118,8 @@ def frame(
     more: bool = False,
 ) -> tuple[bytes, Record]:
     """
-    The line of a draft that was checked by `check_draft`, and the record it makes. `more`: its
-    batch goes on.
+    Return the line of a draft that `check_draft` accepted, and its record. `more`: the batch goes
+    on.
     """
     body = record.body
     digest = blake3(body).digest()
@@ -133,7 +134,8 @@ def frame(
 
 def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
     """
-    The record of a whole line, newline included, or None if it does not verify after `previous`.
+    Return the record of a whole line, newline included, or None if it does not verify after
+    `previous`.
     """
     cut = line.find(_BODY)
     end = len(line) - _TAIL_BYTES
@@ -143,7 +145,7 @@ def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
     header, body = line[:cut], line[start:end]
     digest = blake3(body).digest()
     mac = blake3(b"".join((previous, cut.to_bytes(4, "big"), header, digest)), key=key).digest()
-    # Compared as text: upper-case digits would be a second spelling of the same record.
+    # Compare as text: upper-case digits would be a second way to write the same record.
     if mac.hex().encode() != line[end + len(_MAC) : -len(_END)]:
         return None
     return _record(header, body, mac, digest)
@@ -151,8 +153,8 @@ def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
 
 def read_unverified(line: bytes) -> Record | None:
     """
-    The record of a line as it stands, for bytes whose digest was checked as a whole, or for export
-    without the key.
+    Parse the record of a line without verifying it. For bytes whose digest was checked as a whole,
+    or for export without the key.
     """
     cut = line.find(_BODY)
     end = len(line) - _TAIL_BYTES
@@ -167,7 +169,7 @@ def read_unverified(line: bytes) -> Record | None:
 
 
 def without_macs(data: bytes) -> bytes:
-    """The same lines, of the same length, that verify nowhere."""
+    """Return the same lines at the same length, with macs that never verify."""
     return _SEALED.sub(_MAC + b"0" * (2 * MAC_BYTES) + _END, data)
 
 
@@ -198,8 +200,8 @@ def _is_name(name: str) -> bool:
 
 def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
     """
-    When each record of a life's beginning happened: as it says, but never after now and never
-    before the one ahead of it.
+    Return the time of each record that begins an instance: its own time, but never after now and
+    never before the record ahead of it.
 
     >>> times_of_birth([Draft("a", 1, b"{}", 5), Draft("b", 1, b"{}", 3), Draft("c", 1, b"{}", 99), Draft("d", 1, b"{}")], 10)
     [5, 5, 10, 10]
@@ -213,8 +215,8 @@ def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
 
 def check_draft(draft: Draft) -> None:
     """
-    Refuse what could not be read back: not one line, not strict JSON, no object, a name that would
-    need escaping, too large; or what holds a known secret (S1).
+    Refuse a body that could not be read back: not one line, not strict JSON, not an object, a name
+    that would need escaping, or too large. Also refuse a body that holds a known secret (S1).
     """
     check_name(draft.type, what="record type")
     if not 1 <= draft.version <= INTEGER_MAX:

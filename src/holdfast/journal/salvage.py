@@ -1,10 +1,10 @@
 """
-What can still be said of lines past the damage of a journal: which of them somebody with the key
-wrote, in this very life.
+Find the authentic records after the damage of a journal: those written with the key, in this
+instance.
 
-A record verifies after the mac of the line before it, whatever became of that line's own contents.
-So one that does is genuine; but what stood between it and the last record that can be believed is
-not known. It tells that something was begun, never that nothing was, and is never folded. Pure.
+A record verifies after the mac of the line before it, even if that line's own contents are lost. So
+a record that verifies is genuine. The records between it and the last trusted record are unknown.
+It proves that something was begun, never that nothing was, and it is never folded. Pure.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +16,8 @@ def authentic_records_after(
     keys: Sequence[bytes], lines: Iterable[bytes], *, after: int
 ) -> Iterator[Record]:
     """
-    Each once, as they lie. Rows of before that were copied to the end have numbers of before, and
-    are left out.
+    Yield each authentic record once, in file order. Skip copies of earlier rows at the end: their
+    numbers are not greater than `after`.
     """
     previous: bytes | None = None
     seen: set[bytes] = set()

@@ -1,10 +1,10 @@
 """
-Segments: the files a journal is made of, and the journal's own records in them.
+Segments: the files of a journal, and the journal's own records in them.
 
-The first line of a segment is a `segment_opened` record; it names the session, the instance, the
-key and, by length, last mac and keyed digest, the segment before, which is thereby closed. A
-segment that was filled ends with `segment_closed`. Both are chained and numbered like any record,
-but they are the journal's own: callers of a store never see them, so the numbers they see may skip.
+The first line of a segment is a `segment_opened` record. It names the session, the instance and the
+key. It also names the segment before by length, last mac and keyed digest, which closes that
+segment. A full segment ends with `segment_closed`. Both are chained and numbered like any record.
+Callers of a store never see these two, so the numbers they see may skip.
 """
 
 import re
@@ -22,8 +22,8 @@ OPENED = "segment_opened"
 CLOSED = "segment_closed"
 REPAIRED = "tail_repaired"
 """
-A torn tail was cut: `{"bytes": n, "quarantine": where}`. Handed to callers like any record: it is
-said, not hidden.
+A torn tail was cut: `{"bytes": n, "quarantine": where}`. Callers see this record like any other, so
+that the cut is never hidden.
 """
 
 _FILE_NAME = re.compile(r"([a-z0-9][a-z0-9._-]{0,63})\.([0-9]{8})\.jsonl\Z")
@@ -36,8 +36,8 @@ class SegmentKey(msgspec.Struct, frozen=True):
 
 class Ignored(msgspec.Struct, frozen=True):
     """
-    Bytes past a segment's length that do not count: a torn tail that was kept in quarantine and is
-    being truncated.
+    Bytes past a segment's length that do not count: a torn tail that was copied to quarantine and
+    is being truncated.
     """
 
     length: int
@@ -46,10 +46,10 @@ class Ignored(msgspec.Struct, frozen=True):
 
 class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
     """
-    The segment before, as it was left. Nothing may follow `length` but the very bytes that
-    `ignored` names.
+    The segment before, as its writer left it. Only the bytes that `ignored` names may follow
+    `length`.
 
-    `sha256` is for stores whose server cannot compute a keyed digest; the file store leaves it out
+    `sha256` is for stores whose server cannot compute a keyed digest. The file store leaves it out
     and accepts it.
     """
 
@@ -61,7 +61,10 @@ class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str | None = None
 
     def is_same_segment(self, other: "Previous | None") -> bool:
-        """Do both name the same bytes? The optional fields are the writer's own statements."""
+        """
+        Check that both name the same bytes. The optional fields are not compared: each writer sets
+        its own.
+        """
         if other is None:
             return False
         return (self.number, self.length, self.mac, self.digest) == (
@@ -73,8 +76,8 @@ class Previous(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def allows(self, excess: bytes, key: bytes) -> bool:
         """
-        May these bytes stand past `length`? `key` is the segment subkey of that segment's
-        generation.
+        Check that these bytes may stand past `length`. `key` is the segment subkey of that
+        segment's generation.
         """
         if not excess:
             return True
@@ -99,7 +102,7 @@ _decode_opened = msgspec.json.Decoder(SegmentOpened).decode
 
 
 def is_own(record: Record) -> bool:
-    """Is this one of the journal's own records, which callers never see?"""
+    """Check for one of the journal's own records, which callers never see."""
     return record.type in {OPENED, CLOSED}
 
 
@@ -117,17 +120,20 @@ def repaired_draft(cut_bytes: int, quarantine: str) -> Draft:
 
 def read_opened(body: bytes) -> SegmentOpened | None:
     """
-    What a segment's first body says, believed by nobody yet; None if it is no such thing. These
-    fields stay in every format.
+    Parse a segment's first body, which is not verified yet. Return None if it is not a segment
+    header. Every format keeps these fields.
     """
     try:
         return _decode_opened(body)
-    except (ValueError, RecursionError):  # no JSON, no UTF-8, no header, or nested without end
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, not a header, or nested without end
         return None
 
 
 def check_format(opened: SegmentOpened) -> None:
-    """Only for a header whose mac was verified: a changed byte is no newer version."""
+    """
+    Refuse an unknown format. Call it only for a header whose mac verified: a changed byte does not
+    make a newer version.
+    """
     if opened.format != FORMAT:
         raise NewerVersion(
             f"this journal is of format {opened.format}; this Holdfast knows format {FORMAT}",
@@ -145,4 +151,4 @@ def parse_segment_name(name: str) -> tuple[InstanceId, int] | None:
 
 
 Where = Literal["start", "middle", "closed"]
-"""Where in a segment a reader stands: before its header, inside, or behind its closing record."""
+"""A reader's position in a segment: before its header, inside it, or after its closing record."""

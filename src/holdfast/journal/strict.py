@@ -1,10 +1,10 @@
 """
-Strict JSON: what we digest and keep means the same to every reader.
+Strict JSON: digested and stored text means the same to every reader.
 
-Refused: NaN, infinities and numbers that overflow to one, duplicate keys, lone surrogates, integers
-beyond 2**53, nesting beyond a bound, bytes that are no UTF-8. The common case (what an ordinary
-encoder wrote) is settled by the C decoder and one comparison; whatever is spelled differently takes
-the slow, exact road. Neither recurses without bound nor builds huge integers.
+These are refused: NaN, infinities, numbers that overflow to infinity, duplicate keys, lone
+surrogates, integers beyond 2**53, nesting beyond a bound, bytes that are not UTF-8. In the common
+case (text from an ordinary encoder) the C decoder and one comparison are enough. Any other spelling
+takes the slow, exact path. Neither path recurses without bound or builds huge integers.
 """
 
 import json
@@ -42,17 +42,18 @@ def strict_json(data: bytes | str, *, what: str) -> Any:
     try:
         value = _decode(raw)
         if _encode(value) == raw and not _has_long_number(raw):
-            # it reads back to the very same bytes: nothing was dropped, doubled or rounded
+            # The value encodes back to the very same bytes: no part was dropped, doubled or
+            # rounded.
             return value
     except (msgspec.MsgspecError, RecursionError, ValueError):
-        pass  # the slow road says what is wrong
+        pass  # the slow path reports the error
     return _strict_json_slowly(raw, what)
 
 
 def _has_long_number(raw: bytes) -> bool:
     """
-    Could an integer in it be beyond 2**53? Fewer digits than that in all is the common case, and
-    quick to see.
+    Check whether the text may hold an integer beyond 2**53. Most texts have fewer digits than that
+    in all, which is quick to count.
     """
     return (
         len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX
@@ -62,8 +63,8 @@ def _has_long_number(raw: bytes) -> bool:
 
 def check_depth(raw: bytes, *, what: str) -> None:
     """
-    Refuse what nests deeper than the bound, before any reader recurses into it. Ask before every
-    reading that is not `strict_json`.
+    Refuse text that nests deeper than the bound, before any parser recurses into it. Call it before
+    every parse that is not `strict_json`.
     """
     if raw.count(b"[") + raw.count(b"{") <= JSON_DEPTH_MAX:
         return
@@ -115,7 +116,7 @@ def _strict_json_slowly(raw: bytes, what: str) -> Any:
         )
     except (ValueError, RecursionError) as exc:
         _refuse(what, str(exc), exc)
-    # Escaped surrogates come out of the decoder as they are; raw ones were no UTF-8.
+    # The decoder keeps escaped surrogates as they are; raw ones were refused as invalid UTF-8.
     if b"\\u" in raw and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
         _refuse(what, "a lone surrogate is no character")
     return value

@@ -1,13 +1,13 @@
 """
-What a journal's bytes are worth: the verdicts, and the one place that may call a tail torn.
+Verify a journal's bytes: the verdicts, and the one place that may call a tail torn.
 
     holds       every record verifies, up to the end
-    torn_tail   so it does, then part of a batch follows that was never acknowledged
+    torn_tail   every record verifies; then part of a batch follows that was never acknowledged
     broken      a whole line does not verify, or bytes stand where none may
     cut_short   history that was acknowledged is missing
     unreadable  the key, the permission or the program to judge it is missing
 
-Pure: readers of bytes come in, a verdict goes out; nothing is changed, not even the seal.
+Pure: readers of bytes come in, a verdict goes out. Nothing is changed, not even the seal.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ VerdictName = Literal["holds", "torn_tail", "broken", "cut_short", "unreadable"]
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """One session's, with the field names of `holdfast verify --json`."""
+    """The verdict on one session, with the field names of `holdfast verify --json`."""
 
     session: SessionId
     verdict: VerdictName
@@ -41,7 +41,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Damage(NamedTuple):
-    """Where and how a journal stops being believable."""
+    """The point at which a journal stops verifying, and the reason."""
 
     verdict: Literal["broken", "cut_short"]
     detail: str
@@ -52,11 +52,11 @@ class Damage(NamedTuple):
 
 def tail_is_torn(rest: bytes, *, begun: int = 0) -> bool:
     """
-    Is this rest of the last segment, all of it past the anchor, half a batch that a crash left?
-    `begun` bytes of that batch verify before it.
+    Check whether this rest of the last segment is half a batch that a crash left. All of it is past
+    the anchor. `begun` bytes of that batch verify before it.
 
-    A crash leaves a line without its end, or blocks that were never filled; a whole line that does
-    not verify is somebody's work.
+    A crash leaves a line without its end, or blocks that were never filled. A whole line that does
+    not verify is a change by another program.
     """
     if begun + len(rest) > BATCH_BYTES_MAX:
         return False
@@ -64,9 +64,7 @@ def tail_is_torn(rest: bytes, *, begun: int = 0) -> bool:
 
 
 class SegmentBytes(NamedTuple):
-    """
-    One segment to be walked: its number, its name for people, and how to read it from an offset.
-    """
+    """One segment to be walked: its number, its display name, and how to read it from an offset."""
 
     number: int
     name: str
@@ -76,7 +74,7 @@ class SegmentBytes(NamedTuple):
 class Walked(NamedTuple):
     verdict: VerdictName
     records: int
-    at_seq: int  # the last record that verified; of a torn tail, the last one before it
+    at_seq: int  # the last record that verified; for a torn tail, the last one before it
     segment: str | None
     byte: int | None
     detail: str | None
@@ -92,14 +90,17 @@ def walk(
     is_lost: Callable[[int], bool],
 ) -> Walked:
     """
-    Every record of every segment, one by one, from the journal's first byte.
+    Verify every record of every segment, one by one, from the journal's first byte.
 
-    `closing(number)` is what the next segment's header says of this one, if that header is
-    somebody's with the key; the chain has yet to confirm it. `is_lost(generation)` says whether a
-    key that we lack was one of ours; a header that names any other is changed. `segments` may grow
-    while the last of them is read: a writer at work beside us goes on in a new one. The anchor is
-    looked at after the last segment, with the write lock held, so that such a writer never makes it
-    lead.
+    - `closing(number)` describes this segment as the next segment's header does, if that header was
+      written with the key. The chain has yet to confirm it.
+    - `is_lost(generation)` returns whether a missing key once belonged to this home. A header that
+      names any other key was changed.
+    - `segments` may grow while the last of them is read: a concurrent writer continues in a new
+      one.
+
+    The anchor is read after the last segment, with the write lock held. So a concurrent writer
+    never makes the anchor lead.
     """
     seen = _Seen(first_mac)
     name: str | None = None
@@ -141,14 +142,14 @@ def walk(
 
 
 class _Seen:
-    """What was counted on the way."""
+    """The counts and positions collected during a walk."""
 
     def __init__(self, first_mac: str | None) -> None:
         self.count = 0
         self.wrong_first = False
         self._first_mac = first_mac
         self.macs: dict[int, tuple[int, bytes]] = {}
-        # The last record that verified, and where the last whole batch ends.
+        # The last record that verified, and the end of the last whole batch.
         self.last_seq = 0
         self.end: End | None = None
 
@@ -160,7 +161,8 @@ class _Seen:
         self.last_seq = fence.seq
         if fed.ends:
             self.end = fed.ends[-1]
-        # Of the last two segments: the anchor is in one of them unless history is missing.
+        # Keep the macs of the last two segments: the anchor is in one of them unless history is
+        # missing.
         self.macs = {seq: known for seq, known in self.macs.items() if known[0] >= fence.number - 1}
         self.macs |= {record.seq: (fence.number, record.mac) for record in records}
 
@@ -171,7 +173,7 @@ class _Seen:
     def judged(
         self, verdict: VerdictName, name: str | None, byte: int | None, detail: str | None
     ) -> Walked:
-        if verdict == "torn_tail":  # records of a batch that is not whole are part of the tail
+        if verdict == "torn_tail":  # records of an incomplete batch are part of the tail
             return Walked(
                 verdict, self.count - (self.last_seq - self.seq), self.seq, name, byte, detail
             )
@@ -192,7 +194,8 @@ def _judge_end(
     fence: Fence, seen: _Seen, name: str, rest: bytes, look: Look, *, is_last: bool
 ) -> Walked:
     """
-    At the end of the last segment, or where the next one can't be believed: see anchor_cases.py.
+    Judge the end of the last segment, or the point where the next one is not believed. See
+    anchor_cases.py.
     """
     broken = seen.judged(
         "broken", name, fence.offset, f"the line after record {fence.seq} does not verify"
@@ -217,8 +220,8 @@ def _judge_end(
     tail = _tail(fence, seen, rest, is_last=is_last)
     if tail is None:
         return broken
-    # Where the last segment's header is not whole, its place says nothing of the one before:
-    # numbers do.
+    # If the last segment's header is not whole, its offset cannot be compared with the segment
+    # before, so compare record numbers.
     end = end_of(
         reaches=seen.seq >= anchor.seq,
         past=seen.seq > anchor.seq,
@@ -242,13 +245,13 @@ def _judge_end(
 
 def _tail(fence: Fence, seen: _Seen, rest: bytes, *, is_last: bool) -> int | None:
     """
-    How many bytes of part of a batch stand at the end of this segment; None: they are not what a
-    crash leaves.
+    Return how many bytes of an incomplete batch stand at the end of this segment. Return None if a
+    crash cannot have left them.
     """
     begun = 0
     if fence.goes_on and fence.where != "start":
         if seen.end is None or seen.end.number != fence.number:
-            return None  # a segment appears whole, with the batch that begins it
+            return None  # a segment appears whole, together with the batch that begins it
         begun = fence.offset - seen.end.offset
     if not is_last or (rest and fence.where == "closed") or not tail_is_torn(rest, begun=begun):
         return None
@@ -256,7 +259,7 @@ def _tail(fence: Fence, seen: _Seen, rest: bytes, *, is_last: bool) -> int | Non
 
 
 def doubtful(slots: Slots) -> str:
-    """Why a cell is not believed."""
+    """Explain why a cell is not trusted."""
     if slots is Slots.APART:
         return "the two slots of its anchor do not belong together"
     return "a slot of its anchor is missing, and so is the batch that it named"

@@ -1,1 +1,1 @@
-"""What the runtime needs of the world, as Protocols with their contract in prose."""
+"""The interfaces that the runtime needs, as Protocols with their contract in prose."""

@@ -1,4 +1,4 @@
-"""Time as a port: tests and the simulator bring their own."""
+"""Time as a port: tests and the simulator bring their own clock."""
 
 from typing import Protocol
 
@@ -7,7 +7,9 @@ class Clock(Protocol):
     """Wall time for records and expiry, and waiting."""
 
     def now_ms(self) -> int:
-        """Unix milliseconds. May jump either way; the store never lets a journal's times fall."""
+        """
+        Unix milliseconds. May jump either way; the store never lets a journal's times decrease.
+        """
         ...
 
     async def sleep(self, seconds: float) -> None: ...

@@ -1,11 +1,12 @@
 """
 A channel out: replies, prompts and notices on their way to people.
 
-What is owed is queued in the same commit as what it tells of, marked as sent before it leaves, and
-confirmed when the channel says so. A channel makes one attempt per `send`; retries are the
-runtime's, bounded, and only after `NotDelivered`: then it is known that nothing arrived. What may
-or may not have arrived is `DeliveryInDoubt`, and is never sent again by itself. `delivery` is the
-same for every try: a channel that can, hands it on so that the other side can tell.
+A delivery is queued in the same commit as the record that causes it. It is marked as sent before it
+leaves, and confirmed when the channel confirms it. A channel makes one attempt per `send`. The
+runtime retries, a bounded number of times, and only after `NotDelivered`: then it is known that
+nothing arrived. `DeliveryInDoubt` means that it may have arrived; it is never sent again
+automatically. The id `delivery` is the same for every try. A channel that can pass it on lets the
+receiver detect duplicates.
 """
 
 from typing import Protocol
@@ -16,7 +17,7 @@ from holdfast.ids import SessionId, TurnId
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
-    delivery: str  # one per (turn, channel, part), for good
+    delivery: str  # permanent: one per (turn, channel, part)
     session: SessionId
     turn: TurnId
     kind: str  # reply, prompt, notice
@@ -24,7 +25,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDelivered(Exception):
-    """It did not arrive, and that is known. `may_pass`: trying again can help."""
+    """The delivery did not arrive, and that is certain. `may_pass`: trying again can help."""
 
     def __init__(self, message: str, *, may_pass: bool) -> None:
         super().__init__(message)
@@ -33,25 +34,25 @@ class NotDelivered(Exception):
 
 
 class DeliveryInDoubt(Exception):
-    """It left, and nobody said whether it arrived."""
+    """The delivery left, and nothing confirmed whether it arrived."""
 
 
 class Channel(Protocol):
     @property
     def name(self) -> str:
-        """As it is journalled with each delivery."""
+        """The name that is journalled with each delivery."""
         ...
 
     def takes(self, kind: str, *, of: str) -> bool:
         """
-        Whether a reply, prompt or notice of a turn that came over the channel `of` goes out here.
-        Quick and without effect.
+        Whether this channel delivers a reply, prompt or notice of a turn that came over the channel
+        `of`. Quick and without effect.
         """
         ...
 
     async def send(self, parcel: Parcel) -> str | None:
         """
-        Deliver it; returns the other side's receipt, if it gives one. Raises NotDelivered or
+        Deliver it. Return the receiver's receipt, if it gives one. Raise NotDelivered or
         DeliveryInDoubt.
         """
         ...

@@ -1,10 +1,11 @@
 """
-What can be listed without opening journals: which sessions there are, where they stand, what waits
-for whom.
+The index lists sessions without opening journals: their phases, their open prompts and the people
+who may answer.
 
-A cache: it can be deleted at any time and is rebuilt from the journals. Rows that are shown to
-people carry a MAC; a row that does not verify, or that is behind its journal's head, is not
-believed: the session is opened instead. So a crash between an append and the index forgets nothing.
+The index is a cache. It can be deleted at any time and is rebuilt from the journals. Rows that are
+shown to people carry a MAC. A row that does not verify, or that is behind its journal's head, is
+not believed: the session is opened instead. So a crash between an append and the index loses
+nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from holdfast.session.state import Reader
 class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     """
     One session, as of `seq`. `approvals` are whole ApprovalReports as JSON, so that a list shows
-    exactly what was asked.
+    exactly the prompt that was asked.
     """
 
     session: SessionId
@@ -30,24 +31,23 @@ class IndexRow(msgspec.Struct, frozen=True, kw_only=True):
     owes: bool  # a driver could do something now
     updated_at: int
     approvals: tuple[msgspec.Raw, ...] = ()
-    waiting_for: tuple[str, ...] = ()  # people who may answer any of them
-    expires_at: int | None = None  # the earliest of its prompts
-    people: tuple[str, ...] = ()  # who sent an accepted input here
-    readers: tuple[Reader, ...] = ()  # who takes part, and in which circle
+    waiting_for: tuple[str, ...] = ()  # people who may answer any of the prompts
+    expires_at: int | None = None  # the earliest expiry of its prompts
+    people: tuple[str, ...] = ()  # people who sent an accepted input here
+    readers: tuple[Reader, ...] = ()  # participants, each with audience and boundary
     preview: str = ""
     remind_at: int | None = None  # the earliest of its reminders
     reminders: tuple[msgspec.Raw, ...] = ()  # whole ReminderReports as JSON
-    parent: SessionId | None = None  # of a delegate's session: the one it works for
-    awaits: tuple[
-        tuple[SessionId, InstanceId], ...
-    ] = ()  # delegates it waits for, and in which life
-    jobs: tuple[str, ...] = ()  # ids of those that run
+    parent: SessionId | None = None  # the session that a delegate works for
+    # Delegates that it waits for, each with its instance.
+    awaits: tuple[tuple[SessionId, InstanceId], ...] = ()
+    jobs: tuple[str, ...] = ()  # ids of running jobs
 
 
 class Standing(msgspec.Struct, frozen=True, gc=False):
     """
-    What a survey of every session says of one: enough to see whether it is known well, what it owes
-    and what waits in it.
+    One session in a survey of all sessions: enough to see whether its row is current, whether it
+    owes work and which prompts are open.
     """
 
     session: SessionId
@@ -55,7 +55,7 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
     seq: int
     owes: bool
     expires_at: int | None
-    prompts: bytes  # its ApprovalReports as one JSON array; empty when nothing waits
+    prompts: bytes  # its ApprovalReports as one JSON array; empty without open prompts
     remind_at: int | None = None
     awaits: tuple[tuple[SessionId, InstanceId], ...] = ()
 
@@ -63,13 +63,13 @@ class Standing(msgspec.Struct, frozen=True, gc=False):
 class Index(Protocol):
     def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         """
-        Replace the session's row, and remember with it where these belong (see `put_approval`).
-        Quick; failing is not the caller's problem.
+        Replace the session's row, and store with it the session of these prompts (see
+        `put_approval`). Quick; the caller ignores failures.
         """
         ...
 
     def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
-        """Remember where a prompt, or a job, belongs, for good."""
+        """Store permanently the session that a prompt or a job belongs to."""
         ...
 
     def forget(self, session: SessionId) -> None: ...
@@ -88,8 +88,8 @@ class Index(Protocol):
 
     def survey(self) -> Iterable[Sequence[Standing]]:
         """
-        Every session whose row verifies, sorted, a page at a time: whoever reads it may let others
-        go on between two pages.
+        Every session whose row verifies, sorted, one page at a time, so that the reader can let
+        other tasks run between two pages.
         """
         ...
 
@@ -97,26 +97,26 @@ class Index(Protocol):
 
     def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
         """
-        Of these (session, instance, head seq): the ones whose row is missing, does not verify or is
-        behind.
+        Return the sessions whose row is missing, does not verify or is behind the given (session,
+        instance, head seq).
         """
         ...
 
     def next_reminder(self, *, after: int) -> int | None:
         """
-        The earliest `remind_at` past an instant: what one timer for all of them waits for. Costs
-        the same however many there are.
+        The earliest `remind_at` after an instant, for the one timer that serves all reminders. The
+        cost does not depend on their number.
         """
         ...
 
     def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
-        """Sessions whose earliest reminder lies in (after, until], by time."""
+        """Sessions whose earliest reminder lies in (after, until], sorted by time."""
         ...
 
     def next_expiry(self, *, after: int) -> int | None:
         """
-        The earliest `expires_at` past an instant: when the first prompt to come runs out. Costs the
-        same however many wait.
+        The earliest `expires_at` after an instant. The cost does not depend on the number of
+        prompts.
         """
         ...
 

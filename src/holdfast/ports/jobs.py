@@ -1,10 +1,10 @@
 """
-Where jobs that are processes of their own live: looked at, read, ended, by any process of this
-machine, in whatever order it likes.
+The place of jobs that are processes of their own. Any process of this machine may inspect, read or
+end them, in any order.
 
-Nothing here is the truth about a job: that is its journal. This says only what can be seen now. A
-job that is over stays readable until it is cleared, so that whoever looks first can die before it
-has told anyone.
+The journal is the truth about a job; this port reports only the current observation. An ended job
+stays readable until it is cleared, so the first process that sees the end may die before it reports
+it.
 """
 
 from collections.abc import Sequence
@@ -32,18 +32,18 @@ class JobKey(NamedTuple):
 
 class JobSeen(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `running`: its supervisor lives. `ended`: its report and its output verify. `gone`: neither, so
-    nobody can know; `why` says which it is.
+    One observation of a job. `running`: its supervisor is alive. `ended`: its report and its output
+    verify. `gone`: neither, so the outcome is unknown; `why` gives the reason.
     """
 
     state: Literal["running", "ended", "gone"]
-    returned: ToolReturned | None = None  # of an ended one
-    was_asked: bool = False  # it was asked to end, and ended by that: part of it may have happened
-    why: str = "its process is gone, and left no report how it ended"  # of one that is gone
+    returned: ToolReturned | None = None  # only if ended
+    was_asked: bool = False  # it ended on request: part of it may have happened
+    why: str = "its process is gone, and left no report how it ended"  # only if gone
 
 
 class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as the place itself knows it, without its journal."""
+    """A job as this place knows it, without its journal."""
 
     job: JobId
     call: CallId
@@ -53,8 +53,8 @@ class JobLeft(msgspec.Struct, frozen=True, kw_only=True):
 class JobPlace(Protocol):
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
         """
-        For a new job's supervisor; None where there is no key to derive it from, and no job may
-        start.
+        The key for a new job's supervisor. None if there is no key to derive it from; then no job
+        may start.
         """
         ...
 
@@ -67,28 +67,26 @@ class JobPlace(Protocol):
         secrets: tuple[Secret, ...],
     ) -> JobSeen:
         """
-        Never mistakes another process for the job's: only one of this boot with this start time
-        counts.
+        Inspect a job. Only a process of this boot with this start time counts as the job's.
 
-        Never believes a report or an output that the job's own supervisor did not vouch for.
+        Never believes a report or an output that the job's own supervisor did not authenticate.
         """
         ...
 
     def lives(self, process: ProcessFacts) -> bool:
         """
-        Whether the very process still runs; of a job's supervisor, or of a program that hosts a
-        job.
+        Whether this exact process still runs: a job's supervisor, or a program that hosts a job.
         """
         ...
 
     def own_process(self) -> ProcessFacts:
-        """Of this program: what a job that is a task of it is found again by."""
+        """The facts of this program, by which a job that is one of its tasks is found again."""
         ...
 
     def death_of(self, process: ProcessFacts) -> int | None:
         """
-        A descriptor that becomes readable when the process dies; None where there is no such thing,
-        or it is dead already.
+        A descriptor that becomes readable when the process dies. None if the system has no such
+        descriptor, or the process is dead already.
         """
         ...
 
@@ -96,8 +94,8 @@ class JobPlace(Protocol):
         self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int
     ) -> bytes:
         """
-        What a running job has said, from that byte on; empty when there is no more, or it was
-        cleared. Not verified: only `look` is.
+        The output of a running job from that byte on. Empty when there is no more, or the job was
+        cleared. It is not verified: only `look` verifies.
         """
         ...
 
@@ -109,20 +107,20 @@ class JobPlace(Protocol):
         ...
 
     async def end(self, call: CallId, process: ProcessFacts) -> None:
-        """End whatever is left of it, the supervisor included."""
+        """End every remaining process of the job, the supervisor included."""
         ...
 
     async def clear(self, job: JobId) -> None:
-        """Its end is in the journal: nothing of it is needed here any more."""
+        """Remove the job's files. Its end is in the journal, so they are no longer needed."""
         ...
 
     async def present(self) -> Sequence[JobId]:
-        """Those that are not cleared."""
+        """The jobs that are not cleared."""
         ...
 
     async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
         """
-        Those that are not cleared and belong to this life of a session, whether or not its journal
-        still tells of them. A job's id proves whose it is.
+        The jobs of this instance that are not cleared, whether or not its journal still names them.
+        A job's id proves its instance.
         """
         ...

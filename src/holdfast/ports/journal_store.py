@@ -1,20 +1,24 @@
 """
-Where sessions' histories live. Files, PostgreSQL and memory keep the same contract;
+Stores of sessions' histories. Files, PostgreSQL and memory keep the same contract;
 `holdfast.testing` has the suite that checks it.
 
-A journal is a chain of records that only holders of the home's key can extend. There is one verb
-that writes, `Journal.append`: it takes the session's write lock, brings the caller up to the head,
-lets the caller decide what to add, and makes that durable. Locking is inside; no lock is held when
-a call returns, so none can be held over a model call, a tool, a prompt or a summary.
+A journal is a chain of records that only holders of the home's key can extend. One verb writes,
+`Journal.append`: it takes the session's write lock, brings the caller up to the head, lets the
+caller decide the new records, and makes them durable. Locking is inside. No lock is held when a
+call returns, so none can be held over a model call, a tool, a prompt or a summary.
 
-What an error means for durability:
+Errors and their meaning for durability:
 
-* `Refused`, or anything else raised by the caller's own `decide`: nothing of that caller was written; it passes through unchanged.
-* `Busy`: the lock could not be had in time; nothing was written.   `NotSaved`: the write failed, and it is durably known that nothing was kept.
-* `NewerVersion`: a genuine record that this program can't read is in the way; nothing was written.
-* `Fenced`: the epoch given is not the session's driver's any more; nothing was written.
-* `InDoubt`: the batch may or may not be durable; the handle is spent. Reopen: what is found then is the truth.
-* `Untrusted` (`Takeover`, `BrokenChain`, `CutShort`): the session is sealed, durably; nothing was written. Sticky for this handle.
+* `Refused`, or any other error raised by the caller's `decide`: nothing of that caller was written;
+  the error passes through unchanged.
+* `Busy`: the lock could not be had in time; nothing was written. `NotSaved`: the write failed, and
+  it is durably known that nothing was kept.
+* `NewerVersion`: a genuine record that this program cannot read is in the way; nothing was written.
+* `Fenced`: the given epoch is no longer that of the session's driver; nothing was written.
+* `InDoubt`: the batch may or may not be durable; the handle is spent. Reopen the journal: the
+  records found then are the truth.
+* `Untrusted` (`Takeover`, `BrokenChain`, `CutShort`): the session is sealed, durably; nothing was
+  written. Sticky for this handle.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +49,7 @@ __all__ = [
 
 
 class Check(Enum):
-    """How much of the journal an append looks at before it believes it."""
+    """How much of the journal an append verifies first."""
 
     SHORT = "short"
     """
@@ -55,18 +59,18 @@ class Check(Enum):
 
     FENCE = "fence"
     """
-    Also re-hash the active segment's whole prefix: for whoever comes back from a model, a tool, a
+    Also re-hash the active segment's whole prefix. For callers that return from a model, a tool, a
     prompt or a summary.
     """
 
 
 class Section(NamedTuple):
-    """What `decide` is given, with the write lock held."""
+    """The input of `decide`, with the write lock held."""
 
     suffix: Sequence[Record]
     """
-    Every record after `since`, others' and those that this very commit adds before ours, in order.
-    All verified.
+    Every record after `since`, in order and verified. It includes records of others, and those that
+    this commit adds before ours.
     """
 
     now: int
@@ -75,10 +79,10 @@ class Section(NamedTuple):
 
 Decide = Callable[[Section], Sequence[Draft]]
 """
-Called once, with the lock held, in the caller's thread or another: pure, quick, never waiting. No
-drafts: nothing is written, and the append returns the head as it is. All drafts of one decide are
-kept or none is. Appends that wait together are decided one after another, and made durable by one
-write and one sync.
+Called once, with the lock held, in the caller's thread or another. It is pure, quick and never
+waits. Without drafts nothing is written, and the append returns the current head. All drafts of one
+decide are kept, or none. Appends that wait together are decided one after another, and made durable
+by one write and one sync.
 """
 
 
@@ -86,19 +90,20 @@ class Appended(NamedTuple):
     head: Head
     suffix: tuple[Record, ...]
     """
-    Every record after `since`, ours included: fold these, and nothing else, to move on. Durable,
-    all of them.
+    Every record after `since`, ours included, all durable. Fold these, and nothing else, to move
+    on.
     """
 
 
 class Claim(Protocol):
     """
-    The right to drive one session's turns. Dies with the process; never taken from a living one.
+    The right to drive one session's turns. It ends with the process and is never taken from a
+    living one.
     """
 
     @property
     def epoch(self) -> int:
-        """Higher than that of any record of the journal when the claim was made."""
+        """Higher than the epoch of any record in the journal when the claim was made."""
         ...
 
     async def release(self) -> None:
@@ -116,7 +121,7 @@ class SealMark(msgspec.Struct, frozen=True):
 
 class Journal(Protocol):
     """
-    One handle on one session's journal: its position, and its fence. Not shared between attempts;
+    One handle on one session's journal: its position and its fence. Attempts do not share a handle;
     any number may exist.
     """
 
@@ -126,7 +131,7 @@ class Journal(Protocol):
     def instance(self) -> InstanceId: ...
     @property
     def head(self) -> Head:
-        """The last record this handle has verified or written."""
+        """The last record that this handle has verified or written."""
         ...
 
     @property
@@ -134,23 +139,23 @@ class Journal(Protocol):
 
     def is_at_head(self) -> bool:
         """
-        True: nobody's record was acknowledged after `head`, as of this call. False says nothing; an
-        append tells.
+        True if no record was acknowledged after `head`, as of this call. False proves nothing: only
+        an append finds out.
 
-        Takes no lock, waits for nothing, and checks no bytes: a way to leave out an append that
-        would only look, never one that must verify.
+        Takes no lock, waits for nothing and verifies no bytes. Use it to skip an append that would
+        only catch up, never one that must verify.
         """
         ...
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         """
-        Hand every verified record with seq > `after` to `fold`, in order, off the event loop;
-        return the head reached.
+        Hand every verified record with seq > `after` to `fold`, in order, off the event loop.
+        Return the head reached.
 
-        Bounded memory. Past the anchor nothing is handed on before it has been made durable (the
-        lock is taken for that). An error raised by `fold` stops it. On a sealed session it hands
-        over what verifies, up to the damage, and raises nothing. An instance that has ended is
-        never accused: one whose bytes are gone or damaged is refused as `unknown`.
+        Memory is bounded. Past the anchor, a record is made durable before it is handed on (the
+        lock is taken for that). An error raised by `fold` stops the load. On a sealed session, load
+        hands over the records that verify, up to the damage, and raises nothing. An ended instance
+        is never reported as damaged: if its bytes are gone or damaged, it is refused as `unknown`.
         """
         ...
 
@@ -158,8 +163,8 @@ class Journal(Protocol):
         self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
     ) -> Appended:
         """
-        The one verb that writes; see the module's law. `epoch` is a driver's; None is anyone's (a
-        message, an answer, a cancel, a mirror).
+        The one verb that writes; see the module docstring. `epoch` is a driver's; None is for every
+        other participant (a message, an answer, a cancel, a mirror).
         """
         ...
 
@@ -167,68 +172,68 @@ class Journal(Protocol):
         self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
     ) -> Appended:
         """
-        The same, for synchronous callers; blocks the thread. Inside an append of the same thread it
-        is refused as a bug, not deadlocked.
+        Like `append`, for synchronous callers; blocks the thread. Inside an append of the same
+        thread it is refused as a bug instead of deadlocking.
         """
         ...
 
     async def claim(self) -> Claim | None:
         """
-        Try to become the session's driver; None when somebody else is. Never waits for them.
-        Refused where it is sealed, as what sealed it.
+        Try to become the session's driver. Return None if there is another driver; never wait for
+        it. On a sealed session, raise the error that sealed it.
         """
         ...
 
     async def seal(self, mark: SealMark) -> None:
         """
-        Seal the session durably: its records are genuine but make no sense together. Idempotent;
-        the first mark stays.
+        Seal the session durably: its records are genuine but contradict each other. Idempotent; the
+        first mark stays.
         """
         ...
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
         """
         Keep bytes (a JSON object, UTF-8) that could not go into the journal, durably, beside it.
-        Returns where, for people. Works on a sealed session.
+        Return the place, for people. Works on a sealed session.
         """
         ...
 
     async def quarantined(self) -> Sequence[str]:
         """
-        Where everything kept so far is, oldest first: of the session, whichever of its instances
-        kept it. It goes with the session when that is deleted.
+        The places of everything in quarantine, oldest first, from all instances of the session.
+        Deleting the session deletes them.
         """
         ...
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
         """
-        One of those: its kind, and the bytes that were kept.
+        Return one quarantined item: its kind and its bytes.
 
-        Refused as `unknown` when a life that was deleted kept them, BrokenChain when nobody of ours
-        did, or they were changed since.
+        Raise Refused (`unknown`) if a deleted instance kept it. Raise BrokenChain if it was not
+        written with our key, or was changed since.
         """
         ...
 
     async def beyond(self, seq: int) -> Sequence[Record]:
         """
-        Past the damage of a sealed session: records numbered after `seq` that somebody with the key
-        wrote in this life. For people's eyes, never to be folded.
+        Records after `seq` past the damage of a sealed session, written in this instance with our
+        key. They are for people to read and are never folded.
 
-        Each verifies after the mac of the line before it. What is missing between them is not
-        known, and an empty answer says nothing.
+        Each verifies after the mac of the line before it. Records may be missing between them, and
+        an empty result proves nothing.
         """
         ...
 
     def lines(self) -> Iterator[bytes]:
         """
-        The stored lines, verbatim, oldest first, as they lie: for export. Works on a sealed
-        session, and without the key.
+        The stored lines, verbatim, oldest first: for export. Works on a sealed session, and without
+        the key.
         """
         ...
 
     async def keep_output(self, data: bytes) -> str:
         """
-        Keep a tool's full output durably beside the journal; returns its digest, by which `output`
+        Keep a tool's full output durably beside the journal. Return its digest, by which `output`
         finds and checks it.
         """
         ...
@@ -241,8 +246,8 @@ class Journal(Protocol):
 
     async def sync_anchor(self) -> None:
         """
-        Make the anchor durable too: at a turn's end or pause. Once begun, a cancellation goes on
-        after its end.
+        Make the anchor durable too, at a turn's end or pause. Once begun, it completes before a
+        cancellation continues.
         """
         ...
 
@@ -264,29 +269,29 @@ class JournalStore(Protocol):
         by: str,
     ) -> Journal:
         """
-        Bear a session, whole or not at all: anchor, journal with its `first` records, then
+        Create a session, whole or not at all: anchor, journal with its `first` records, then
         SessionCreated in the home's journal.
 
-        A living session of that name: `Refused` with code `exists`. With origin `unseal` or
-        `restore` it takes the place of the life before, whose bytes stay.
+        If a session of that name exists, raise `Refused` with code `exists`. With origin `unseal`
+        or `restore`, the new instance replaces the one before, whose bytes stay.
         """
         ...
 
     async def open(self, session: SessionId) -> Journal:
         """
-        Verify closed segments by digest and the active one record by record. `Refused` with code
-        `unknown` when there is none.
+        Verify closed segments by digest and the active one record by record. Raise `Refused` with
+        code `unknown` if the session does not exist.
         """
         ...
 
     async def sessions(self) -> Sequence[SessionId]:
-        """Every living session, sorted, from the home's journal."""
+        """Every existing session, sorted, from the home's journal."""
         ...
 
     async def current(self, session: SessionId) -> InstanceId | None:
         """
-        The life that the home's journal names for this session now; None when there is no such
-        session.
+        The instance that the home's journal names for this session now; None if the session does
+        not exist.
         """
         ...
 
@@ -294,15 +299,15 @@ class JournalStore(Protocol):
         self, *, after: SessionId | None = None, limit: int | None = None
     ) -> Sequence[tuple[SessionId, InstanceId, int]]:
         """
-        Every living session, sorted, with the number of its last acknowledged record: a hint for
-        caches, cheap, no journal is opened. Or one page of them.
+        Every existing session, sorted, with the number of its last acknowledged record, or one page
+        of them. A cheap hint for caches: no journal is opened.
         """
         ...
 
     async def unsettled(self) -> Sequence[SessionId]:
         """
-        Living sessions that hold more than was acknowledged: a writer died in between, or writes
-        just now. Opening one settles it. A hint, as above.
+        Existing sessions that hold more records than were acknowledged: a writer died in between,
+        or writes just now. Opening one settles it. A hint, like `heads`.
         """
         ...
 
@@ -310,18 +315,19 @@ class JournalStore(Protocol):
         self, session: SessionId, *, wait_seconds: float | None = None
     ) -> Busy | None:
         """
-        Who has the session's write lock and keeps it for so long, or as long as an append would
-        wait. None: it can be had, or there is nothing to lock.
+        Report the holder of the session's write lock if it keeps the lock for so long, or for as
+        long as an append would wait. Return None if the lock can be had, or there is nothing to
+        lock.
 
-        For whoever would rather leave a session out than wait for it. It is only looked at: the
-        next moment somebody may have it.
+        For callers that skip a locked session instead of waiting. It is only a snapshot: the lock
+        may be taken the next moment.
         """
         ...
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
         """
-        Of every living session that is sealed: the mark, from the home's journal, up to its anchor.
-        Takes no lock. A sealed home fails as for every write.
+        The marks of all sealed sessions, from the home's journal, up to its anchor. Takes no lock.
+        A sealed home fails as for every write.
         """
         ...
 
@@ -333,8 +339,9 @@ class JournalStore(Protocol):
 
     async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
         """
-        End its life and remove its bytes. `Busy` while somebody writes, and with `at_seq` if that
-        is not its last record any more; nobody writes in between.
+        End the session's instance and remove its bytes. Raise `Busy` while another writer holds the
+        lock, or if `at_seq` is given and is no longer the last record. Nothing is written in
+        between.
         """
         ...
 

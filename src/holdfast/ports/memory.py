@@ -1,14 +1,14 @@
 """
-What is remembered beyond a session: items, each of one circle (see
+Memory beyond a session: items, each with one audience and boundary (see
 `holdfast.session.features.memory.items`), found by their words.
 
-Not a cache: what `add` has returned from is durable, and nothing makes a lost item again. The store
-is no judge: it narrows a search to the circle it is asked for, and whoever asked judges every item
-again. What it gives back as an item was written by us, whole: a row that does not verify under the
-home's key is never an item, is counted where it was met, and is listed as what it is.
+Memory is not a cache: an item is durable when `add` returns, and a lost item cannot be rebuilt. The
+store does not authorise: it narrows a search to the given circle, and the caller checks every item
+again. Every returned item was written with the home's key and is complete. A row that does not
+verify is never an item; it is counted, and listed as unverified.
 
-Calls block, briefly; the runtime makes them in threads. Words are words: nothing in a query has a
-meaning of its own.
+Calls block briefly; the runtime makes them in threads. Words are plain words: a query has no
+syntax.
 """
 
 from collections.abc import Sequence
@@ -23,15 +23,15 @@ from holdfast.session.features.memory.items import Circle, MemoryItem
 
 class CannotRecall(Exception):
     """
-    There is no answer in time, or none at all; the message says why, for people. Whoever asked goes
-    on without.
+    There is no answer in time, or none at all. The message gives the reason, for people. The caller
+    continues without the answer.
     """
 
 
 def refuse_secret_item(item: MemoryItem) -> None:
     """
-    Raise Refused for an item that holds a known secret: every `add` asks first, so that no way in
-    can miss it (S1).
+    Raise Refused for an item that holds a known secret. Every `add` calls this first, so that no
+    path can skip the check (S1).
     """
     if known().holds(msgspec.json.encode(item)):
         raise Refused(
@@ -43,11 +43,11 @@ def refuse_secret_item(item: MemoryItem) -> None:
 
 class Found(msgspec.Struct, frozen=True):
     items: tuple[MemoryItem, ...]
-    unverified: int = 0  # rows that matched and are not ours
+    unverified: int = 0  # rows that matched and do not verify
 
 
 class MemoryRow(msgspec.Struct, frozen=True):
-    """One row as it lies there; `item` None: it does not verify, and nothing in it is believed."""
+    """One stored row. If `item` is None, the row does not verify, and nothing in it is believed."""
 
     id: str
     item: MemoryItem | None
@@ -57,42 +57,44 @@ class Memory(Protocol):
     """The memory of one home. Threads may share it."""
 
     def is_empty(self) -> bool:
-        """Nothing was ever remembered here. Quick; in doubt it says False."""
+        """Whether nothing was ever remembered here. Quick; in doubt it returns False."""
         ...
 
     def add(self, item: MemoryItem) -> bool:
         """
-        Keep an item: durable on return. False when one of its id is there already, which stays as
-        it is.
+        Keep an item: durable on return. Return False if one with its id exists already; that one
+        stays as it is.
 
-        Raises NotSaved when it was not kept, and Refused (`too_many`, `no_key`, `secret`) when it
-        may not be.
+        Raise NotSaved if it was not kept, and Refused (`too_many`, `no_key`, `secret`) if it may
+        not be.
         """
         ...
 
     def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
         """
-        Items of that circle that hold any of the words, best first. Raises CannotRecall, at the
+        Items of that circle that hold any of the words, best first. Raise CannotRecall, at the
         latest after `seconds`.
         """
         ...
 
     def get(self, memory: str) -> MemoryItem | None:
         """
-        One item, whoever's it is; None when there is none, or what is there does not verify. Raises
+        One item of any circle; None if there is none, or its row does not verify. Raise
         CannotRecall.
         """
         ...
 
     def forget(self, memory: str) -> bool:
         """
-        Remove a row for good, one that does not verify too: durable on return. False when there is
-        none. Raises NotSaved.
+        Remove a row permanently, also one that does not verify: durable on return. Return False if
+        there is none. Raise NotSaved.
         """
         ...
 
     def rows(self, *, after: str | None = None, limit: int | None = None) -> Sequence[MemoryRow]:
-        """Oldest first, after the row of that id; none when that is gone. Raises CannotRecall."""
+        """
+        Rows after the row of that id, oldest first; empty if that row is gone. Raise CannotRecall.
+        """
         ...
 
     def close(self) -> None: ...

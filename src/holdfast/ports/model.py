@@ -1,9 +1,9 @@
 """
 A model: given a view, it answers with text and calls, or fails in a named way.
 
-Adapters make one attempt per `call`; retries, timeouts and cancellation are the runtime's. Text
-deltas are for whoever follows and never enter history; only the returned answer does. An adapter
-never runs a tool, never retries by itself, and translates every foreign exception into ModelFailed.
+An adapter makes one attempt per `call`; the runtime does retries, timeouts and cancellation. Text
+deltas are for followers and never enter history; only the returned answer does. An adapter never
+runs a tool, never retries, and translates every foreign exception into ModelFailed.
 """
 
 from collections.abc import Callable
@@ -24,9 +24,8 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str
     messages: tuple[Message, ...]
     tools: tuple[ToolSchema, ...] = ()
-    script_lines_used: frozenset[int] = (
-        frozenset()
-    )  # for script models: lines this session already consumed
+    # For script models: the lines that this session has already consumed.
+    script_lines_used: frozenset[int] = frozenset()
     max_output_tokens: int | None = None
 
 
@@ -57,34 +56,34 @@ OnText = Callable[[str], None]
 """
 Called with each piece of text as it comes, on the event loop. Never blocks.
 
-An empty piece means "alive, nothing to show": the model thinks, or writes a call's arguments.
-Whoever measures gaps counts it.
+An empty piece means "alive, nothing to show": the model thinks, or writes a call's arguments. It
+counts as activity when gaps are measured.
 """
 
 
 class Model(Protocol):
     @property
     def name(self) -> str:
-        """As it is journalled with the turn, and as `ModelCatalogue.resolve` takes it."""
+        """The name that is journalled with the turn, and that `ModelCatalogue.resolve` takes."""
         ...
 
     @property
     def context_tokens(self) -> int | None:
-        """The size of its window, where known."""
+        """The size of its window, if known."""
         ...
 
-    # A model that can't summarise (a script, the demo) has `summarises = False`; then older turns
-    # are made smaller without a model, the same way every time.
+    # A model that cannot summarise (a script, the demo) has `summarises = False`. Older turns are
+    # then made smaller without a model, deterministically.
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer: ...
 
 
 class ModelCatalogue(Protocol):
-    """From a name to a model. Imports a provider only when one is called."""
+    """Maps a name to a model. Imports a provider only when one is called."""
 
     def resolve(self, name: str) -> Model:
         """
-        `Unusable` (code `unknown_model`) when the name can't be resolved here: unknown provider,
-        missing package, missing script file.
+        Return the model of that name. Raise `Unusable` (code `unknown_model`) if it cannot be
+        resolved here: unknown provider, missing package, missing script file.
         """
         ...

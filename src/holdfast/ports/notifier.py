@@ -1,8 +1,8 @@
 """
-Waking a driver or a follower, in this process or another one on the same home.
+Wake a driver or a follower, in this process or another one on the same home.
 
-A notice is a hint: it may be lost, doubled or late, and nothing may depend on it for safety.
-Whoever waits also looks again by itself.
+A notice is a hint: it may be lost, duplicated or late, and safety never depends on it. Waiting
+tasks also check again on a timer.
 """
 
 from collections.abc import AsyncIterator
@@ -14,12 +14,11 @@ from holdfast.ids import SessionId
 
 class Notifier(Protocol):
     def notify(self, session: SessionId) -> None:
-        """Say that something was appended to this session. Never blocks, never fails."""
+        """Report that a record was appended to this session. Never blocks, never fails."""
         ...
 
     def listen(self) -> AbstractAsyncContextManager[AsyncIterator[SessionId]]:
         """
-        Sessions that something was appended to, from now on, by anyone on this home, ourselves
-        included.
+        The sessions that any process on this home appends to from now on, this process included.
         """
         ...

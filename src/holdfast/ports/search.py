@@ -1,9 +1,9 @@
 """
-Finding words in what was said. A cache like the index: deletable at any time, filled from the
-journals when somebody searches, believed row by row by MAC.
+Full-text search of conversations. It is a cache like the index: deletable at any time, filled from
+the journals on each search, believed row by row by MAC.
 
-It stores for each piece of text the circle it was said in; who may see that is the caller's to
-decide, for every hit.
+It stores each piece of text with its audience and boundary. The caller decides for every hit who
+may see it.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from holdfast.ids import InstanceId, SessionId, TurnId
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One piece of text. `audience` and `boundary` are those of its turn's context; blank for what has
-    none: nobody's circle.
+    One piece of text. `audience` and `boundary` come from its turn's context. They are blank for
+    text without a context, which no reader may see.
     """
 
     session: SessionId
@@ -34,31 +34,31 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
     said: Said
-    cursor: str  # hand it back to go on after this one
+    cursor: str  # pass it back to continue after this hit
 
 
 class Search(Protocol):
     def through(self) -> dict[SessionId, tuple[InstanceId, int]]:
-        """Up to which record each session is in it."""
+        """The last record of each session that the search contains."""
         ...
 
     def add(
         self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]
     ) -> None:
         """
-        More of a session. Another instance than before: what was known of the old one is dropped
-        first.
+        Add more text of a session. If the instance is a new one, first drop the text of the old
+        instance.
         """
         ...
 
     def forget(self, session: SessionId) -> None: ...
 
     def turn_circle(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
-        """(audience, boundary) that a turn's request was kept with."""
+        """The (audience, boundary) stored with a turn's request."""
         ...
 
     def find(self, words: Sequence[str], *, limit: int, after: str | None = None) -> Sequence[Hit]:
-        """Pieces that hold all the words, the newest first."""
+        """The pieces that hold all the words, newest first."""
         ...
 
     def close(self) -> None: ...

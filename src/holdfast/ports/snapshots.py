@@ -1,9 +1,9 @@
 """
-Keeping a fold's result beside a journal, so that opening it again parses only what came since.
+Keep the result of a fold beside a journal, so that opening it again parses only newer records.
 
-A cache (D9): deleting it changes nothing, and what a keeper gives back verifies under the key of
-this very life: a forged, foreign or half-written one is None. Whether it is of this journal's past
-is checked by the caller, who knows the record it claims to stand for.
+A snapshot is a cache (D9): deleting it changes nothing. A returned snapshot verifies under the key
+of this instance; a forged, foreign or half-written one reads as None. The caller checks that it
+belongs to this journal's past, because it knows the record that the snapshot claims to cover.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -19,10 +19,10 @@ class Snapshot(NamedTuple):
 
 @runtime_checkable
 class KeepsSnapshots(Protocol):
-    """A journal may be one; a store without this is opened from its first record."""
+    """A journal may support this; a store without it is read from the first record."""
 
     async def keep_snapshot(self, snapshot: Snapshot) -> None:
-        """Replace the one before. Failing is nobody's problem."""
+        """Replace the previous snapshot. Callers ignore failures."""
         ...
 
     async def read_snapshot(self) -> Snapshot | None: ...

@@ -1,14 +1,16 @@
 """
-Tools: what can be called, how a call is bound to exactly what would run, and how it is run.
+Tools: which calls exist, how a call is bound to its exact plan, and how it runs.
 
 A call goes through four steps, each of which may refuse:
 
-1. `validate`: the arguments as the model wrote them, against the types; before anyone is asked.
-2. `bind`: look at the world and say what exactly would run: rendered text, working folder by identity, interpreter, script contents. No effect.
-3. `prepare`: get ready, still without effect (a forked launcher, blocked on a pipe). Its facts go into the journalled ToolStarted.
-4. `Prepared.go`: only after ToolStarted is durable.  `Prepared.abandon`: if it won't be.
+1. `validate`: check the model's arguments against the types, before any prompt.
+2. `bind`: inspect the system and return the exact plan: rendered text, working folder by identity,
+   interpreter, script contents. No effect.
+3. `prepare`: get ready, still without effect (a forked launcher, blocked on a pipe). Its facts go
+   into the journalled ToolStarted.
+4. `Prepared.go`: only after ToolStarted is durable. `Prepared.abandon`: if it will not be.
 
-`bind` is called again right before `prepare`, and what it says must be equal to what was approved.
+`bind` is called again right before `prepare`, and its result must equal the approved plan.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,9 +43,10 @@ BUILTIN_TOOLS = (
     "shell",
     "write_file",
 )
+"""The tools of every install, by name: settings know them without loading them."""
+
 WRITING_TOOLS = frozenset({"shell", "write_file", "edit_file"})
 """Built-in tools that change files in a workspace."""
-"""What every install has, by name: settings know them without loading them."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,32 +59,26 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceId
     turn: TurnId
     call: CallId
-    workspace: (
-        str | None
-    )  # absolute path; its identity is checked against the journalled one by the runtime
-    workspace_identity: str | None = (
-        None  # "dev:ino", as journalled: a tool that opens it looks at what it has opened
-    )
+    # Absolute path. The runtime checks its identity against the journalled one.
+    workspace: str | None
+    # "dev:ino", as journalled. A tool that opens the folder compares it with the opened one.
+    workspace_identity: str | None = None
     requester: str | None
     audience: str
     boundary: str
-    home: (
-        str | None
-    )  # the Holdfast home, hard-denied to every built-in tool; None for stores without files
-    secrets: tuple[
-        Secret, ...
-    ] = ()  # values that may not appear in arguments, output or environment
-    circle: Circle | None = None  # whom memory may be recalled for; None: nobody
-    origin: Origin | str = (
-        "nothing says who asked"  # under what something may be remembered; or why nothing may
-    )
-    jobs: tuple[
-        "JobFacts", ...
-    ] = ()  # those that are there for this turn: of its session, audience and boundary
+    # The Holdfast home, hard-denied to every built-in tool; None for stores without files.
+    home: str | None
+    # Values that may not appear in arguments, output or environment.
+    secrets: tuple[Secret, ...] = ()
+    circle: Circle | None = None  # the reader that memory is recalled for; None recalls nothing
+    # The origin that a new memory item gets, or the reason why nothing may be remembered.
+    origin: Origin | str = "nothing says who asked"
+    # Jobs that this turn may see: those of its session, audience and boundary.
+    jobs: tuple["JobFacts", ...] = ()
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool may know of a job of its own circle."""
+    """The facts of a job that a tool of the same audience and boundary may know."""
 
     job: JobId
     tool: str
@@ -89,13 +86,13 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int | None = None
     outcome: str | None = None
     cancelled_by: str | None = None
-    process: "ProcessFacts | None" = None  # of a running one that is a process of its own
+    process: "ProcessFacts | None" = None  # only for a running job that is a process of its own
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a Python tool may know of the call it serves: a parameter annotated with it is injected,
-    and is not in the schema.
+    The facts that a Python tool may know of its call. A parameter annotated with this type is
+    injected, and is not in the schema.
 
     All of it comes from the journal: after a crash a tool sees the same values.
     """
@@ -104,9 +101,8 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     instance: InstanceId
     turn: TurnId
     call: CallId
-    idempotency_key: (
-        str  # equal for every run of this call; hand it to whatever can refuse doing a thing twice
-    )
+    # Equal for every run of this call. Pass it to services that can refuse a repetition.
+    idempotency_key: str
     workspace: str | None
     requester: str | None
     audience: str
@@ -125,23 +121,23 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How a run ended. `error` is the tool's own failure, known; what is unknown is in doubt, and only
-    the runtime says that.
+    How a run ended. `error` is the tool's own, known failure. Only the runtime records an unknown
+    outcome, as in doubt.
     """
 
     outcome: Literal["ok", "error", "timed_out", "cancelled"]
-    text: str  # what the model sees, already within limits.TOOL_OUTPUT_VIEW_BYTES
-    full: bytes | None = None  # the whole output, when `text` is shortened; kept beside the journal
+    text: str  # the text that the model sees, already within limits.TOOL_OUTPUT_VIEW_BYTES
+    full: bytes | None = None  # the whole output if `text` is shortened; kept beside the journal
 
 
 class InvalidArguments(Exception):
-    """The arguments don't fit the tool. The message is for the model, and names the field."""
+    """The arguments do not fit the tool. The message is for the model, and names the field."""
 
 
 class CannotBind(Exception):
     """
-    What would run can't be said for sure (no such folder, not a regular script, too long to show),
-    or is hard-denied. For model and person.
+    The plan cannot be determined (missing folder, not a regular script, too long to show), or is
+    hard-denied. The message is for model and person.
     """
 
     def __init__(self, message: str, *, code: str = "cannot_bind") -> None:
@@ -158,7 +154,7 @@ class Prepared(Protocol):
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
         """
-        Run to the end. Cancelling the awaiting task ends the whole process group and waits for it,
+        Run to the end. Cancelling the awaiting task ends the whole process group, waits for it,
         then raises CancelledError.
         """
         ...
@@ -174,13 +170,13 @@ class Tool(Protocol):
 
     def validate(self, arguments: bytes) -> bytes:
         """
-        The arguments as they would run, as JSON text (defaults filled in, keys in the schema's
-        order); raises InvalidArguments.
+        Return the arguments as they would run, as JSON text (defaults filled in, keys in the
+        schema's order). Raise InvalidArguments.
         """
         ...
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
-        """What exactly would run. May look at the world, changes nothing; raises CannotBind."""
+        """Return the exact plan. May inspect the system, changes nothing. Raise CannotBind."""
         ...
 
     async def prepare(
@@ -191,19 +187,19 @@ class Tool(Protocol):
 @runtime_checkable
 class RunsInBackground(Protocol):
     """
-    A tool some of whose calls go on as jobs, beside the turn that made them. Its definition and its
+    A tool with calls that continue as jobs, beside the turn that made them. Its definition and its
     display say so.
     """
 
     def is_background(self, arguments: bytes) -> bool:
-        """Of validated arguments."""
+        """Whether a call with these validated arguments becomes a job."""
         ...
 
 
 class PreparedJob(Protocol):
     """
-    A job that is ready, without effect, and waits for one byte. It outlives this process once it
-    has it.
+    A job that is ready, without effect, and waits for one byte. After that byte it outlives this
+    process.
     """
 
     @property
@@ -214,8 +210,8 @@ class PreparedJob(Protocol):
 
     async def let_go(self) -> None:
         """
-        Only after `job_submitted` is durable. Raises CannotBind if what would run has changed since
-        it was approved; nothing ran then.
+        Start the job; only after `job_submitted` is durable. Raise CannotBind if the plan has
+        changed since it was approved; then nothing ran.
         """
         ...
 
@@ -226,7 +222,9 @@ class PreparedJob(Protocol):
 
 @runtime_checkable
 class LaunchesJobs(Protocol):
-    """A tool whose jobs are processes of their own. The others' are tasks of the program."""
+    """
+    A tool whose jobs are processes of their own. Jobs of other tools are tasks of the program.
+    """
 
     async def prepare_job(
         self,
@@ -239,19 +237,18 @@ class LaunchesJobs(Protocol):
         seconds: float,
     ) -> PreparedJob:
         """
-        `key` is for the job's own report, and for nobody else. `seconds` is the bound where the
-        arguments name none.
+        `key` is only for the job's own report. `seconds` is the bound if the arguments name none.
         """
         ...
 
 
 class ToolBox(Protocol):
-    """The tools this process has."""
+    """The tools that this process has."""
 
     def get(self, name: str) -> Tool | None:
         """
-        The tool that goes by this name here. It is called by the same one, unless there is a colon
-        in it (`module:attribute`).
+        Return the tool of this name. The model calls it by the same name, unless the name has a
+        colon (`module:attribute`).
         """
         ...
 
@@ -259,7 +256,7 @@ class ToolBox(Protocol):
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         """
-        After a crash: end what is left of this call's process group, found by boot id and start
-        time or by its HOLDFAST_TOOL. Returns how many were ended.
+        After a crash, end the remaining processes of this call's group, found by boot id and start
+        time or by HOLDFAST_TOOL. Return how many were ended.
         """
         ...

@@ -1,8 +1,9 @@
 """
-Time zones by their IANA names, from whoever has the database: a function from a name to a `tzinfo`.
+Time zones by their IANA names: a function from a name to a `tzinfo`, brought by an adapter with the
+database.
 
-It raises Unusable, with the field's name and the nearest name there is, when it can't be had. Asked
-only when a schedule is read or a reminder fires, never on replay.
+It raises Unusable, with the field's name and the nearest known name, if the zone is unknown. It is
+called only when a schedule is read or a reminder fires, never on replay.
 """
 
 from datetime import UTC, tzinfo
@@ -14,7 +15,7 @@ __all__ = ["FindZone", "utc_alone"]
 
 
 def utc_alone(name: str) -> tzinfo:
-    """Where nobody brought a database."""
+    """The fallback without a time zone database."""
     if name == "UTC":
         return UTC
     raise Unusable(

@@ -1,1 +1,1 @@
-"""The only place that moves: fold, decide, append, act, append."""
+"""The imperative shell: fold, decide, append, act, append."""

@@ -1,7 +1,7 @@
 """
-Waiting, where `await` alone is not enough: to the end of something, whatever is cancelled
-meanwhile; until something may have changed; and side by side, for the one error of several that
-says what to do next.
+Waiting, where `await` alone is not enough: to the end of some work despite cancellation; until
+something may have changed; and side by side, for the one error of several that the caller can act
+on.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ LOOK_AGAIN_SECONDS = 1.0  # notices are hints: a lost one costs at most this muc
 
 async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None:
     """
-    Await to the end, whatever is cancelled meanwhile. Then the cancellation goes on, unless there
-    is an error to tell instead.
+    Await the work to its end, even if this task is cancelled meanwhile. Then continue the
+    cancellation, unless the work raised an error.
     """
     task, ended = asyncio.ensure_future(work), asyncio.Event()
     task.add_done_callback(lambda _: ended.set())
@@ -32,7 +32,9 @@ async def finish(work: Coroutine[Any, Any, None] | asyncio.Future[None]) -> None
 
 
 async def wait_for(watch: asyncio.Event) -> None:
-    """Until something may have changed, or it is time to look again: notices are hints."""
+    """
+    Wait until something may have changed, or until it is time to check again: notices are hints.
+    """
     try:
         async with asyncio.timeout(LOOK_AGAIN_SECONDS):
             await watch.wait()
@@ -42,7 +44,8 @@ async def wait_for(watch: asyncio.Event) -> None:
 
 def most_useful_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """
-    Of what went wrong side by side: the error that says what to do next, before its consequences.
+    Return the error that the caller can act on, out of several that were raised side by side, not
+    one of its consequences.
     """
     flat: list[BaseException] = []
     stack: list[BaseException] = [errors]

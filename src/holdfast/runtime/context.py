@@ -1,5 +1,5 @@
 """
-What the runtime is given: ports, agents and settings of now. Built by `wiring.py`, or by a test.
+The inputs of the runtime: ports, agents and current settings. Built by `wiring.py`, or by a test.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,19 +30,19 @@ from holdfast.session.view.compaction import CompactionRules
 
 class AgentSpec(msgspec.Struct, frozen=True, kw_only=True):
     """
-    An agent as settings or a program describe it. `tools` are names in the box, in the order the
-    model sees them.
+    An agent as settings or a program describe it. `tools` are names in the toolbox, in the order
+    the model sees them.
     """
 
     name: str
     model: str
     instructions: str = ""
     tools: tuple[str, ...] = ()
-    delegates: tuple[str, ...] = ()  # agents it may hand tasks to, by name
+    delegates: tuple[str, ...] = ()  # agents that it may hand tasks to, by name
 
 
 class ModelTimes(msgspec.Struct, frozen=True):
-    """How long a model may be silent, and how failures are spaced."""
+    """How long a model may be silent, and how retries are spaced."""
 
     first_token_seconds: float = limits.MODEL_FIRST_TOKEN_SECONDS
     gap_seconds: float = limits.MODEL_GAP_SECONDS
@@ -55,7 +55,7 @@ async def _any_clock() -> None:
 
 @dataclass(kw_only=True)
 class World:
-    """Everything that the runtime moves by. One per open home."""
+    """Everything that the runtime depends on. One per open home."""
 
     store: JournalStore
     models: ModelCatalogue
@@ -66,13 +66,13 @@ class World:
     agents: Mapping[str, AgentSpec]
     default_agent: str
     policy: Callable[[], Policy]
-    """Settings of now: read again for every decision, so that tightening applies at once."""
+    """The current policy: read again for every decision, so that tightening applies at once."""
     folder_identity: Callable[[str], str | None]
-    """`dev:ino` of a folder, or None when there is none."""
+    """`dev:ino` of a folder, or None if it does not exist."""
     home: str | None = None
     secrets: tuple[Secret, ...] = ()
     """
-    Known ones beside tokens: the home's keys, provider keys, variables that settings name. See
+    Known secrets beside tokens: the home's keys, provider keys, variables that settings name. See
     `holdfast.secrecy`.
     """
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
@@ -80,40 +80,37 @@ class World:
     search: Search | None = None
     memory: Memory | None = None
     recall_seconds: float = limits.MEMORY_RECALL_SECONDS
-    """How long a turn waits for its memory; 0: it has none, but for what the recall tool finds."""
+    """How long a turn waits for its memory. With 0 only the recall tool finds memory."""
     zones: FindZone = utc_alone
     channels: Callable[[], Mapping[str, Channel]] = dict
-    """Ways out to people, by name: settings of now."""
+    """Channels to people, by name, from the current settings."""
     compaction: Callable[[], CompactionRules] = CompactionRules
-    """When what the model sees is made smaller: settings of now."""
+    """When the view is compacted, from the current settings."""
     jobs: JobPlace | None = None
     """
-    Where jobs that are processes are found again; None where there is no such place, and none are
-    started.
+    Where jobs that are processes are found again. None if there is no such place; then no such job
+    is started.
     """
     code_folders: Callable[[str], tuple[str, ...]] = lambda _workspace: ()
-    """Folders in that workspace from which this process has loaded code of the user's."""
+    """Folders in that workspace from which this process has loaded the user's code."""
     warned: set[str] = field(default_factory=set)
-    """Said once by this process, and not for every turn."""
+    """Warnings that this process has logged; each is logged once, not for every turn."""
     random_bytes: Callable[[int], bytes] = token_bytes
-    """
-    What ids that nobody may guess are made of; a simulation brings its own, so that a seed repeats
-    them.
-    """
+    """The source of unguessable ids. A simulation brings its own, so that a seed repeats them."""
     check_clock: Callable[[], Awaitable[None]] = _any_clock
     """
-    Asked before a session is made: raises Refused where the clock is far ahead of the home's
+    Called before a session is created. Raises Refused if the clock is far ahead of the home's
     journal. Set by the service.
     """
     now_ms: Callable[[], int] = field(init=False)
     """
-    The later of the clock and the home's time: what ends and reminders are listed by. The clock
+    The later of the clock and the home's time, by which lists judge expiry and reminders. The clock
     alone until the service sets it.
     """
     on_job: "Callable[[SessionId, JobId, Prepared | None], None] | None" = None
     """
-    Told of every job that this process has let go; with a Prepared, it is to be run here. Set by
-    the service, which keeps watch.
+    Called for every job that this process has started; with a Prepared, the job runs here. Set by
+    the service, which watches it.
     """
 
     def __post_init__(self) -> None:

@@ -1,18 +1,18 @@
 """
-A turn driven by somebody else's loop: Holdfast keeps its authority, its gates and its history; the
-model calls and the tools are theirs.
+A turn driven by an external loop. Holdfast keeps its authority, its gates and its history; the loop
+runs the model calls and the tools.
 
     async with home.turn("ops/api", "restart the api", source=alice) as turn:
         gate = await turn.gate("restart_service", {"service": "api"})
         if gate.waiting:
-            gate = await turn.wait(gate)          # parked, durably, until somebody answers
-        if gate.may_run:                          # ToolStarted is durable: run it now, once
+            gate = await turn.wait(gate)  # parked, durably, until an approver answers
+        if gate.may_run:  # ToolStarted is durable: run it now, once
             await turn.record(gate, "ok", "restarted")
         await turn.finish("done")
 
-The loop holds the session's claim while it drives. If it dies, whoever drives next ends the turn as
-`loop_lost`, with started calls in doubt; a parked one stands, and a loop takes it up again in any
-process, before its answer or after it: `Service.foreign_turn_again`.
+The loop holds the session's claim while it drives. If it dies, the next driver ends the turn as
+`loop_lost`, with started calls in doubt. A parked turn stays: a loop in any process resumes it,
+before its answer or after it, with `Service.foreign_turn_again`.
 """
 
 import asyncio
@@ -66,15 +66,15 @@ from holdfast.session.view.messages import ProposedCall
 
 class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What may be done about one call. `may_run` is True only once its start is durable: run it
+    The decision about one call. `may_run` is True only once its start is durable: run the call
     exactly then, exactly once.
     """
 
     call: CallId
     state: Literal["run", "waiting", "closed"]
-    text: str = ""  # of a closed one: what the model should be told
+    text: str = ""  # if closed: the text for the model
     outcome: str | None = None
-    arguments: Any = None  # as they may run: a person may have changed them
+    arguments: Any = None  # the arguments to run: a person may have edited them
     approval: ApprovalReport | None = None
     run: int = 0
 
@@ -91,7 +91,7 @@ Ended = Literal["ok", "error", "timed_out", "in_doubt"]
 
 
 class ExternalTurn:
-    """What `Service.foreign_turn` gives: leaving that without `finish` fails the turn."""
+    """The value of `Service.foreign_turn`. Leaving that context without `finish` fails the turn."""
 
     def __init__(
         self, world: World, ledger: Ledger, home: HomeLedger, driver: Driver, turn: TurnId
@@ -118,7 +118,7 @@ class ExternalTurn:
         provider_id: str | None = None,
     ) -> Gate:
         """
-        Ask whether a call may run. Journals the call, what was decided, and, if it may, its start.
+        Ask whether a call may run. Journal the call, the decision and, if it may run, its start.
         """
         written = arguments if isinstance(arguments, str) else written_as_json(arguments)
         if not isinstance(tool, str):
@@ -143,7 +143,7 @@ class ExternalTurn:
         )
         calls = (await self._ledger.drive(propose)).of(propose)
         if not calls:
-            self._open()  # cancelled meanwhile, perhaps
+            self._open()  # it may have been cancelled meanwhile
             raise Refused(
                 "an earlier call of this turn has no outcome yet",
                 code="busy",
@@ -179,9 +179,8 @@ class ExternalTurn:
         asked = prompts_open(self._ledger.state)
         await self._ledger.drive(command)
         if prompts_open(self._ledger.state) != asked:
-            self._world.notifier.notify(
-                self._ledger.session
-            )  # the loop may go on for long before it leaves
+            # Notify now: the loop may run for long before it leaves.
+            self._world.notifier.notify(self._ledger.session)
         await self._driver.deliver_owed()
 
     async def _grants(self, turn: Turn) -> tuple[Any, ...]:
@@ -223,8 +222,8 @@ class ExternalTurn:
     @property
     def standing(self) -> Gate | None:
         """
-        The call that it is parked with, which `wait` waits for: of a turn that was taken up again.
-        None: it is not parked.
+        The call that a resumed turn is parked with, which `wait` waits for. None if the turn is not
+        parked.
         """
         turn = self._open()
         if not turn.parked or not turn.calls:
@@ -239,10 +238,10 @@ class ExternalTurn:
 
     async def wait(self, gate: Gate | None = None) -> Gate:
         """
-        Until somebody has answered; without a gate, the one that stands. Holds no claim meanwhile;
-        the prompt outlives this process.
+        Wait until an approver has answered; without a gate, wait for the one that stands. Holds no
+        claim meanwhile; the prompt outlives this process.
 
-        A gate that does not wait comes back as it is.
+        A gate that does not wait is returned as it is.
         """
         gate = gate or self.standing
         if gate is None:
@@ -269,17 +268,16 @@ class ExternalTurn:
         finally:
             self._ledger.unwatch(watch)
         if turn is not None and self._ledger.state.running not in (None, self.turn):
-            await self._driver.run(
-                _is_free_for(self.turn)
-            )  # somebody else's, left by a driver that is gone
+            # Another turn, left by a driver that died, runs first.
+            await self._driver.run(_is_free_for(self.turn))
         if turn is not None and turn.parked and self._ledger.epoch is not None:
             await self._ledger.drive(ResumeTurn(turn=self.turn, epoch=self._ledger.epoch))
         return await self._pass(gate.call)
 
     async def record(self, gate: Gate, outcome: Ended, text: str) -> None:
         """
-        How a call that could run ended: told once, and the same again changes nothing. A long text
-        is kept whole beside the journal, its beginning in it.
+        Record once how a call that could run ended; a repetition changes nothing. A long text is
+        kept whole beside the journal, with its beginning in the journal.
         """
         if not gate.may_run:
             raise Unusable(
@@ -361,7 +359,7 @@ class ExternalTurn:
 
 
 class ExternalTurns:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(
         self, world: World, shelf: OpenSessions, home: HomeLedger, drives: TurnRunner
@@ -399,8 +397,8 @@ class ExternalTurns:
     @asynccontextmanager
     async def again(self, session: SessionId, turn: TurnId) -> AsyncGenerator[ExternalTurn, None]:
         """
-        A parked turn of a loop that left it, or died. Its authority is what its journal says;
-        whether it was answered meanwhile is for `wait` to tell.
+        Resume a parked turn of a loop that left it, or died. Its authority comes from its journal;
+        `wait` finds out whether it was answered meanwhile.
         """
         async with self._shelf.use(session) as ledger:
             driver = self._drives.driver(ledger)
@@ -427,9 +425,8 @@ class ExternalTurns:
         try:
             yield turn
         except BaseException:
-            with suppress(
-                HoldfastError
-            ):  # why the loop ended is told, and whoever drives next ends the turn
+            # The loop's own error is raised, and the next driver ends the turn.
+            with suppress(HoldfastError):
                 await finish(_end_if_left(turn, ledger))
             raise
         await _end_if_left(turn, ledger)
@@ -438,8 +435,8 @@ class ExternalTurns:
 
     async def _end_unseen(self, ledger: Ledger, driver: Driver) -> None:
         """
-        A loop that was cancelled while its turn began has no turn to end. It may have begun all the
-        same: we drive, so what runs is that one.
+        End a turn whose loop was cancelled while the turn began. The loop has no turn object to
+        end. This process drives, so a running external turn is that one.
         """
         with suppress(HoldfastError):
             await ledger.refresh()
@@ -465,8 +462,8 @@ class ExternalTurns:
         started: TurnId | None,
     ) -> TurnId:
         """
-        The loop's own turn. A bare answer word begins none; a message that came in between goes
-        first, and what was just taken in is dropped again.
+        Return the loop's own turn. A bare answer word begins none. If another message came first,
+        that one goes first, and this one is dropped again.
         """
         if isinstance(accepted, OnlyAnAnswerWord):
             raise no_answer(accepted, await turn_report(ledger, accepted.turn))
@@ -487,6 +484,6 @@ def _is_free_for(turn: TurnId) -> Until:
 
 
 async def _end_if_left(turn: ExternalTurn, ledger: Ledger) -> None:
-    await ledger.look()  # a step that was cancelled on its way may be durable
+    await ledger.look()  # a cancelled step may be durable
     if not turn.is_over and not ledger.state.turns[turn.turn].parked:
         await turn.fail("loop_left", "the loop that drove this turn left it without an end")

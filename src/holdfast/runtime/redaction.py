@@ -1,9 +1,9 @@
 """
-Known secrets on their way through the runtime (S1).
+Known secrets in the runtime's inputs and outputs (S1).
 
-Text that a person or a client sends is refused, so that they know. Text that a model or a tool
-produced is hidden. A call whose arguments hold a secret does not run. `holdfast.secrecy` finds
-them; the journal's own check (`check_draft`) refuses a record that any of these ways missed.
+Text that a person or a client sends is refused, so that the sender knows. Text that a model or a
+tool produced is hidden. A call whose arguments hold a secret does not run. `holdfast.secrecy` finds
+secrets; the journal's own check (`check_draft`) refuses a record that these checks missed.
 """
 
 import msgspec
@@ -29,8 +29,8 @@ def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> N
 
 def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
     """
-    An event of another journal or file as it may be kept here: it may be older than what is known
-    by now.
+    Hide secrets in an event of another journal or file: it may be older than the secrets that are
+    known now.
     """
     name, version, body = encode(event)
     return decode(name, version, secrecy.hidden_json(body)) if secrecy.holds(body) else event
@@ -38,7 +38,8 @@ def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
 
 def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
     """
-    The answer as it may be kept, and the indexes of calls that held a secret: those may not run.
+    Return the answer with secrets hidden, and the indexes of calls that held one: those may not
+    run.
     """
     written = msgspec.json.encode(answer)
     if not secrecy.holds(written):

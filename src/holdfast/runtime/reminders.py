@@ -1,9 +1,8 @@
 """
-Reminders as the runtime sees them: setting and cancelling by a command or a tool's call, and firing
-what is due.
+Reminders in the runtime: set and cancel them by a command or a tool call, and fire the due ones.
 
-Everything is decided under the write lock, on the journal; here are only the look at the clock and
-at the time zones, and the words for whoever asked.
+Everything is decided under the write lock, on the journal. This file only reads the clock and the
+time zones, and formats the results.
 """
 
 import logging
@@ -31,7 +30,7 @@ _log = logging.getLogger("holdfast.reminding")
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """A reminder as it is wished for: the arguments of the tool, and the options of the command."""
+    """A requested reminder: the arguments of the tool, and the options of the command."""
 
     text: str
     at: str | None = None
@@ -47,7 +46,9 @@ class When(NamedTuple):
 
 
 def when_of(world: World, wanted: Wanted) -> When:
-    """Read before anything is made: a slip in it leaves nothing behind."""
+    """
+    Read the schedule before anything is created, so that a mistake in it leaves nothing behind.
+    """
     schedule = read_schedule(
         at=wanted.at,
         every=wanted.every,
@@ -68,8 +69,8 @@ def has_due(state: SessionState, now: int) -> bool:
 
 def firing(world: World, state: SessionState) -> FireReminders:
     """
-    With the zones of all that stand; one that this system lacks is left for a process that has it,
-    and said.
+    Build the command, with the time zones of all active reminders. A reminder whose zone this
+    system lacks is left for a process that has it, with a log line.
     """
     zones: dict[str, tzinfo] = {}
     for each in state.reminders.values():
@@ -85,10 +86,10 @@ def firing(world: World, state: SessionState) -> FireReminders:
 
 async def fire_due(world: World, ledger: Ledger) -> bool:
     """
-    Turn what is due into inputs, and say whether anything was.
+    Turn due reminders into inputs, and return whether any was due.
 
-    Commit point: before it nothing has happened, and whoever looks next finds the same due; after
-    it the inputs are owed like any other.
+    Commit point. Crash before it: nothing has happened, and the next process finds the same
+    reminders due. Crash after it: the inputs are owed like any other.
     """
     if not has_due(ledger.state, world.clock.now_ms()):
         return False
@@ -130,8 +131,8 @@ def reports_of(
     session: SessionId, state: SessionState, circle: tuple[str, str] | None = None
 ) -> tuple[ReminderReport, ...]:
     """
-    Those that stand, the next one first; with a circle, those alone that are there for a turn of
-    it.
+    The active reminders, the next one first; with a circle (audience, boundary), only those that a
+    turn of it may see.
     """
     standing = sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder))
     return tuple(
@@ -146,8 +147,8 @@ def reports_of(
 
 class ReminderWork:
     """
-    A prepared call of one of the three tools: what it does is an append to its own session. See
-    `holdfast.ports.tools.Prepared`.
+    A prepared call of one of the three reminder tools: its effect is an append to its own session.
+    See `holdfast.ports.tools.Prepared`.
     """
 
     process: ProcessFacts | None = None
@@ -174,7 +175,7 @@ class ReminderWork:
         return ToolReturned(outcome="ok", text=text)
 
     async def abandon(self) -> None:
-        """Nothing was begun."""
+        """Nothing has begun."""
 
     async def _work(self) -> str:
         match self._tool:
@@ -198,8 +199,8 @@ class ReminderWork:
             turn=self._turn,
             call=self._call,
         )
-        # A crash before this leaves nothing, and the call is run again; after it the call is run
-        # again too, and finds it set.
+        # Crash before this commit: nothing is set, and the call runs again. Crash after it: the
+        # call runs again too, and finds the reminder set.
         outcome = await self._ledger.drive(command, check=Check.FENCE)
         made = outcome.of(command)
         return f"{made.reminder} is set" + (

@@ -1,12 +1,12 @@
 """
-The verbs: send, answer, cancel, resume, follow, list. What the library, the commands and the
-gateway all call.
+The verbs: send, answer, cancel, resume, follow, list. The library, the commands and the gateway all
+call them.
 
-A verb appends what was asked for, durably, and then sees to it that somebody drives: this process
-if it can, else whoever does. It returns when its turn has ended or paused. Nothing here decides
-anything about a turn; that is `session/`. Nothing here remembers anything that the journal does
-not. The verbs that drive are told here and done by what the service owns: `sending`, `answering`,
-`resuming`, `foreign`. Those that are one commit or one look are done here.
+A verb appends the request, durably, and then makes sure that a process drives: this one if it can,
+else another. It returns when its turn has ended or paused. Nothing here decides anything about a
+turn; that is `session/`. Nothing here keeps state that the journal does not have. Verbs that drive
+are implemented in `verbs/` and `external_loop.py`. Verbs that are one commit or one read are
+implemented here.
 """
 
 import asyncio
@@ -74,7 +74,7 @@ from holdfast.session.events import InputKind
 
 
 class Service:
-    """One per open home. An async context manager: leaving it stops what it drives, gracefully."""
+    """One per open home. An async context manager: leaving it stops its drives gracefully."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -108,7 +108,7 @@ class Service:
         self._keeper: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        # Left from the last to the first, each whatever came of the ones before it.
+        # Closed from the last to the first; each is closed even if another fails.
         world, stack = self.world, self._stack
         learn(self, world.secrets)
         stack.callback(forget, self)
@@ -132,7 +132,7 @@ class Service:
         await self._stack.aclose()
 
     async def _listen(self) -> None:
-        """Notices from anywhere wake whoever waits on that session in this process."""
+        """Wake the tasks that wait on a session in this process, on notices from any process."""
         async with self.world.notifier.listen() as notices:
             async for session in notices:
                 if (ledger := self.shelf.get(session)) is not None:
@@ -143,8 +143,8 @@ class Service:
 
     async def create(self, session: str, *, by: str) -> None:
         """
-        Bear a session of that name if there is none, so that it can be followed before its first
-        message.
+        Create a session of that name if it does not exist, so that it can be followed before its
+        first message.
         """
         refuse_secrets(self.world, session, by, what="name")
         await ensure_session(self.world, session_id(session), by=by)
@@ -163,7 +163,7 @@ class Service:
         kind: InputKind = "message",
         wait: bool = True,
     ) -> TurnReport:
-        """Take a message in, durably, and drive its turn to its end or a pause."""
+        """Accept a message, durably, and drive its turn to its end or a pause."""
         incoming = Incoming(
             text=text,
             source=source,
@@ -191,10 +191,10 @@ class Service:
         wait: bool = True,
     ) -> AnswerReport:
         """
-        Record an answer, durably, and drive the turn on. A refused one is raised; the prompt stays
-        as it was.
+        Record an answer, durably, and drive the turn on. A refusal is raised; the prompt stays as
+        it was.
 
-        `way` is how it came; a program that calls this is a script.
+        `way` is how the answer came; a program that calls this is a script.
         """
         command = AnswerApproval(
             approval=approval,
@@ -214,8 +214,8 @@ class Service:
         self, session: str, *, by: str, turn: TurnId | None = None, may_all: bool = False
     ) -> tuple[TurnReport, ...]:
         """
-        Durable when this returns. A driver elsewhere sees it at the next notice, within a second at
-        most.
+        Cancel turns, durably. A driver in another process sees it at the next notice, within a
+        second at most.
         """
         async with self.shelf.use(session_id(session)) as ledger:
             cancel = Cancel(by=by, turn=turn, may_all=may_all)
@@ -229,8 +229,8 @@ class Service:
 
     async def drive_above(self, session: str) -> None:
         """
-        After a delegate was cancelled: whoever waits for it goes on. The cancel stands, whatever
-        hinders that; what is left is owed, and resumed by anybody.
+        After a delegate was cancelled, resume its parents. Errors while resuming do not undo the
+        cancel; the rest stays owed, and any process may resume it.
         """
         async with self.shelf.use(session_id(session)) as ledger:
             with suppress(HoldfastError):
@@ -240,15 +240,15 @@ class Service:
         self, session: str, *, by: str, model: str | None = None, since: int | None = None
     ) -> TurnReport:
         """
-        Drive on whatever is owed, until nothing is. A turn that ended after record `since` is told
-        of, also where nothing is owed any more.
+        Drive the owed work until nothing is owed. A turn that ended after record `since` is
+        reported even if nothing is owed any more.
         """
         return await self._resuming.resume(session_id(session), by=by, model=model, since=since)
 
     async def owing_heads(self, patience: LockWaitBudget | None = None) -> Mapping[SessionId, int]:
         """
-        `owing`, each with its last record: to `resume` one may end turns of another, which has them
-        to tell when its own time comes.
+        Return `owing`, each with its last record. Resuming one session may end turns of another,
+        which then still reports them.
         """
         return await self._resuming.owing_heads(patience)
 
@@ -261,7 +261,7 @@ class Service:
         agent: str | None = None,
         workspace: Workspace | None = None,
     ) -> AbstractAsyncContextManager[ExternalTurn]:
-        """A turn driven by the caller's own loop; left without an end, it has failed."""
+        """Begin a turn that the caller's own loop drives. Left without an end, it fails."""
         return self._foreign.begin(
             session_id(session),
             Incoming(text=text, source=source, agent=agent, workspace=workspace),
@@ -270,22 +270,22 @@ class Service:
     def foreign_turn_again(
         self, session: str, turn: TurnId
     ) -> AbstractAsyncContextManager[ExternalTurn]:
-        """A parked turn of such a loop, taken up by another."""
+        """Resume a parked turn of such a loop in another loop."""
         return self._foreign.again(session_id(session), turn)
 
     # --- serving
 
     async def owing(self, patience: LockWaitBudget | None = None) -> Sequence[SessionId]:
         """
-        Sessions in which a driver could do something now, from the index; those behind their
-        journal are opened, and those with jobs looked at.
+        Return the sessions in which a driver could do something now, from the index. Sessions that
+        are behind their journal are opened, and jobs are checked.
         """
         return await self._resuming.owing(patience)
 
     async def drive_all(self, session: SessionId, *, until: Until | None = None) -> None:
         """
-        For a process that stays: close what is past its time, then drive until nothing is owed that
-        this process can do, or `until` holds.
+        For a process that stays: close expired prompts, then drive until nothing is owed that this
+        process can do, or `until` holds.
         """
         await self._resuming.drive_all(session, until)
 
@@ -293,8 +293,8 @@ class Service:
 
     async def compact(self, session: str) -> CompactionReport:
         """
-        Summarise all but the last turns in what the model sees. The journal keeps everything;
-        nothing is driven.
+        Summarise all but the last turns in the view. The journal keeps everything; nothing is
+        driven.
         """
         async with self.shelf.use(session_id(session)) as ledger:
             await ledger.commit(check=Check.FENCE)
@@ -315,11 +315,11 @@ class Service:
         kind: str = "reply",
     ) -> str:
         """
-        Record that a channel has shown something of a turn, by itself: an owned write, also while
-        the turn runs. Returns the delivery's id.
+        Record that a channel has shown something of a turn by itself: an owned write, also while
+        the turn runs. Return the delivery's id.
 
-        One id per (turn, channel, part): the same again records nothing, and what is recorded here
-        is never sent by the outbox.
+        There is one id per (turn, channel, part). The same part again records nothing, and the
+        outbox never sends it.
         """
         async with self.shelf.use(session_id(session)) as ledger:
             name = delivery_id(ledger.state, turn, channel, part)
@@ -344,7 +344,10 @@ class Service:
         workspace: Workspace | None = None,
         default_workspace: Workspace | None = None,
     ) -> ReminderReport:
-        """Set a reminder for whoever the source says, durably; whoever serves this home is told."""
+        """
+        Set a reminder for the source's person, durably, and notify the process that serves this
+        home.
+        """
         name = session_id(session)
         incoming = Incoming(
             text=wanted.text,
@@ -377,7 +380,7 @@ class Service:
     async def reminders(
         self, *, patience: LockWaitBudget | None = None
     ) -> tuple[ReminderReport, ...]:
-        """Every one that stands, in all sessions, the next one first."""
+        """Return the active reminders of all sessions, the next one first."""
         return await listing.reminders(self.world, self.shelf, patience=patience)
 
     async def reminder(self, reminder: str) -> ReminderReport:
@@ -393,7 +396,7 @@ class Service:
     async def cancel_reminder(
         self, reminder: str, *, by: str, may_all: bool = False
     ) -> ReminderReport:
-        """Durable when this returns: it fires no more, in no process."""
+        """Cancel a reminder, durably: it never fires again, in any process."""
         found = await self.reminder(reminder)
         async with self.shelf.use(found.session) as ledger:
             await ledger.commit(
@@ -405,8 +408,8 @@ class Service:
 
     async def _changed(self, ledger: Ledger) -> None:
         """
-        What this process appended is anchored, the index knows, and whoever waits for the next
-        reminder is told.
+        After an append: sync the anchor, update the index and notify waiting processes of the next
+        reminder.
         """
         await ledger.journal.sync_anchor()
         note(self.world, ledger)
@@ -416,8 +419,8 @@ class Service:
 
     def patience(self) -> LockWaitBudget:
         """
-        For one list: how long it waits for writers in all; afterwards it says which sessions could
-        not be looked at.
+        The lock budget of one list: how long it waits for writers in all. Afterwards it names the
+        sessions that could not be read.
         """
         return LockWaitBudget(self.world.store)
 
@@ -435,7 +438,7 @@ class Service:
 
     async def approvals_json(self, *, patience: LockWaitBudget | None = None) -> msgspec.Raw:
         """
-        Everything that waits, as one JSON array of ApprovalReports: for whoever only passes it on.
+        All open prompts, as one JSON array of ApprovalReports: for callers that only pass it on.
         """
         await self.time.look()
         return await listing.approvals_json(self.world, self.shelf, patience=patience)
@@ -448,9 +451,7 @@ class Service:
             return await session_report(ledger, now=self.world.clock.now_ms())
 
     async def doubts(self, report: TurnReport) -> tuple[str, ...]:
-        """
-        Calls of this turn of which nobody knows whether they happened, in words for the person.
-        """
+        """Describe for the person the calls of this turn whose outcome is unknown."""
         if report.turn is None or report.outcome == "sealed":
             return ()
         async with self.shelf.use(session_id(report.session)) as ledger:
@@ -482,7 +483,9 @@ class Service:
         )
 
     def follow(self, session: str, *, after: int | None = None) -> AsyncIterator[Record | Any]:
-        """Records as they are stored, and pieces of text and output as they come; for ever."""
+        """
+        Yield records as they are stored, and pieces of text and output as they come, without end.
+        """
         return follow_session(self.shelf, self.feed, session_id(session), after=after)
 
     async def grants(self) -> tuple[GrantReport, ...]:

@@ -1,1 +1,1 @@
-"""What events mean: pure functions over frozen values. No clock, no randomness, no I/O."""
+"""The meaning of events: pure functions over frozen values. No clock, no randomness, no I/O."""

@@ -1,10 +1,9 @@
 """
-How calls are given the one result that is already decided, in the same words whether it is said at
-once or after a crash.
+Give calls the one result that is already decided, with the same text at once or after a crash.
 
 A decision that takes several records (a denial and its result, a supersede and all its results) is
-durable with the first of them. If a crash cuts the rest off, `react` owes a `Finish`, and these are
-the records that follow.
+durable with the first of them. If a crash cuts the rest off, `react` owes a `Finish`, and these
+functions make the records that follow.
 """
 
 from holdfast.ids import CallId, InputId
@@ -28,7 +27,10 @@ _WHEN_CLOSED: dict[str, tuple[CallOutcome, str]] = {
 
 
 def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> CallFinished | None:
-    """A denial and a question's answer are results at once; an approval only once it ran."""
+    """
+    Return the result that an answer decides. A denial and a question's answer are results at once;
+    an approval gives a result only after the call ran.
+    """
     if answer.option == "deny":
         why = f": {answer.reason}" if answer.reason else ""
         return CallFinished(
@@ -52,23 +54,22 @@ def result_of_closing(turn: Turn, call: Call, closed_as: str) -> CallFinished:
 
 
 def result_of_job(turn: Turn, call: Call) -> CallFinished:
-    """What a call is told that goes on in the background: only that."""
+    """
+    Return the result of a call that goes on in the background. It says only that the job started.
+    """
     text = f"Started in the background as job {call.job}. Its result comes as a message of its own; job_status tells how it is doing."
     return CallFinished(turn=turn.turn, call=call.call, outcome="ok", text=with_edit(call, text))
 
 
 def with_edit(call: Call, text: str) -> str:
-    """The model is told what a person changed."""
+    """Report a person's edit of the arguments to the model."""
     if call.edited_by is None:
         return text
     return f"({call.edited_by} changed the arguments to {call.arguments} before approving.)\n{text}"
 
 
 def owed_result(turn: Turn, call: Call) -> CallFinished | None:
-    """
-    The result of a call whose prompt is over, or that became a job, where the record of it is
-    missing.
-    """
+    """Return the missing result of a call whose prompt is over or that became a job."""
     if call.job is not None and call.owes_result:
         return result_of_job(turn, call)
     approval = call.approval
@@ -85,9 +86,10 @@ def owed_result(turn: Turn, call: Call) -> CallFinished | None:
 
 def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list[SessionEvent]:
     """
-    Every call not started gets a synthetic result, answered ones too: the person has moved on.
+    Give every call that has not started a synthetic result, answered calls too: the person has
+    moved on.
 
-    Delegates at work are stopped first, and end with what they did; the turn ends after them.
+    Delegates at work are stopped first and end with the work they did. The turn ends after them.
     `ended` is a call that just finished.
     """
     events: list[SessionEvent] = []

@@ -1,5 +1,5 @@
 """
-Between events and the bytes of a record: stored names, versions, upcasting.
+Convert between events and the bytes of a record: stored names, versions, upcasting.
 
 A stored name never changes its meaning. When a body's shape changes, its version goes up and
 `UPCASTS` learns to read the older one. A name or version from the future is refused
@@ -25,10 +25,10 @@ EVENT_TYPES: Mapping[str, type[Event]] = {
     _stored_name(kind): kind for kind in get_args(SessionEvent)
 }
 VERSIONS: Mapping[str, int] = dict.fromkeys(EVENT_TYPES, 1)
-"""The version written today, by stored name."""
+"""The version that this program writes, by stored name."""
 
 UPCASTS: Mapping[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]] = {}
-"""From (name, older version): one step up, on the decoded body."""
+"""One step up from (name, older version), applied to the decoded body."""
 
 _NAMES = {kind: name for name, kind in EVENT_TYPES.items()}
 _DECODERS: dict[tuple[str, int], Callable[[bytes], Any]] = {
@@ -39,10 +39,10 @@ _encode = msgspec.json.Encoder().encode
 
 def encode(event: SessionEvent) -> tuple[str, int, bytes]:
     """
-    (stored name, version, body): of what `decode` reads back, and of nothing else.
+    Return (stored name, version, body), and only if `decode` can read the body back.
 
-    Types are not checked when a program calls us, and one value of a wrong one (a number as a key
-    of dedup) would be acknowledged, and make the whole session unreadable.
+    Python does not check types when a program calls Holdfast. One value of a wrong type (a number
+    as a dedup key) would be acknowledged and make the whole session unreadable.
     """
     name = _NAMES[type(event)]
     try:
@@ -61,8 +61,8 @@ def encode(event: SessionEvent) -> tuple[str, int, bytes]:
 
 def half_a_character() -> Refused:
     """
-    A lone surrogate in what a program gave us, which no journal can hold: theirs to mend, and
-    nothing was written.
+    The error for a lone surrogate in a caller's value. A journal cannot hold one; the caller must
+    fix it, and nothing was written.
     """
     return Refused(
         "something that was given holds half a character (a lone surrogate), and can't be written down",
@@ -81,7 +81,7 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
     except (
         ValueError,
         RecursionError,
-    ) as exc:  # no JSON, no UTF-8, other fields, or nested without end
+    ) as exc:  # not JSON, not UTF-8, other fields, or nested without end
         raise BrokenChain(
             f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}",
             at_seq=seq,

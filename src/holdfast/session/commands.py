@@ -1,8 +1,8 @@
 """
-Wishes, in the imperative. `decide` turns one into events, or refuses it.
+Requests for a change, in the imperative. `decide` turns a command into events, or refuses it.
 
-A command carries all that deciding needs and that is not in the state: settings of now, what an
-adapter saw, active grants. Times come with `decide`.
+A command carries every input of the decision that is not in the state: current settings, an
+adapter's findings, active grants. Times come with `decide`.
 """
 
 from collections.abc import Mapping
@@ -38,8 +38,8 @@ class Command(msgspec.Struct, Generic[Result], frozen=True, kw_only=True):
 
 class AcceptInput(Command[Accepted | Duplicate | OnlyAnAnswerWord], frozen=True):
     """
-    Take a message in. `context` is a child's, already narrowed; a message's own is made from its
-    source.
+    Accept a message. `context` is set for a child's message and is already narrowed. The context of
+    any other message is made from its source.
     """
 
     text: str
@@ -54,7 +54,7 @@ class AcceptInput(Command[Accepted | Duplicate | OnlyAnAnswerWord], frozen=True)
     context: TurnContext | None = None
     asked_below: Mapping[
         TurnId, tuple[ApprovalId, ...]
-    ] = {}  # prompts of parked turns' delegates, which stand in other sessions
+    ] = {}  # open prompts of parked turns' delegates, which stand in other sessions
 
 
 class StartTurn(Command[TurnId | None], frozen=True):
@@ -69,8 +69,8 @@ class StartModelCall(Command[int | None], frozen=True):
 
 class RecordRecall(Command[None], frozen=True):
     """
-    What memory gave for a turn that has asked no model yet. Who may see it is judged again, by the
-    turn's own context.
+    Record the items that memory gave to a turn that has not called a model yet. The turn's own
+    context decides again which of them it may see.
     """
 
     turn: TurnId
@@ -86,7 +86,7 @@ class TakeAnswer(Command[Literal["dropped"] | None], frozen=True):
 
 
 class TakeFailure(Command[Literal["dropped"] | None], frozen=True):
-    """`final` is the runtime's word that it won't be tried again."""
+    """Record a failed model call. `final`: the runtime will not try again."""
 
     turn: TurnId
     number: int
@@ -97,7 +97,7 @@ class TakeFailure(Command[Literal["dropped"] | None], frozen=True):
 
 
 class ProposeCalls(Command[tuple[CallId, ...] | None], frozen=True):
-    """A foreign loop's model wants these."""
+    """Propose calls that the model of an external loop made."""
 
     turn: TurnId
     calls: tuple[ProposedCall, ...]
@@ -106,7 +106,7 @@ class ProposeCalls(Command[tuple[CallId, ...] | None], frozen=True):
 
 
 class DecideCalls(Command[None], frozen=True):
-    """What a look at the proposed calls found; say for each whether it runs, asks or is denied."""
+    """Decide for each bound call whether it runs, asks or is denied."""
 
     turn: TurnId
     looked: tuple[Looked, ...]
@@ -115,7 +115,7 @@ class DecideCalls(Command[None], frozen=True):
 
 
 class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
-    """The session that a call to a delegate would start. `tools` is what the calling agent has."""
+    """The session that a call to a delegate would start. `tools` are the calling agent's tools."""
 
     agent: str
     session: SessionId
@@ -125,8 +125,8 @@ class NewDelegate(msgspec.Struct, frozen=True, kw_only=True):
 
 class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What is ready to run in the background, and waits: where, how it is found again, and within
-    which bounds.
+    A job that is ready to run in the background: its host, the facts to find it again, and its
+    bounds.
     """
 
     host: JobHost
@@ -137,8 +137,8 @@ class JobPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class StartTool(Command[int | None], frozen=True):
     """
-    Everything is prepared: look at it once more under the policy of now, then make the start
-    durable. With `job` it goes on in the background.
+    Start a prepared call: judge it once more under the current policy, then make the start durable.
+    With `job` it goes on in the background.
     """
 
     turn: TurnId
@@ -153,8 +153,8 @@ class StartTool(Command[int | None], frozen=True):
 
 class ReportDelegate(Command[Literal["reported", "dropped"] | None], frozen=True):
     """
-    How a delegate's turn ended, told to the call that waits for it. Of a call that waits no longer,
-    only that it ended is kept.
+    Report the end of a delegate's turn to the call that waits for it. If the call no longer waits,
+    only the fact that the delegate ended is kept.
     """
 
     call: CallId
@@ -171,15 +171,15 @@ class ReportDelegate(Command[Literal["reported", "dropped"] | None], frozen=True
 
 
 class MarkReported(Command[None], frozen=True):
-    """The delegate's parent knows, or is gone."""
+    """Record that the delegate's parent knows the result, or that the parent is gone."""
 
     became: Literal["reported", "dropped"]
 
 
 class EndJob(Command[Literal["ended", "dropped"]], frozen=True):
     """
-    A job was found to be over. Said by anyone, as often as they like: the first one counts, and its
-    report goes with it.
+    Record that a job has ended. Any process may send it, any number of times: the first one counts,
+    and the job's report is committed with it.
     """
 
     job: JobId
@@ -190,13 +190,18 @@ class EndJob(Command[Literal["ended", "dropped"]], frozen=True):
 
 
 class ReportEndedJob(Command[None], frozen=True):
-    """The message that says how a job ended, where it could not go with the end itself."""
+    """
+    Queue the message that reports a job's end, if it could not be committed with the end itself.
+    """
 
     job: JobId
 
 
 class CancelJob(Command[Literal["over", "cancelled"]], frozen=True):
-    """Stop a job. It is there only for its own circle; `may_all` is the operator or an admin."""
+    """
+    Stop a job. A caller sees it only from its own audience and boundary. `may_all`: the operator or
+    an admin.
+    """
 
     job: JobId
     by: str
@@ -217,8 +222,8 @@ class FinishCall(Command[Literal["dropped"] | None], frozen=True):
 
 class ParkTurn(Command[None], frozen=True):
     """
-    `born`: calls whose delegates are known to exist. A turn is not parked on one that may not:
-    nobody would bring it into the world.
+    Park a turn. `born`: calls whose delegates' sessions are known to exist. A turn is not parked on
+    a delegate that may not exist yet, because nothing would create it.
     """
 
     turn: TurnId
@@ -232,8 +237,8 @@ class ResumeTurn(Command[None], frozen=True):
 
 class EndTurn(Command[None], frozen=True):
     """
-    Close a turn with nothing left to do, for the reason that its state gives. Of a foreign loop:
-    with this reply.
+    Close a turn with nothing left to do, for the reason that its state gives. In an external loop,
+    close it with this reply.
     """
 
     turn: TurnId
@@ -243,8 +248,8 @@ class EndTurn(Command[None], frozen=True):
 
 class FailTurn(Command[None], frozen=True):
     """
-    End a turn for a reason from outside the state. Calls not started are cancelled, started ones
-    are in doubt.
+    End a turn for a reason from outside the state. Calls that have not started are cancelled;
+    started ones are in doubt.
     """
 
     turn: TurnId
@@ -263,14 +268,14 @@ class AnswerApproval(Command[Answered], frozen=True):
     arguments: str | None = None
     grant: str | None = None
     asserted_by: str | None = None
-    way: Way | None = None  # how it came
-    consent: tuple[Way, ...] = WAYS  # the ways that count: settings of now
+    way: Way | None = None  # how the answer arrived
+    consent: tuple[Way, ...] = WAYS  # the ways that count under the current settings
 
 
 class Cancel(Command[tuple[TurnId, ...] | None], frozen=True):
     """
-    Stop what runs and waits. `turn` None: every open turn. `may_all`: the operator or an admin, who
-    may cancel others' turns.
+    Stop running and waiting turns. `turn` None: every open turn. `may_all`: the operator or an
+    admin, who may cancel other people's turns.
     """
 
     by: str
@@ -283,13 +288,16 @@ class Expire(Command[None], frozen=True):
 
 
 class Recover(Command[tuple[tuple[TurnId, str], ...]], frozen=True):
-    """A driver with this epoch found the session: settle what earlier ones left in flight."""
+    """
+    A driver with this epoch claimed the session: settle all work that earlier drivers left in
+    flight.
+    """
 
     epoch: int
 
 
 class GiveModel(Command[None], frozen=True):
-    """Go on with another model: for turns whose own can't be had any more."""
+    """Continue with another model, for turns whose own model is no longer available."""
 
     model: str
     by: str
@@ -297,8 +305,8 @@ class GiveModel(Command[None], frozen=True):
 
 class RecordCompaction(Command[str], frozen=True):
     """
-    A summary is ready. Taken only if what it summarised is still there (`compactions` unchanged)
-    and tokens really fall.
+    Record a summary. It is taken only if the summarised span is still there (`compactions`
+    unchanged) and the number of tokens really falls.
     """
 
     summary: str
@@ -312,16 +320,16 @@ class RecordCompaction(Command[str], frozen=True):
 
 class RecordTurnCompaction(Command[str], frozen=True):
     """
-    The same for one turn's own view. Taken only if the turn is between two steps and what it
-    summarised is still there.
+    Record a summary of one turn's own view. It is taken only if the turn is between two steps and
+    the summarised span is still there.
     """
 
     turn: TurnId
     summary: str
     part: Literal["base", "own"]
     messages: int
-    # of the turn's own messages when it was planned: what was summarised is still there if it only
-    # grew
+    # The number of the turn's own messages when the compaction was planned. If it only grew, the
+    # summarised messages are still there.
     own_length: int
     tokens_before: int
     tokens_after: int
@@ -345,14 +353,14 @@ class MarkDelivery(Command[None], frozen=True):
 
 class SetReminder(Command[ReminderStanding], frozen=True):
     """
-    A turn later. By a tool: in the turn and by the call named, whose journalled context is all
-    there is. By a command: from the source of who gives it.
+    Set a reminder, which starts a turn later. A tool sets it from the named turn and call; the
+    journalled context is then its only authority. A command sets it from the caller's source.
     """
 
     reminder: ReminderId
     text: str
     schedule: Schedule
-    zone: tzinfo | None = None  # the one that the schedule names
+    zone: tzinfo | None = None  # the time zone that the schedule names
     may_prompt: bool = False
     turn: TurnId | None = None
     call: CallId | None = None
@@ -364,8 +372,8 @@ class SetReminder(Command[ReminderStanding], frozen=True):
 
 class FireReminders(Command[tuple[TurnId, ...] | None], frozen=True):
     """
-    Turn what is due into inputs. `zones` are those that the standing reminders name; one that lacks
-    its zone waits.
+    Turn due reminders into inputs. `zones` are the time zones that the set reminders name. A
+    reminder whose zone is missing waits.
     """
 
     zones: Mapping[str, tzinfo] = {}
@@ -373,8 +381,8 @@ class FireReminders(Command[tuple[TurnId, ...] | None], frozen=True):
 
 class CancelReminder(Command[str], frozen=True):
     """
-    `circle` (audience, boundary): of the turn that asks; whatever is outside of it is not there.
-    `may_all`: the operator, who may cancel others'.
+    Cancel a reminder. `circle` is the (audience, boundary) of the turn that asks; a reminder
+    outside of it is not found. `may_all`: the operator, who may cancel other people's reminders.
     """
 
     reminder: ReminderId
@@ -384,7 +392,7 @@ class CancelReminder(Command[str], frozen=True):
 
 
 class CloseLife(Command[None], frozen=True):
-    """The last command on carried-over history: nothing of it is owed any more."""
+    """The last command on carried-over history: none of its work is owed any more."""
 
     by: str
     reason: str

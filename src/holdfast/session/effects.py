@@ -1,7 +1,4 @@
-"""
-Work owed: what `react` says must be done next, by whoever drives. Values only; the runtime performs
-them.
-"""
+"""Work that is owed: `react` names the next steps, and the driver performs them. Values only."""
 
 import msgspec
 
@@ -9,15 +6,15 @@ from holdfast.ids import CallId, JobId, TurnId
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Something owed."""
+    """One piece of work that is owed."""
 
 
 class BeginTurn(Effect, frozen=True):
-    """Queued inputs wait, and nothing runs."""
+    """Inputs are queued, and no turn is running."""
 
 
 class Resume(Effect, frozen=True):
-    """A parked turn has all its answers, and nothing else runs."""
+    """A parked turn has all its answers, and no other turn is running."""
 
     turn: TurnId
 
@@ -34,7 +31,7 @@ class LookAtCalls(Effect, frozen=True):
 
 
 class RunTools(Effect, frozen=True):
-    """Calls that may start now, side by side."""
+    """Calls that may start now, in parallel."""
 
     turn: TurnId
     calls: tuple[CallId, ...]
@@ -46,15 +43,15 @@ class Park(Effect, frozen=True):
 
 class Finish(Effect, frozen=True):
     """
-    Nothing is left to do in this turn but to say how it ended; or a call's fate is decided, and
-    only its result is missing.
+    The turn has nothing left to do but to record its end, or a call's result is decided and its
+    record is missing.
     """
 
     turn: TurnId
 
 
 class AwaitModel(Effect, frozen=True):
-    """In flight: a model call. After a crash nobody awaits it; recovery says so."""
+    """A model call is in flight. After a crash no process awaits it; recovery records that."""
 
     turn: TurnId
     number: int
@@ -62,7 +59,7 @@ class AwaitModel(Effect, frozen=True):
 
 
 class AwaitTool(Effect, frozen=True):
-    """In flight: a started call."""
+    """A started call is in flight."""
 
     turn: TurnId
     call: CallId
@@ -71,8 +68,8 @@ class AwaitTool(Effect, frozen=True):
 
 class BearDelegate(Effect, frozen=True):
     """
-    A call was handed to a delegate whose session may not exist yet. Idempotent: it is born once,
-    under its journalled instance.
+    A call was handed to a delegate whose session may not exist yet. Idempotent: the session is
+    created once, under its journalled instance.
     """
 
     turn: TurnId
@@ -80,13 +77,13 @@ class BearDelegate(Effect, frozen=True):
 
 
 class StopDelegate(Effect, frozen=True):
-    """A delegate works on for a call that nobody wants the result of any more."""
+    """A delegate is still working for a call whose result is no longer wanted."""
 
     call: CallId
 
 
 class ReportToParent(Effect, frozen=True):
-    """This session is a delegate's, its turn is over, and its parent may not know yet."""
+    """This session belongs to a delegate, its turn is over, and its parent may not know yet."""
 
 
 class Deliver(Effect, frozen=True):
@@ -94,7 +91,7 @@ class Deliver(Effect, frozen=True):
 
 
 class ReportJob(Effect, frozen=True):
-    """A job has ended, and the message that says so is not in the queue yet."""
+    """A job has ended, and the message that reports it is not in the queue yet."""
 
     job: JobId
 

@@ -1,11 +1,11 @@
 """
-Every fact of a session's life, as frozen values. Past tense; never edited; the journal holds
-nothing else.
+Every fact about a session, as frozen values. Events are in the past tense and are never edited. The
+journal holds nothing else.
 
-An event says all that is needed to fold it: no clock, no settings, no look at the world. Times
-inside are Unix milliseconds. Names and versions as they are stored are in `codec.py`. To add one:
-here, in `SessionEvent`, in `transitions.py`, in `evolve/fold.py` (the type checker insists), and a
-golden file.
+An event holds everything that its fold needs: no clock, no settings, no outside facts. Times inside
+are Unix milliseconds. The stored names and versions are in `codec.py`. To add an event, add it
+here, in `SessionEvent`, in `transitions.py` and in `evolve/fold.py` (the type checker insists), and
+add a golden file.
 """
 
 from typing import Any, Literal
@@ -48,8 +48,8 @@ JobHost = Literal["process", "task"]
 
 class DelegateOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """
-    Whose call a delegate works for, and the most it may have. Written once, at its birth; its
-    context is in its input, as everybody's.
+    The call that a delegate works for, and the upper bound of its authority. Written once, when its
+    session is created. Its context is in its input, as for every session.
     """
 
     session: SessionId
@@ -57,9 +57,9 @@ class DelegateOf(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     turn: TurnId
     call: CallId
     path: tuple[str, ...]  # agents, from the one that a person asked to this one
-    tools: tuple[str, ...]  # what its parent had when it was started; it has no others
-    prompts_max: int  # what was left of its parent's budget
-    doubts: tuple[str, ...] = ()  # calls in doubt in its parent: an equal one asks here too
+    tools: tuple[str, ...]  # its parent's tools when it was started; it has no others
+    prompts_max: int  # the prompts left in its parent's budget
+    doubts: tuple[str, ...] = ()  # calls in doubt in its parent: an equal call asks here too
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -78,7 +78,7 @@ class SessionBorn(Event, frozen=True):
     from_session: SessionId | None = None
     from_instance: InstanceId | None = None
     from_seq: int | None = None
-    carried: int = 0  # how many records of the earlier life follow
+    carried: int = 0  # number of records of the earlier instance that follow
     parent: DelegateOf | None = None  # of a delegate's session
 
 
@@ -89,7 +89,7 @@ class LifeCarried(Event, frozen=True):
     reason: str
     attached: tuple[
         str, ...
-    ] = ()  # quarantined outcomes that belong to it, in words; later turns see them as notes
+    ] = ()  # quarantined outcomes that belong to it, as text; later turns see them as notes
     not_run: tuple[str, ...] = ()  # inputs, deliveries and reminders that were waiting, by id
 
 
@@ -117,7 +117,7 @@ class InputAccepted(Event, frozen=True):
     quotes: tuple[Quote, ...] = ()
     dedup: str | None = None
     asserted_by: str | None = None
-    supersedes: tuple[TurnId, ...] = ()  # parked turns whose place it takes; their closing follows
+    supersedes: tuple[TurnId, ...] = ()  # parked turns that it replaces; their closing follows
 
 
 class InputDropped(Event, frozen=True):
@@ -161,7 +161,7 @@ class TurnEnded(Event, frozen=True):
     code: str | None = None
     message: str | None = None
     hint: str | None = None
-    by_input: InputId | None = None  # what superseded it
+    by_input: InputId | None = None  # the message that superseded it
 
 
 class ModelGiven(Event, frozen=True):
@@ -183,9 +183,7 @@ class ModelCallStarted(Event, frozen=True):
 
 
 class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """
-    One remembered thing as a turn was given it. What does not say that it is clean is tainted.
-    """
+    """One memory item as a turn was given it. An item without a clean mark is tainted."""
 
     memory: MemoryId
     text: str
@@ -206,7 +204,7 @@ class MemoryRecalled(Event, frozen=True):
 
     turn: TurnId
     items: tuple[RecalledItem, ...] = ()
-    degraded: str | None = None  # why it may be less than there is
+    degraded: str | None = None  # why it may be incomplete
 
 
 class CallMade(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -279,7 +277,7 @@ class CallAllowed(Event, frozen=True):
 
 
 class OptionOffered(msgspec.Struct, frozen=True):
-    """One way to answer, and in words what it would cover."""
+    """One way to answer, with a text of the calls that it would cover."""
 
     option: str
     covers: str
@@ -305,12 +303,12 @@ class ApprovalRequested(Event, frozen=True):
     expires_at: int
     kind: PromptKind = "approval"
     cwd: str | None = None
-    folder: str | None = None  # what approve_folder would free
+    folder: str | None = None  # the folder that approve_folder would allow
     granted: dict[str, str] = {}  # for each scope a grant could have: the arguments it would bind
     dangerous: bool = False
     reason: str = ""  # why it asks
-    in_doubt_twin: bool = False  # the prompt says that an equal call is in doubt
-    path: str | None = None  # for file tools: where the path leads; a grant is for it
+    in_doubt_twin: bool = False  # the prompt warns that an equal call is in doubt
+    path: str | None = None  # for file tools: the resolved path; a grant is for it
 
 
 class ApprovalAnswered(Event, frozen=True):
@@ -322,10 +320,10 @@ class ApprovalAnswered(Event, frozen=True):
     answer_id: str
     digest: str
     reason: str | None = None
-    arguments: str | None = None  # with `edit`: what should run instead
+    arguments: str | None = None  # with `edit`: the arguments to run instead
     grant: str | None = None
     asserted_by: str | None = None
-    way: str | None = None  # how it came: script, terminal, page or channels
+    way: str | None = None  # how the answer arrived: script, terminal, page or channels
 
 
 class AnswerRefused(Event, frozen=True):
@@ -377,12 +375,12 @@ class DelegateStarted(Event, frozen=True):
     call: CallId
     agent: str
     session: SessionId
-    instance: InstanceId  # minted here, so that a crash before the birth leads to the same life
+    instance: InstanceId  # minted here, so that a crash before creation leads to the same instance
     arguments: str
     digest: str
     allowed_by: str
     epoch: int
-    tools: tuple[str, ...] = ()  # what this agent has: the most the delegate may
+    tools: tuple[str, ...] = ()  # this agent's tools: the most that the delegate may have
 
 
 class DelegateEnded(Event, frozen=True):
@@ -393,9 +391,9 @@ class DelegateEnded(Event, frozen=True):
 
     turn: TurnId
     call: CallId
-    outcome: str  # of its turn; lost: nobody can say any more
+    outcome: str  # of its turn; lost: the outcome can no longer be known
     prompts: int = 0
-    doubts: tuple[str, ...] = ()  # calls of its that are in doubt: an equal one asks here too
+    doubts: tuple[str, ...] = ()  # the delegate's calls in doubt: an equal call asks here too
     usage: Usage = Usage()
 
 
@@ -437,13 +435,13 @@ class JobSubmitted(Event, frozen=True):
     digest: str
     contract: Literal["pure", "idempotent", "once"]
     context: msgspec.Raw
-    agent: str  # that its result goes to
+    agent: str  # the agent that receives the result
     model: str
     epoch: int
     host: JobHost  # a process of its own, or a task of the program that drove the turn
     process: dict[
         str, Any
-    ]  # of the job's supervisor, or of that program: enough to know whether it lives
+    ]  # of the job's supervisor, or of that program: enough to know whether it still runs
     seconds_max: float
     bytes_max: int
 
@@ -514,8 +512,8 @@ class TurnImported(Event, frozen=True):
 
     turn: TurnId
     messages: tuple[Message, ...]  # of people, models and notes; never calls or results
-    source: str  # the id it had there, for people
-    at: int | None = None  # when it was said, as the file has it
+    source: str  # the id in the imported file, for people
+    at: int | None = None  # the time of the message, as in the file
 
 
 class DeliveryQueued(Event, frozen=True):
@@ -559,8 +557,8 @@ class ReminderSet(Event, frozen=True):
     agent: str
     model: str
     next_at: int
-    may_prompt: bool = False  # the creator's leave: prompts of its turns may reach them
-    turn: TurnId | None = None  # in which turn a tool set it, and by which call
+    may_prompt: bool = False  # the creator's permission: prompts of its turns may reach the creator
+    turn: TurnId | None = None  # the turn in which a tool set it, and the call
     call: CallId | None = None
     asserted_by: str | None = None
 
@@ -575,7 +573,7 @@ class ReminderFired(Event, frozen=True):
     turn: TurnId
     scheduled_at: int
     fired_at: int
-    missed: int = 0  # further instants that went by meanwhile, and get no turn of their own
+    missed: int = 0  # further instants that passed meanwhile; they get no turn of their own
     next_at: int | None = None
 
 

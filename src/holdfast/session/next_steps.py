@@ -51,8 +51,8 @@ def _step(state: SessionState, effect: SessionEffect, driver: DriverFacts) -> Bo
 
 def _may_call_at_once(turn: Turn, driver: DriverFacts) -> bool:
     """
-    A call that failed waits first, and an overflow needs a summary. A turn's first call may need
-    what memory holds.
+    A failed call waits first, and an overflow needs a summary. A turn's first call may need items
+    from memory.
     """
     needs_recall = driver.recalls and turn.turn not in driver.recalled and recall_is_owed(turn)
     return turn.model_failures == 0 and not needs_recall

@@ -1,8 +1,8 @@
 """
-Two small persistent collections, so that state can be frozen and still cheap to move.
+Two small persistent collections, so that state can be frozen and still cheap to change.
 
-`PersistentList` is an append-only sequence whose versions share their past: adding is O(1), old
-versions stay what they were. `Window` remembers the last N keys, also O(1) amortised per addition.
+`PersistentList` is an append-only sequence whose versions share their past: adding is O(1), and old
+versions do not change. `Window` remembers the last N keys, also in O(1) amortised per addition.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-# a Window copies at most this many entries per addition, and as many chunks make up the usual 4,096
+# A Window copies at most this many entries per addition. As many chunks make up the usual 4,096.
 _CHUNK = 64
 
 
@@ -18,7 +18,7 @@ _Cell = tuple[Any, Any]
 
 
 class PersistentList(Generic[T]):
-    """Immutable; `Trail()` is empty. Iterates from the oldest."""
+    """Immutable; `PersistentList()` is empty. Iterates from the oldest."""
 
     __slots__ = ("_cell", "_length", "_walked")
 
@@ -26,11 +26,11 @@ class PersistentList(Generic[T]):
         self, cell: _Cell | None = None, length: int = 0, walked: tuple[T, ...] = ()
     ) -> None:
         # (the cell before, the item). Nested tuples, because CPython frees those without recursion,
-        # however long the trail.
+        # however long the list is.
         self._cell = cell
         self._length = length
-        # The oldest items, as far as this version or one before it was ever iterated: a long view
-        # is walked from its end to there, and no further.
+        # The oldest items, as far as this version or an earlier one was ever iterated. A long list
+        # is walked from its end to that point, and no further.
         self._walked = walked
 
     def add(self, item: T) -> "PersistentList[T]":
@@ -59,7 +59,10 @@ class PersistentList(Generic[T]):
         return iter(self._walked)
 
     def newest_first(self) -> Iterator[T]:
-        """For a look at the last few: what lies before them is not walked."""
+        """
+        Iterate from the newest, for callers that read only the last few: older items are not
+        walked.
+        """
         cell = self._cell
         while cell is not None:
             yield cell[1]
@@ -80,7 +83,7 @@ class PersistentList(Generic[T]):
 
 
 class Window(Generic[T]):
-    """The last `size` entries by key, the newest winning. Immutable."""
+    """The last `size` entries by key; the newest wins. Immutable."""
 
     __slots__ = ("_chunks", "_size")
 
@@ -90,11 +93,13 @@ class Window(Generic[T]):
 
     @classmethod
     def of(cls, size: int, chunks: Iterable[Iterable[tuple[str, T]]]) -> "Window[T]":
-        """From what `parts` gave: it forgets the same keys at the same time."""
+        """
+        Restore a window from the result of `parts`. It forgets the same keys at the same time.
+        """
         return cls(size, tuple(dict(chunk) for chunk in chunks))
 
     def parts(self) -> tuple[int, tuple[dict[str, T], ...]]:
-        """Its size and what it holds, as it is grouped inside."""
+        """Return its size and its entries, grouped as they are inside."""
         return self._size, self._chunks
 
     def add(self, key: str, value: T) -> "Window[T]":

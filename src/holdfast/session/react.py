@@ -1,8 +1,9 @@
 """
-What is owed, computed from the state alone. Used after every append and, unchanged, after a crash.
+Compute the work that is owed, from the state alone. Used after every append and, unchanged, after a
+crash.
 
-Every phase has a listed way on; none hangs, and nothing owed is forgotten (T7): a session owes
-nothing only when it is idle, parked on a person, or driven from outside.
+Every phase has a listed next step. No phase hangs, and no owed work is forgotten (T7). A session
+owes nothing only when it is idle, parked on a person, or driven from outside.
 """
 
 from holdfast import limits
@@ -30,9 +31,9 @@ S = CallStatus
 
 
 def react(state: SessionState) -> tuple[SessionEffect, ...]:
-    """Effects owed, in the order they should be done."""
+    """Return the effects that are owed, in the order in which to perform them."""
     if state.carrying:
-        return ()  # nothing of an earlier life is owed
+        return ()  # work of an earlier instance is never owed
     owed: list[SessionEffect] = []
     running = state.turns.get(state.running) if state.running is not None else None
     if running is not None:
@@ -40,7 +41,7 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
     for turn in state.turns.values():
         if turn is not running and (turn.phase is Phase.CANCELLING or turn.is_half_settled):
             owed += _of_turn(turn)
-    # A job that runs is nobody's work; one that ended is reported as soon as the queue has room.
+    # A running job needs no work. An ended one is reported as soon as the queue has room.
     if state.jobs and len(state.queued) < limits.QUEUED_INPUTS_MAX:
         owed += [ReportJob(job.job) for job in state.jobs.values() if job.ended is not None]
     if running is None:
@@ -60,8 +61,8 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
 
 def is_wanted(state: SessionState, delegate: Delegate) -> bool:
     """
-    Whether a call still waits for that delegate's result, and nobody has cancelled or replaced the
-    request.
+    Check that a call still waits for that delegate's result, and that the request was not cancelled
+    or replaced.
     """
     turn, call = state.turns.get(delegate.turn), state.open_call(delegate.turn, delegate.call)
     if (
@@ -79,7 +80,10 @@ def is_wanted(state: SessionState, delegate: Delegate) -> bool:
 
 
 def owes_report(state: SessionState) -> bool:
-    """A delegate's session has one request, its first. Once that is over, its parent must know."""
+    """
+    True if the report to the parent is owed. A delegate's session has one request, its first. Once
+    that is over, the parent must know.
+    """
     return state.parent is not None and not state.reported and FIRST_TURN in state.results
 
 
@@ -88,14 +92,14 @@ FIRST_TURN = turn_id(1)
 
 def unsettled(state: SessionState) -> tuple[Delivery, ...]:
     """
-    Sent, with no word whether they arrived: in flight while their driver lives, in doubt for the
-    next one.
+    Return deliveries that were sent and not confirmed: in flight for the driver that sent them, in
+    doubt for the next driver.
     """
     return tuple([each for each in state.deliveries.values() if each.sent])
 
 
 def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
-    """Answered requests go before new ones: somebody has waited longer for them."""
+    """Resume answered requests before starting new ones: their requesters have waited longer."""
     for turn in state.turns.values():
         if turn.may_go_on:
             return (Resume(turn.turn),)
@@ -106,8 +110,8 @@ def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
 
 def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
     if turn.is_half_settled and turn.phase is not Phase.CANCELLING:
-        # What took its place does not wait for its delegates, but its end does: nothing is left to
-        # say before theirs.
+        # The message that replaced this turn does not wait for the turn's delegates. The turn's end
+        # does: it is recorded after theirs.
         stopping = turn.delegated and all(
             call.status in (S.DELEGATED, S.FINISHED) for call in turn.calls
         )
@@ -166,7 +170,10 @@ def _may_be_unborn(call: Call) -> bool:
 
 
 def runnable_calls(turn: Turn) -> tuple[Call, ...]:
-    """Allowed ones at once; approved ones when no sibling waits for an answer any more."""
+    """
+    Return calls that may start: allowed ones at once, approved ones when no sibling call waits for
+    an answer any more.
+    """
     startable = {S.ALLOWED} if turn.waiting else {S.ALLOWED, S.APPROVED}
     return tuple([call for call in turn.calls if call.status in startable])
 

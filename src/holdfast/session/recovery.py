@@ -1,10 +1,10 @@
 """
-What a driver finds that another left in flight, as lettered cases. Everything else after a crash is
+Work that an earlier driver left in flight, as lettered cases. Everything else after a crash is
 `react`, unchanged.
 
-A case is a combination of findings about one turn; exactly one case matches any combination (a test
-walks them all). Things started under our own epoch are not in flight from somebody else, and are
-left alone.
+A case is a combination of findings about one turn. Exactly one case matches any combination (a test
+walks them all). Work started under this driver's own epoch is not in flight from an earlier driver,
+and is left alone.
 """
 
 from enum import Enum
@@ -113,7 +113,7 @@ CASES = (
 
 
 def findings_of(turn: Turn, epoch: int) -> Findings:
-    # A call that became a job is not in flight: what runs on is the job, which is found by itself.
+    # A call that became a job is not in flight. The job runs on, and it is found separately.
     started = [
         call
         for call in turn.calls
@@ -133,7 +133,9 @@ def case_for(findings: Findings) -> Case:
 
 
 def turns_to_recover(state: SessionState, epoch: int) -> tuple[Turn, ...]:
-    """Turns that an earlier attempt was driving: not parked, and not begun by this driver."""
+    """
+    Return turns that an earlier attempt was driving: not parked, and not begun by this driver.
+    """
     return tuple(
         turn
         for turn in state.turns.values()

@@ -1,7 +1,4 @@
-"""
-The results of commands, for their senders: what a command led to where its events alone do not say
-it.
-"""
+"""The results of commands, for their senders, where the events alone do not show the result."""
 
 import msgspec
 
@@ -38,7 +35,7 @@ class Answered(msgspec.Struct, frozen=True):
     call: CallId
     option: str
     waiting: bool
-    again: bool = False  # the very same answer was there already
+    again: bool = False  # the same answer was journalled before
 
 
 class ReminderStanding(msgspec.Struct, frozen=True):

@@ -1,9 +1,9 @@
 """
-Where a session stands: what a fold of its events adds up to. Frozen; moved only by `evolve`.
+The state of a session: the fold of its events. Frozen; only `evolve` makes the next state.
 
-Bounded by the open turns and the view, never by the length of history. Flags that can be derived
-are derived. Frozen values can't form cycles, so the garbage collector need not look at them
-(`gc=False`): a fold makes many.
+The state is bounded by the open turns and the view, never by the length of history. Flags that can
+be derived are derived. A fold makes many values. Frozen values cannot form cycles, so the garbage
+collector need not visit them (`gc=False`).
 """
 
 from enum import StrEnum
@@ -43,11 +43,11 @@ from holdfast.session.view.messages import Message, Quote, Usage
 
 
 class Phase(StrEnum):
-    """Where a turn stands."""
+    """The position of a turn in its state machine."""
 
-    READY = "ready"  # the next step is a model call (or, in a foreign loop, the loop's own)
-    CALLING_MODEL = "calling_model"  # a model call is out
-    DECIDING = "deciding"  # calls were made; what may run, must ask or is denied is not decided yet
+    READY = "ready"  # the next step is a model call (or, in an external loop, the loop's own step)
+    CALLING_MODEL = "calling_model"  # a model call is in flight
+    DECIDING = "deciding"  # calls were proposed; not each is allowed, asked or denied yet
     RUNNING = "running"  # calls may start, or have started
     PARKED = "parked"  # only a person, or the end of a delegate, can move it on
     CANCELLING = "cancelling"  # cancelled; a started call has not ended yet
@@ -55,28 +55,28 @@ class Phase(StrEnum):
 
 
 class CallStatus(StrEnum):
-    PROPOSED = "proposed"  # made by the model, or edited by a person: to be decided
+    PROPOSED = "proposed"  # made by the model, or edited by a person; not decided yet
     ALLOWED = "allowed"  # by policy or a grant
     WAITING = "waiting"  # a prompt is open
-    APPROVED = "approved"  # by a person; starts when its siblings have answers too
+    APPROVED = "approved"  # by a person; starts when its sibling calls have answers too
     STARTED = "started"
-    DELEGATED = "delegated"  # handed to a delegate, whose own session says where it stands
+    DELEGATED = "delegated"  # handed to a delegate, whose own session holds its state
     FINISHED = "finished"
 
 
-# Read twice for every event: a name is found faster than a member.
+# Read twice for every event: a module name is found faster than an enum member.
 _PROPOSED, _FINISHED = CallStatus.PROPOSED, CallStatus.FINISHED
 _READY, _DECIDING, _RUNNING = Phase.READY, Phase.DECIDING, Phase.RUNNING
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One prompt of one call: as asked, and what came of it."""
+    """One prompt of one call: the request, and its answer or closing."""
 
     asked: ApprovalRequested
     requested_at: int
     answer: ApprovalAnswered | None = None
     closed_as: ClosedAs | None = None
-    refusals: int = 0  # journalled tries by people who may not answer
+    refusals: int = 0  # journalled attempts by people who may not answer
 
     @property
     def is_open(self) -> bool:
@@ -103,12 +103,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     outcome: CallOutcome | None = None
     text: str = ""
     code: str | None = None
-    job: JobId | None = None  # it goes on as this one, and its own result is only that
+    job: JobId | None = None  # the call goes on as this job; its own result only names the job
 
     @property
     def owes_result(self) -> bool:
         """
-        Its prompt is over, or it became a job, but the result that goes with it is missing: a crash
+        True if the prompt is over, or the call became a job, but its result is missing: a crash
         came between the two records.
         """
         if self.job is not None:
@@ -134,7 +134,7 @@ class Delegate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session: SessionId
     instance: InstanceId
     tools: tuple[str, ...]
-    born: bool = False  # known to exist: its turn was parked after the birth
+    born: bool = False  # known to exist: its turn was parked after the session was created
     ended: str | None = None
     prompts: int = 0
 
@@ -158,7 +158,8 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False):
 
 class Repeats(msgspec.Struct, frozen=True, gc=False):
     """
-    The same call with the same result, in a row. Both as they are: the view holds them anyway.
+    The same call with the same result, in a row. Both are kept as they are, not as digests: the
+    view holds them anyway.
     """
 
     key: tuple[str, str] = ("", "")  # tool, arguments
@@ -177,14 +178,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     kind: InputKind
     inputs: tuple[InputId, ...]
     started_at: int
-    base: "View"  # the shared view when it started
+    base: "View"  # the shared view when the turn started
     own: PersistentList[Message]
     epoch: int
     others: tuple[str, ...] = ()  # a line for each turn that was parked when it started
     calls: tuple[Call, ...] = ()  # the open batch
     model_call: ModelCall | None = None
     model_calls: int = 0
-    model_failures: int = 0  # of the present call, in a row
+    model_failures: int = 0  # of the current model call, in a row
     last_failure: str | None = None
     failed: tuple[str, str] | None = None  # a final failure of the model: (kind, message)
     answered: bool = False  # the model's last answer made no calls: the turn is done
@@ -193,23 +194,24 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     parked: bool = False
     cancelled_by: str | None = None
     superseded_by: InputId | None = (
-        None  # a later message took its place; its calls get their results, then it ends
+        None  # a later message replaced it; its calls get their results, then it ends
     )
     ended: bool = False
-    attempts: int = 1  # in a row, without a finished step
+    attempts: int = 1  # attempts in a row without a finished step
     overflows: int = 0
     repeats: Repeats = Repeats()
     usage: Usage = Usage()
-    delegations: int = 0  # delegates it started
+    delegations: int = 0  # number of delegates that the turn started
     delegate_of: DelegateOf | None = None
-    # its view, as the model counted it at its last answer, the answer included; 0: it never said
+    # Tokens of its view, as the model counted them at its last answer, the answer included. 0: the
+    # model never reported a count.
     tokens: int = 0
     recalled: tuple[RecalledItem, ...] | None = (
-        None  # what memory gave it; None: nothing was recorded
+        None  # items that memory gave to the turn; None: nothing was recorded
     )
     recall_degraded: str | None = None
-    # something in its view is not its requester's own word, or a tool's that can't say anything
-    # else
+    # True if its view holds text that is neither the requester's own nor from a tool whose results
+    # hold no outside content.
     tainted: bool = True
 
     @property
@@ -253,22 +255,24 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_half_settled(self) -> bool:
-        """Something was decided about it that its records don't say to the end yet."""
+        """
+        True if a decision about the turn is journalled, but not all records that follow from it.
+        """
         return self.superseded_by is not None or any(call.owes_result for call in self.calls)
 
     @property
     def may_go_on(self) -> bool:
         """
-        Parked, with all its answers in and something to do: a driver's next step, before any new
-        request.
+        True if the turn is parked, has all its answers, and has work to do. The driver does this
+        before any new request.
         """
         ours = self.parked and self.loop == "ours" and self.phase is Phase.PARKED
         return ours and not self.waiting and not self.is_half_settled and not self.only_waits
 
     def is_out(self, call: Call) -> bool:
         """
-        Started, and by the attempt that drives the turn now: an older one's is gone, and only waits
-        to be run again. A delegate outlives attempts.
+        True if the call was started by the attempt that drives the turn now. A call that an older
+        attempt started is gone, and only waits to be run again. A delegate outlives attempts.
         """
         if call.status is CallStatus.DELEGATED:
             return True
@@ -277,7 +281,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def only_waits(self) -> bool:
         """
-        Parked, or about to be: nothing can be done before somebody answers, or a delegate ends.
+        True if the turn is parked or about to be: no step is possible before a person answers or a
+        delegate ends.
         """
         if self.cancelled_by is not None or self.superseded_by is not None:
             return False
@@ -298,26 +303,31 @@ class ViewEntry(msgspec.Struct, frozen=True, gc=False):
 
     turn: TurnId
     messages: tuple[Message, ...]
-    audience: Audience = Audience.PERSONAL  # who may see it; the narrowest where nobody knows
+    audience: Audience = Audience.PERSONAL  # who may see it; the narrowest audience if unknown
     tainted: bool = True
 
 
 class View(msgspec.Struct, frozen=True, gc=False):
-    """What all turns share: a summary of the oldest, and the ended turns since."""
+    """The part that all turns share: a summary of the oldest turns, and the ended turns since."""
 
     summary: str | None = None
     entries: PersistentList[ViewEntry] = PersistentList()
-    compactions: int = 0  # how many led to it: views of the same number share their past
-    tokens: int = 0  # as the model counted them, at the last turn's end; 0: it never said
-    summary_audience: Audience = Audience.PERSONAL  # the narrowest of what was summarised
-    # of the summary and all entries: so that the size of a long view need not be counted again
+    # number of compactions that led to it; views of the same number share their past
+    compactions: int = 0
+    # as the model counted them at the last turn's end; 0: the model never reported a count
+    tokens: int = 0
+    summary_audience: Audience = Audience.PERSONAL  # the narrowest audience of the summarised turns
+    # Characters of the summary and all entries, so that a long view need not be counted again.
     chars: int = 0
     tainted: bool = (
-        False  # something in it, or in what was summarised, was: taint is never washed off
+        False  # True if any of it, or any summarised part, was tainted: taint is never removed
     )
 
     def narrowest(self, turns: int | None = None) -> Audience:
-        """Of the summary and the oldest `turns` entries, or all of them."""
+        """
+        Return the narrowest audience of the summary and the oldest `turns` entries, or of all
+        entries.
+        """
         seen = [entry.audience for entry in list(self.entries)[:turns]]
         if self.summary is not None:
             seen.append(self.summary_audience)
@@ -325,7 +335,7 @@ class View(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recall(msgspec.Struct, frozen=True, gc=False):
-    """Which memory a turn was given, for people who look."""
+    """The memory items that a turn was given, for display."""
 
     turn: TurnId
     items: tuple[MemoryId, ...]
@@ -333,7 +343,7 @@ class Recall(msgspec.Struct, frozen=True, gc=False):
 
 
 class SettledApproval(msgspec.Struct, frozen=True, gc=False):
-    """What is remembered of a prompt whose turn is over."""
+    """The facts kept about a prompt whose turn is over."""
 
     turn: TurnId
     call: CallId
@@ -342,13 +352,13 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
     by: str | None
     closed_as: ClosedAs | None
     asked_seq: int
-    said: str | None = None  # digest of what the answer said beside its option
+    said: str | None = None  # digest of the answer's content beside its option
 
 
 class TurnResult(msgspec.Struct, frozen=True, gc=False):
     """
-    Where the end of a turn is in the journal, how it was, and what the turn had cost by then, which
-    that record does not say.
+    The place of a turn's end in the journal, its outcome, and the turn's total usage, which that
+    record does not hold.
     """
 
     seq: int
@@ -366,7 +376,7 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Background work that runs, or that ended and is not reported yet."""
+    """Background work that is running, or that has ended and is not reported yet."""
 
     job: JobId
     turn: TurnId
@@ -374,7 +384,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tool: str
     arguments: str
     contract: str
-    context: TurnContext | LostContext  # of its own record, never of the turn that happens to run
+    # from its own record, never from the turn that happens to run
+    context: TurnContext | LostContext
     agent: str
     model: str
     host: JobHost
@@ -384,18 +395,19 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     submitted_at: int
     submitted_seq: int
     cancelled_by: str | None = None
-    ended: JobEnded | None = None  # its report is owed
+    ended: JobEnded | None = None  # set: its report is owed
 
 
 class EndedJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is remembered of a job that is over; the journal has the rest."""
+    """The facts kept about a job that is over; the journal has the rest."""
 
     job: JobId
     turn: TurnId
     tool: str
     outcome: JobOutcome
     code: str | None
-    audience: Audience | None  # None: its authority could not be restored, and nobody was told
+    # None: its authority could not be restored, and its end was not reported
+    audience: Audience | None
     boundary: str | None
     submitted_at: int
     ended_at: int
@@ -409,7 +421,7 @@ class Deduplicated(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reminder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One that stands. A lost context never fires, and says why."""
+    """A reminder that is set. One with a lost context never fires, and gives the reason."""
 
     reminder: ReminderId
     text: str
@@ -428,7 +440,7 @@ class Reminder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ReminderOver(msgspec.Struct, frozen=True, gc=False):
-    """How one ended, and in whose circle it stood."""
+    """How a reminder ended, and the audience and boundary it belonged to."""
 
     how: str
     audience: str
@@ -437,8 +449,8 @@ class ReminderOver(msgspec.Struct, frozen=True, gc=False):
 
 class Reader(msgspec.Struct, frozen=True, gc=False):
     """
-    Somebody who sent an accepted message, or who may answer a prompt of one: as of the circle that
-    message belongs to.
+    A person who sent an accepted message or who may answer one of its prompts, with the audience
+    and boundary of that message.
     """
 
     person: str
@@ -452,7 +464,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     seq: int = 0
     at: int = 0
     born: bool = False
-    carrying: int = 0  # records of an earlier life still to come
+    carrying: int = 0  # records of an earlier instance that are still to come
     inputs: int = 0  # accepted so far; also the number of the last turn id
     turns_ended: int = 0
     turns: dict[TurnId, Turn] = {}
@@ -466,25 +478,25 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     in_doubt: Window[CallId] = Window(limits.DEDUP_INPUTS)  # by (tool, arguments)
     approvals: dict[
         ApprovalId, tuple[TurnId, CallId, int]
-    ] = {}  # of open turns, and where they were asked
+    ] = {}  # of open turns, with the seq of each request
     model: str | None = None
     agent: str | None = None
     workspaces: dict[str, Workspace] = {}  # by requester
-    people: frozenset[str] = frozenset()  # who sent an accepted message here
+    people: frozenset[str] = frozenset()  # people who sent an accepted message here
     readers: frozenset[Reader] = (
         frozenset()
-    )  # who takes part, and in which circle: requesters, and whoever was asked
+    )  # requesters and approvers, each with audience and boundary
     scripts: dict[str, int] = {}  # lines used, by model name
     deliveries: dict[str, Delivery] = {}  # not yet confirmed or given up
     delivered: Window[str] = Window(
         limits.DEDUP_INPUTS
     )  # confirmed or given up: never queued again
     usage: Usage = Usage()
-    recalls: tuple[Recall, ...] = ()  # of the last turns that were given any
-    reminders: dict[ReminderId, Reminder] = {}  # those that stand
+    recalls: tuple[Recall, ...] = ()  # of the last turns that were given any items
+    reminders: dict[ReminderId, Reminder] = {}  # those that are set
     reminders_over: Window[ReminderOver] = Window(limits.DEDUP_INPUTS)  # how the others ended
     parent: DelegateOf | None = None  # of a delegate's session
-    reported: bool = False  # and its parent was told how it ended
+    reported: bool = False  # the parent was sent the result
     delegates: dict[CallId, Delegate] = {}  # at work, as far as this session knows
     delegates_ended: Window[Delegate] = Window(limits.DELEGATES_REMEMBERED)
     jobs: dict[JobId, Job] = {}  # running, or ended and not yet reported

@@ -1,9 +1,9 @@
 """
-The table: which event may happen to a turn in which phase, and where it leads.
+The transition table: which event is legal for a turn in which phase, and the phase it leads to.
 
-`evolve` consults it for every event of a turn. What is not listed is illegal: a bug of ours when we
-are about to write it (InvariantBroken), and a journal that can't be believed when we read it
-(BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
+`evolve` consults it for every event of a turn. An event that is not listed is illegal. If Holdfast
+is about to write it, that is a bug (InvariantBroken). If Holdfast reads it, the journal cannot be
+believed (BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ P = Phase
 TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.READY, MemoryRecalled): frozenset({P.READY}),  # once, before the first model call
     (P.READY, ModelCallStarted): frozenset({P.CALLING_MODEL}),
-    (P.READY, CallsProposed): frozenset({P.DECIDING}),  # a foreign loop's model
+    (P.READY, CallsProposed): frozenset({P.DECIDING}),  # made by the model of an external loop
     (P.READY, TurnCompacted): frozenset({P.READY}),
     (P.READY, TurnResumed): frozenset({P.READY}),
     (P.READY, TurnCancelled): frozenset({P.CANCELLING}),
@@ -55,7 +55,7 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.DECIDING, CallFinished): frozenset({P.DECIDING, P.RUNNING, P.READY}),
     (P.DECIDING, ToolStarted): frozenset(
         {P.DECIDING}
-    ),  # a sibling allowed earlier, while an edited call is looked at again
+    ),  # a sibling call allowed earlier, while an edited call is bound again
     (P.DECIDING, DelegateStarted): frozenset({P.DECIDING}),
     (P.DECIDING, JobSubmitted): frozenset({P.DECIDING}),
     (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
@@ -64,11 +64,11 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.RUNNING, DelegateStarted): frozenset({P.RUNNING}),
     (P.RUNNING, JobSubmitted): frozenset(
         {P.RUNNING}
-    ),  # it goes on beside the turn; its result follows at once
+    ),  # the job goes on beside the turn; the call's result follows at once
     (P.RUNNING, CallFinished): frozenset({P.RUNNING, P.READY}),
     (P.RUNNING, ApprovalRequested): frozenset(
         {P.RUNNING}
-    ),  # policy tightened, or a grant revoked, before it started
+    ),  # policy tightened, or a grant was revoked, before the call started
     (P.RUNNING, ApprovalAnswered): frozenset({P.RUNNING, P.DECIDING}),
     (P.RUNNING, ApprovalClosed): frozenset({P.RUNNING}),
     (P.RUNNING, TurnParked): frozenset({P.PARKED}),
@@ -97,7 +97,9 @@ PHASE_SENTENCES: Mapping[Phase, str] = {
 
 
 class IllegalTransition(Exception):
-    """Not in the table. Our own decide: InvariantBroken. On replay: BrokenChain."""
+    """
+    The event is not in the table. From our own decide: InvariantBroken. On replay: BrokenChain.
+    """
 
     def __init__(self, phase: Phase | None, event: object, detail: str = "") -> None:
         where = "no open turn" if phase is None else phase.value

@@ -1,6 +1,5 @@
 """
-Which turn is meant by an id: every accepted message has one, also when it joined the turn of an
-earlier message.
+Resolve a turn id. Every accepted message has one, also if it joined the turn of an earlier message.
 """
 
 from holdfast.ids import InputId, TurnId
@@ -9,14 +8,14 @@ from holdfast.session.state import SessionState, Turn
 
 def turn_id_of(accepted: InputId) -> TurnId:
     """
-    The id a message's own turn has, or would have had it not joined an earlier one: input i7, turn
-    t7.
+    Return the id of a message's own turn: input i7, turn t7. A message that joined an earlier turn
+    has such an id too.
     """
     return TurnId("t" + accepted[1:])
 
 
 def find_turn(state: SessionState, turn: TurnId) -> Turn | None:
-    """The open turn of that id, or the one that its message joined."""
+    """Return the open turn of that id, or the turn that its message joined."""
     if turn in state.turns:
         return state.turns[turn]
     return next(

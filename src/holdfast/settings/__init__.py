@@ -1,10 +1,9 @@
 """
-HOME/holdfast.toml: what people decide about a home, read strictly and again for every decision.
+HOME/holdfast.toml: the settings of a home, read strictly and again for every decision.
 
-A file that is not wholly understood is not used at all: an unknown key, a wrong type or a person
-who could be two people stops whoever asks, with the line, the key and the nearest valid one. There
-is no file: the defaults hold. `keys.py` is the list of everything that may stand in it;
-docs/settings.md says it to people.
+A file with any error is not used at all. An unknown key, a wrong type or an identity of two people
+stops the caller, with the line, the key and the nearest valid key. Without a file the defaults
+hold. `keys.py` lists every section and key; docs/settings.md documents them.
 """
 
 from holdfast.settings.reading import settings_from_toml

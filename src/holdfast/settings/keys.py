@@ -1,6 +1,5 @@
 """
-Everything that may stand in holdfast.toml: sections, their keys, how each is read, and what holds
-without it.
+Every section and key of holdfast.toml: how each is read, and its default.
 
 docs/settings.md documents exactly these; a test compares the two.
 """
@@ -20,9 +19,9 @@ from holdfast.settings.values import Reader, Wrong
 
 class Key(NamedTuple):
     read: Reader
-    default: str  # as docs/settings.md says it
-    field: str = ""  # of Settings, where one holds it; else its section is understood as a whole
-    said: Callable[[Any], Any] = lambda value: value  # back again, as the file would say it
+    default: str  # as written in docs/settings.md
+    field: str = ""  # the field of Settings, if one holds it; else its section is read as a whole
+    said: Callable[[Any], Any] = lambda value: value  # back to the form in the file
 
 
 def rule(value: Any) -> Rule:
@@ -62,7 +61,7 @@ def notify(value: Any) -> Notify:
 
 
 def table(value: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[str, Any]:
-    """A table inside a value."""
+    """Read a table inside a value."""
     found: dict[str, Any] = {}
     for key, each in value.items():
         if key not in keys:
@@ -96,7 +95,7 @@ NOTIFY_KEYS: Mapping[str, Key] = {
 
 ANY = "*"
 SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
-    # By path; ANY stands for a name that the file chooses, and for keys that it chooses.
+    # By path. ANY stands for a name, or for keys, that the file chooses.
     ("agents", ANY): {
         "model": Key(values.some_text, f'`"{DEFAULT_MODEL}"`'),
         "instructions": Key(values.text, "none"),

@@ -1,6 +1,6 @@
 """
-Where in a TOML text a key stands. tomllib says it for broken syntax only, so the text is given to
-it again, statement by statement.
+Find the line of a key in a TOML text. tomllib reports lines for broken syntax only, so the text is
+parsed again, statement by statement.
 """
 
 import re
@@ -10,8 +10,8 @@ from typing import Any
 
 Path = tuple[str, ...]
 
-# What a newline, or a bracket, may stand in without meaning one, in a text that parses. Up to two
-# quotes may stand before the three that end a long text.
+# Strings and comments, in which a newline or a bracket does not count, in a text that parses. Up to
+# two quotes may stand before the three that end a long string.
 _TOKEN = re.compile(
     r'"""(?:\\.|[^\\])*?"{3,5}'
     r"|'''.*?'{3,5}"
@@ -25,7 +25,8 @@ _TOKEN = re.compile(
 
 def places_of(text: str) -> dict[Path, int]:
     """
-    The line, from 1, of the statement that first mentions each table and key of a text that parses.
+    Return the line, from 1, of the statement that first mentions each table and key of a valid
+    text.
 
     >>> places_of('[serve]\\n# here:\\nport = 1\\n')
     {('serve',): 1, ('serve', 'port'): 3}
@@ -39,8 +40,8 @@ def places_of(text: str) -> dict[Path, int]:
 
 def too_deep(text: str, deepest: int) -> int | None:
     """
-    The line on which a text nests deeper than `deepest`, by brackets or by dots; None where it does
-    not. Found without reading it as TOML.
+    Return the line on which a text nests deeper than `deepest`, by brackets or by dots, or None.
+    The text is not parsed as TOML.
 
     >>> too_deep("a.b.c = 1", 3), too_deep("x = 1\\na.b.c.d = 1", 3), too_deep("x = [[[[1]]]]", 3), too_deep("x = 'a.b.c.d'", 3)
     (None, 2, 1, None)
@@ -65,7 +66,7 @@ def too_deep(text: str, deepest: int) -> int | None:
 
 
 def line_of(places: Mapping[Path, int], path: Sequence[str]) -> int | None:
-    """Of the key, or of what it is inside of."""
+    """Return the line of the key, or of the nearest table around it."""
     return next(
         (
             places[key]
@@ -78,7 +79,7 @@ def line_of(places: Mapping[Path, int], path: Sequence[str]) -> int | None:
 
 def _statements(text: str) -> Iterator[tuple[int, Path, dict[str, Any]]]:
     """
-    Each with the line it begins on, the table it stands in, and what it would be as a file of its
+    Yield each statement with its first line, its table, and its value when parsed as a file of its
     own.
     """
     table: Path = ()
@@ -94,7 +95,7 @@ def _statements(text: str) -> Iterator[tuple[int, Path, dict[str, Any]]]:
 
 
 def _table(header: Any) -> Path:
-    """The path of a header, which mentions one key at each level."""
+    """Return the path of a header, which mentions one key at each level."""
     path = []
     while header:
         if isinstance(header, list):
@@ -106,7 +107,7 @@ def _table(header: Any) -> Path:
 
 
 def _split(text: str) -> Iterator[str]:
-    """At the newlines that end a statement: those of no text and no bracket."""
+    """Split at the newlines that end a statement: those outside strings and brackets."""
     start = depth = 0
     for token in _TOKEN.finditer(text):
         depth += (token["opens"] is not None) - (token["closes"] is not None)

@@ -1,6 +1,6 @@
 """
-From the text of holdfast.toml to Settings: all of it is understood, or all that is wrong with it is
-said, by line.
+Parse holdfast.toml into Settings. The whole file is valid, or every error is reported with its
+line.
 """
 
 import re
@@ -19,9 +19,9 @@ from holdfast.settings.keys import ANY, SECTIONS, Key
 from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean
 from holdfast.settings.values import Wrong
 
-BYTES_MAX = 64 * KIB  # read for every decision, by a person and by us
-NESTING_MAX = JSON_DEPTH_MAX  # the one bound of everything that is read
-_PROBLEMS_MAX = 20  # said at once; the rest comes after these are mended
+BYTES_MAX = 64 * KIB  # read for every decision, by a person and by the program
+NESTING_MAX = JSON_DEPTH_MAX  # the one bound for everything that is parsed
+_PROBLEMS_MAX = 20  # reported at once; the rest follows after these are fixed
 _AT = re.compile(r" \(at .*\)\Z")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)\Z")
 
@@ -36,8 +36,7 @@ class Problem(NamedTuple):
 
 def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     """
-    Everything in the file, or `Unusable` naming what is wrong, on which line, and the nearest valid
-    key.
+    Parse the whole file, or raise `Unusable` with each error, its line, and the nearest valid key.
 
     >>> settings_from_toml(b"[serve]\\nport = 9000").serve_port
     9000
@@ -90,26 +89,25 @@ def _tree(text: str, name: str) -> dict[str, Any]:
     except (
         ValueError,
         RecursionError,
-    ) as exc:  # also what tomllib lets through: numbers too long, lists too deep
+    ) as exc:  # also errors that tomllib does not translate: numbers too long, lists too deep
         said = str(exc) if isinstance(exc, ValueError) else "is nested too deeply"
         found = _AT_LINE.search(said)
         line = (
             text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))
-        )  # without a line it is the last one's fault
+        )  # an error without a line belongs to the last line
         hint = "it must be TOML: see docs/settings.md"
         raise Unusable(
             f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint=hint, line=line
         ) from exc
 
 
-# --- walking
-# -------------------------------------------------------------------------------------------------------------
+# --- walk
 
 
 def _read(
     tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]
 ) -> Iterator[Problem]:
-    """Down through the tables; what is read well is put in `found`, by section."""
+    """Walk the tables and put each valid value into `found`, by section."""
     keys = _keys(path)
     if keys is not None:
         found[path] = {}
@@ -173,7 +171,9 @@ def _names_below(path: Path) -> list[str]:
 
 
 def _is_chosen_name(path: Path) -> bool:
-    """Agents are named on command lines and in journals, people by channels."""
+    """
+    Names of agents appear on command lines and in journals, names of people come from channels.
+    """
     return values.is_name(path[-1])
 
 
@@ -188,7 +188,7 @@ def _wrong_chosen_key(path: Path) -> str | None:
 
 
 def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
-    """An identity that could be two people is nobody's."""
+    """Report each identity of two people, because it would identify neither."""
     owners: dict[tuple[str, str], str] = {}
     for path, identities in found.items():
         if path[0] == "people":
@@ -202,7 +202,9 @@ def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
 
 
 def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
-    """A task handed to nobody would be found out only when it matters."""
+    """
+    Report each unknown delegate. Otherwise the error would appear only when a task is delegated.
+    """
     agents = [path[1] for path in found if path[0] == "agents"]
     for path, keys in found.items():
         for name in keys.get("delegates", ()) if path[0] == "agents" else ():
@@ -223,12 +225,11 @@ def _quoted(part: str) -> str:
     return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{values.shown(part)[1:-1]}"'
 
 
-# --- saying
-# --------------------------------------------------------------------------------------------------------------
+# --- report
 
 
 def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
-    from holdfast.settings.lines import line_of, places_of  # most homes have nothing wrong
+    from holdfast.settings.lines import line_of, places_of  # most homes have no errors
 
     places = places_of(text)
     placed = sorted(
@@ -242,8 +243,7 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     return Unusable("\n".join(said), code="settings", hint=hint, line=placed[0][0])
 
 
-# --- putting together
-# ----------------------------------------------------------------------------------------------------
+# --- assemble
 
 
 def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:

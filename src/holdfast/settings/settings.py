@@ -1,4 +1,4 @@
-"""The settings of one moment, understood: what wiring, policy and channels ask of them."""
+"""The settings at one moment, as wiring, policy and channels read them."""
 
 from collections.abc import Iterable, Mapping
 from typing import Literal
@@ -24,7 +24,7 @@ _MICRO = 1_000_000
 
 
 class Notify(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told that something waits: exactly one of the two."""
+    """Where the notice of a waiting prompt goes: exactly one of the two."""
 
     webhook: str | None = None
     command: tuple[str, ...] | None = None
@@ -32,7 +32,7 @@ class Notify(msgspec.Struct, frozen=True, kw_only=True):
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What holdfast.toml says, or the defaults.
+    The values of holdfast.toml, or the defaults.
 
     >>> Settings().agents()["assistant"].model
     'demo'
@@ -55,18 +55,18 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tool_timeout_seconds: float = limits.TOOL_TIMEOUT_SECONDS
     recall_within_ms: int = round(
         limits.MEMORY_RECALL_SECONDS * 1000
-    )  # 0: nothing is recalled by itself
+    )  # 0: nothing is recalled automatically
     session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
     shell_confine: Literal["auto", "require", "off"] = "auto"
     tools_folder: str | None = (
-        None  # where module:function tools are loaded from, beside installed packages
+        None  # the folder for module:function tools, beside installed packages
     )
     shell_network: Literal["ask", "never", "always"] = "ask"
     shell_read: tuple[
         str, ...
-    ] = ()  # what confined commands may read beside the system and the workspace
+    ] = ()  # paths that confined commands may read, beside the system and the workspace
     secret_names: tuple[str, ...] = ()
     allow_network_filesystem: bool = False
     retain_sessions_seconds: int | None = None
@@ -74,24 +74,24 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retain_quarantine_seconds: int | None = None
     serve_host: str = "127.0.0.1"
     serve_port: int = 8321
-    serve_hosts: tuple[str, ...] = ()  # further names that a request's Host may say
+    serve_hosts: tuple[str, ...] = ()  # further values that a request's Host may have
     serve_allow_remote: bool = False
     serve_stop_seconds: int = (
-        10  # how long a tool that runs may go on once the server was told to stop
+        10  # how long a running tool may continue after the server was asked to stop
     )
     serve_workspace: str | None = (
-        None  # where tools of messages over HTTP work; without it, where the server was started
+        None  # the workspace for messages over HTTP; by default the folder where the server started
     )
 
     def agents(self) -> dict[str, AgentSpec]:
-        """Those that settings describe; without any, one that is there to be tried."""
+        """Return the agents of the settings; without any, return the demo agent."""
         return dict(self.configured) or {
             DEFAULT_AGENT: AgentSpec(name=DEFAULT_AGENT, model=DEFAULT_MODEL, tools=BUILTIN_TOOLS)
         }
 
     @property
     def default_agent(self) -> str:
-        """`assistant` if there is one, else the first in the file."""
+        """Return `assistant` if it exists, else the first agent in the file."""
         agents = self.agents()
         return DEFAULT_AGENT if DEFAULT_AGENT in agents else next(iter(agents))
 
@@ -120,11 +120,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def person_for(self, channel: str, identity: str) -> str | None:
         """
-        Who an identity is that the channel has authenticated; None is nobody we know.
+        Return the person with this authenticated identity, or None if it is unknown.
 
-        Compared exactly: another case or another normal form is another identity. On the local
-        channel whoever is listed nowhere is called what the system calls them; a listed person is
-        known by the listed identities only, so that nobody becomes them by having their name.
+        Identities are compared exactly: a different case or normal form is a different identity. On
+        the local channel an unlisted user keeps their login name. A listed person is recognised
+        only by the listed identities, so nobody becomes them by having the same login name.
         """
         if not is_name(identity):
             return None
@@ -137,8 +137,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self, environment: Mapping[str, str], *, beside: Iterable[str] = ()
     ) -> tuple[str, ...]:
         """
-        What may appear nowhere: the values of the variables that settings name, and of those
-        `beside`.
+        Return the values that must appear nowhere: those of the variables that settings name, and
+        those of `beside`.
         """
         if short := self.short_secrets(environment):
             raise Unusable(
@@ -151,8 +151,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def short_secrets(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         """
-        Variables that `secrets.env` names and whose values are too short to be found in a text, as
-        sentences without the values.
+        Return a sentence, without the value, for each variable of `secrets.env` whose value is too
+        short to be found in a text.
 
         >>> Settings(secret_names=("PIN",)).short_secrets({"PIN": "1234"})
         ("[secrets] env names PIN, whose value has 4 characters; a secret has at least 8",)
@@ -165,7 +165,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     def unknown_tools(self, known: Iterable[str]) -> tuple[str, ...]:
         """
-        Rules for tools that nobody has, as sentences: a misspelt "deny" denies nothing.
+        Return a sentence for each rule with an unknown tool: a misspelt "deny" denies nothing.
 
         >>> Settings(rules={Audience.TEAM: {"shel": Rule(mode="deny")}}).unknown_tools(["shell"])
         ("[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",)
@@ -183,13 +183,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         self, known: Iterable[str], beside: Iterable[AgentSpec] = ()
     ) -> tuple[str, ...]:
         """
-        Tools that an agent names or a rule is for, and that nobody has, as far as it can be said
-        without importing anybody's program.
+        Return a sentence for each unknown tool of an agent or a rule, as far as this is known
+        without importing a user's program.
 
         `beside` are agents that the file does not have.
 
-        One that is named as module:function is not looked at; while there are such, nobody can say
-        what they are called, and rules are not either.
+        A module:function tool is not checked. While there is one, its name is unknown, so rules are
+        not checked either.
         """
         agents = [*self.agents().values(), *beside]
         wanted = [(spec.name, tool) for spec in agents for tool in spec.tools]
@@ -210,7 +210,7 @@ def no_such_tool(agent: str, tool: str, known: Iterable[str]) -> str:
 
 
 def did_you_mean(word: str, valid: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only where something is wrong
+    from difflib import get_close_matches  # only needed for an error
 
     near = get_close_matches(word, list(valid), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,9 +1,9 @@
 """
-Where settings come from, and when: HOME/holdfast.toml, its bytes read again for every decision.
+Load settings from HOME/holdfast.toml, and read its bytes again for every decision.
 
-Times and sizes of files are not trusted to say whether it changed. A file that others may write is
-not a person's decision and is refused. One that was there and is gone, or is not understood any
-more, stops every decision until it is mended: what it forbade must not become allowed by a slip.
+A file's time and size do not prove that it is unchanged. A file that others may write is not a
+person's decision, so it is refused. If the file disappears or becomes invalid, every decision stops
+until it is repaired: a slip must not allow an action that the file forbade.
 """
 
 import errno
@@ -19,7 +19,7 @@ FILE_NAME = "holdfast.toml"
 
 
 def load_settings(home: Path) -> Settings:
-    """The settings of the home; the defaults where there is no file, or no home."""
+    """Return the home's settings, or the defaults if there is no file or no home."""
     return SettingsSource(home).now()
 
 
@@ -32,18 +32,18 @@ def read_settings_file(home: Path) -> bytes | None:
 
 
 class SettingsSource:
-    """The settings of now, for a process that runs on."""
+    """The current settings, for a long-running process."""
 
     def __init__(self, home: Path) -> None:
-        # As text: it is read several times for every message, and a path object would be turned
-        # into one each time.
+        # A string: the file is read several times for every message, and a path object would be
+        # converted each time.
         self._path, self._folder = str(home / FILE_NAME), str(home)
-        # What was read last, and what it came to; None is: no file, and there never was one.
+        # The bytes read last, and their result. None means that there has never been a file.
         self._data: bytes | None = None
         self._outcome: Settings | Unusable = Settings()
 
     def now(self) -> Settings:
-        """Raises `Unusable` as long as the file can't be used."""
+        """Raise `Unusable` as long as the file can't be used."""
         data = _read(self._path, self._folder)
         if data is None and self._data is not None:
             raise Unusable(
@@ -116,7 +116,7 @@ def _check(path: str, folder: str, found: os.stat_result) -> None:
             code="settings",
             hint="look who put it there",
         )
-    # Who may write it, and gets through the folder to do so.
+    # The users who may write the file and can reach it through the folder.
     way_in = os.stat(folder).st_mode if found.st_nlink == 1 else stat.S_IXGRP | stat.S_IXOTH  # noqa: PTH116  as text, see above
     reach = (stat.S_IWGRP if way_in & stat.S_IXGRP else 0) | (
         stat.S_IWOTH if way_in & stat.S_IXOTH else 0

@@ -1,8 +1,8 @@
 """
-How each kind of value is read: from what TOML gave us, to what the program uses, or `Wrong` with a
+Read each kind of value: from the TOML value to the program's value, or raise `Wrong` with a
 sentence for people.
 
-Pure. A reader never guesses: "5" is no number, true is no number, "7 days" is no duration.
+Pure. A reader never guesses: "5" is not a number, true is not a number, "7 days" is not a duration.
 """
 
 import re
@@ -21,7 +21,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _DELEGATE = re.compile(
     r"[A-Za-z0-9_-]{1,48}\Z"
-)  # after `delegate_`, within what providers take for a tool's name
+)  # after `delegate_`, within the length that providers allow for a tool's name
 DELEGATE_NAME_HINT = "use letters, digits, '_' and '-', 48 at most"
 _MODULE_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}:[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 _NAME_CHARS_MAX = 128
@@ -29,7 +29,7 @@ YEAR_SECONDS = 365 * 24 * 3600
 
 
 class Wrong(Exception):
-    """What is wrong with a value. `at` is where inside of it, for tables and lists."""
+    """An error in a value. `at` is the place inside it, for tables and lists."""
 
     def __init__(self, text: str, *, at: tuple[str, ...] = ()) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ def duration_seconds(value: Any) -> int:
 
 def duration_text(seconds: float | None) -> str | None:
     """
-    The other way round, in the largest unit that says it exactly.
+    The inverse of `duration_seconds`, in the largest unit that is exact.
 
     >>> duration_text(43200), duration_text(None)
     ('12h', None)
@@ -116,7 +116,7 @@ def some_text(value: Any) -> str:
 
 def is_name(value: str) -> bool:
     """
-    Whether people and programs can tell it from every other name: in normal form C, nothing
+    Return whether people and programs can tell the name from every other: normal form C, nothing
     invisible, no space at its ends.
 
     >>> is_name("Zoë"), is_name("Zoe\\u0308"), is_name("alice "), is_name("ali\\u200bce")
@@ -154,7 +154,7 @@ def list_of(read_one: Reader, *, least: int = 0) -> Reader:
 
 
 def words(value: Any) -> tuple[str, ...]:
-    """A command as a list; words may repeat."""
+    """Read a command as a list. Arguments may repeat."""
     if (
         not isinstance(value, list)
         or not value
@@ -196,7 +196,7 @@ def is_tool_name(value: str) -> bool:
 
 
 def webhook(value: Any) -> str:
-    """Over https; plain http only to this very machine."""
+    """Require https. Allow plain http only to this machine."""
     address = text(value)
     try:
         parts = urlsplit(address)
@@ -218,7 +218,7 @@ def webhook(value: Any) -> str:
 
 def readable_path(value: Any) -> str:
     """
-    A path that commands may read. It never undoes what they get in private.
+    Read a path that commands may read. It must not reopen a folder that they get as a private one.
 
     >>> readable_path("/home/alice/.cargo/")
     '/home/alice/.cargo'
@@ -258,7 +258,7 @@ def _is_address(value: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """As it would stand in the file, short, with nothing invisible in it."""
+    """Return the value as the file would show it: short and without invisible characters."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,6 +1,6 @@
 """
-What ships for tests, ours and yours: homes in memory, scripted models, a clock by hand, crashes on
-purpose, the stores' conformance suite.
+Tools for tests, ours and yours: homes in memory, scripted models, a manual clock, crashes on
+purpose, and the conformance suites of stores.
 """
 
 from importlib import import_module

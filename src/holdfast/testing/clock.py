@@ -1,9 +1,9 @@
 """
-A clock that moves only when told to: wall time may be set to anything, waiting ends when enough
-time was let pass.
+A clock that moves only on request. A test may set wall time to anything; a sleep ends when enough
+time has passed.
 
-Waiting is measured in time let pass, not in wall time, so a clock set back an hour does not make
-anyone wait an hour longer.
+A sleep is measured in passed time, not in wall time, so setting the clock back an hour makes no
+sleep longer.
 """
 
 import asyncio
@@ -27,8 +27,7 @@ class ManualClock:
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._passed_seconds = 0.0
-        # (when it ends, arrival, whose): arrival breaks ties, so those who wait equally long wake
-        # in order.
+        # (end, arrival, future). The arrival breaks ties, so that equally long sleeps end in order.
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._arrivals = count()
 
@@ -44,7 +43,7 @@ class ManualClock:
         await woken
 
     def advance(self, seconds: float) -> None:
-        """Let time pass: wall time moves, and whoever waited that long wakes."""
+        """Let time pass: wall time moves, and the sleeps that are over end."""
         self._now_ms += round(seconds * 1000)
         self._passed_seconds += seconds
         while self._waiting and self._waiting[0][0] <= self._passed_seconds:
@@ -54,13 +53,13 @@ class ManualClock:
 
     def jump(self, seconds: float) -> None:
         """
-        Set wall time forth or back, as an administrator or a bad time server does. Nobody wakes.
+        Set wall time forward or back, as an administrator or a bad time server does. No sleep ends.
         """
         self._now_ms += round(seconds * 1000)
 
     @property
     def next_wake_seconds(self) -> float | None:
-        """How long until somebody wakes; None when nobody waits."""
+        """The seconds until the next sleep ends, or None if there is none."""
         while self._waiting and self._waiting[0][2].done():
             heapq.heappop(self._waiting)
         return self._waiting[0][0] - self._passed_seconds if self._waiting else None

@@ -1,6 +1,6 @@
 """
-The smallest history there is: notes in a journal. What the suites of stores write and read; nothing
-of it means anything.
+The smallest possible history: notes in a journal. The suites of stores write and read them; their
+content has no meaning.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def note(text: str) -> Draft:
 
 
 def says(*texts: str) -> Decide:
-    """Decide to add these notes, whatever is there."""
+    """Return a decision that always adds these notes."""
     return lambda _: [note(text) for text in texts]
 
 
@@ -50,7 +50,7 @@ def text_of(record: Record) -> str:
 
 
 def texts(records: Sequence[Record]) -> list[str]:
-    """The notes among them: a store may keep records of its own in between."""
+    """Return the texts of the notes; a store may keep records of its own in between."""
     return [text_of(record) for record in records if record.type == "note"]
 
 

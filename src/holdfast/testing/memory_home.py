@@ -44,7 +44,7 @@ Disk = InMemoryDisk
 
 
 class CrashPoint:
-    """Dies, as by kill -9, right after the `times`-th event of a kind is durable."""
+    """Crashes, as by kill -9, right after the `times`-th event of a kind is durable."""
 
     def __init__(self, kind: type[Event], times: int) -> None:
         from holdfast.session.codec import EVENT_TYPES
@@ -70,7 +70,7 @@ class CrashPoint:
 
 def crash_after(kind: type[Event], *, times: int = 1) -> CrashPoint:
     """
-    For `open_in_memory(crash=...)`: the process dies once that event is durable, before anything it
+    For `open_in_memory(crash=...)`: crash once that event is durable, before anything that it
     allows happens.
     """
     return CrashPoint(kind, times)
@@ -110,7 +110,7 @@ def open_in_memory(
     crash: CrashPoint | None = None,
 ) -> Home:
     """
-    A home that lives in memory. The same verbs, the same promises but for the disk's.
+    Open a home in memory. It has the same verbs and the same promises, except those about the disk.
 
     >>> import asyncio, holdfast
     >>> async def main():
@@ -147,7 +147,7 @@ def open_in_memory(
             clock=time,
             index=InMemoryIndex(),
             memory=memory,
-            # a test's machine may be slow, and its outcome must not depend on it
+            # a test's machine may be slow, and its outcome must not depend on that
             recall_seconds=30.0,
             agents=known,
             default_agent=specs[0].name if specs else settings.default_agent,

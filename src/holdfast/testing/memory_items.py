@@ -1,4 +1,4 @@
-"""Things to remember, for tests."""
+"""Memory items for tests."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from holdfast.session.features.memory.items import MemoryItem
 
 
 def item(name: str, text: str = "the door code is 4711", **changed: Any) -> MemoryItem:
-    """Alice's own, clean; or what the test wants it to be."""
+    """Return a clean item of Alice's, with the given fields changed."""
     whole = MemoryItem(
         id=MemoryId(f"m-{name}"),
         text=text,

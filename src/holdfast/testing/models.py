@@ -1,5 +1,5 @@
 """
-Models for your own tests: `ScriptModel` plays what you wrote, line by line, with no file and no
+Models for your own tests: `ScriptModel` plays your script line by line, without a file or a
 network.
 """
 

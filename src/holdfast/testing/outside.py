@@ -1,7 +1,7 @@
 """
-Hands without a key: what other programs do to a journal's files. Each is a plain edit through the
-file system, as an editor, a backup tool or an attacker would make it; none of them imports anything
-that could sign a record.
+Changes that other programs make to a journal's files. Each is a plain edit through the file system,
+as an editor, a backup tool or an attacker would make it. Nothing here imports code that could sign
+a record.
 """
 
 import os
@@ -17,7 +17,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def edit(path: Path, old: bytes, new: bytes) -> None:
-    """Change bytes in place, same length; the inode and everything around them stay."""
+    """Change bytes in place, with the same length; the inode and all other bytes stay."""
     if len(old) != len(new):
         raise ValueError(f"{old!r} and {new!r} differ in length")
     content = path.read_bytes()
@@ -37,7 +37,7 @@ def flip(path: Path, at: int) -> None:
 
 
 def edit_mapped(path: Path, old: bytes, new: bytes) -> None:
-    """The same through a memory map, which no write call shows."""
+    """Like `edit`, through a memory map, which no write call shows."""
     with path.open("r+b") as file, mmap(file.fileno(), 0) as mapped:
         at = mapped.find(old)
         mapped[at : at + len(new)] = new
@@ -49,7 +49,7 @@ def cut(path: Path, size: int) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """As backup tools and editors do: a new file renamed over the old one, so another inode."""
+    """Rename a new file over the old one, as backup tools and editors do, so the inode changes."""
     mode = path.stat().st_mode
     beside = path.with_name(f".{path.name}.new")
     beside.write_bytes(content)
@@ -59,7 +59,7 @@ def replace(path: Path, content: bytes) -> None:
 
 @contextmanager
 def same_times(path: Path) -> Generator[None, None, None]:
-    """Whatever happens inside, the file's times are as before."""
+    """Restore the file's times at the end of the block."""
     before = path.stat()
     yield
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -69,7 +69,7 @@ def touch(path: Path) -> None:
     path.touch()
 
 
-# An anchor's cell: two slots of 192 bytes, whose counters anybody can read
+# An anchor's cell: two slots of 192 bytes. Their counters are readable without a key
 # (docs/journal-format.md).
 _SLOT = 192
 
@@ -91,7 +91,7 @@ def wipe_newer_slot(table: Path, at: int) -> None:
 
 
 def copy_older_slot(table: Path, at: int) -> None:
-    """Over the newer."""
+    """Copy the older slot over the newer."""
     cell = table.read_bytes()[at : at + 2 * _SLOT]
     newer = _newer(cell)
     older = _SLOT - newer

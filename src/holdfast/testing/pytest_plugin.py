@@ -1,6 +1,6 @@
 """
-The pytest fixture `holdfast_home`: homes in memory on one disk per test, so that reopening is the
-next process on the same bytes.
+The pytest fixture `holdfast_home`: homes in memory on one disk per test. Opening a second home is
+the next process on the same bytes.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def holdfast_home() -> "Callable[..., Home]":
     """
-    `holdfast_home(agents=[...])` gives a home to open with `async with`; opening another is a
+    `holdfast_home(agents=[...])` returns a home to open with `async with`; opening another is a
     restart.
 
         def test_it_asks(holdfast_home):

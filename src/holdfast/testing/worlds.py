@@ -1,9 +1,9 @@
 """
-Worlds for the conformance suite: one home that several processes share, and outside hands that
-reach its bytes.
+Worlds for the conformance suite: one home that several processes share, and changes to its bytes by
+other programs.
 
-A store joins the suite by bringing a world. Nothing in `World` is file-shaped: rows of a table can
-be copied, put back and changed as well.
+A store joins the suite by providing a world. Nothing in `World` depends on files: rows of a table
+can be copied, put back and changed too.
 """
 
 from typing import Any, Protocol
@@ -15,19 +15,21 @@ from holdfast.ports.journal_store import Draft, JournalStore
 
 
 class World(Protocol):
-    """One home, and what may happen to it from outside."""
+    """One home, and the changes that other programs can make to it."""
 
     async def store(self, *, clock: Clock | None = None) -> JournalStore:
-        """A new process on this home."""
+        """Start a new process on this home."""
         ...
 
     async def die_driving(self, session: SessionId) -> int:
-        """A process elsewhere becomes the session's driver and dies without a word; its epoch."""
+        """
+        Let another process become the session's driver and die without a release. Return its epoch.
+        """
         ...
 
     async def flip(self, session: SessionId, needle: bytes) -> None:
         """
-        Change one byte of the stored record whose body holds `needle`; nothing else changes,
+        Change one byte of the stored record whose body contains `needle`. Nothing else changes,
         lengths included.
         """
         ...
@@ -37,11 +39,11 @@ class World(Protocol):
         ...
 
     async def copy(self, session: SessionId) -> Any:
-        """The journal's bytes as they are, without its anchor."""
+        """Return the journal's current bytes, without its anchor."""
         ...
 
     async def put_back(self, session: SessionId, copy: Any) -> None:
-        """Replace the journal's bytes by a copy taken earlier, of this life or of another."""
+        """Replace the journal's bytes by an earlier copy, of this instance or of another."""
         ...
 
     async def wipe_newer_slot(self, session: SessionId) -> None:
@@ -53,7 +55,7 @@ class World(Protocol):
         ...
 
     def read_quarantined(self, where: str) -> bytes:
-        """What lies at a place that `quarantine` named."""
+        """Return the bytes at a path that `quarantine` returned."""
         ...
 
 

@@ -486,7 +486,7 @@ def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(
     _shows_all(page, "main", prompt)
     alice.go("#/s/ops/release")
     expect(page.locator(".integrity")).to_have_text("history intact")
-    expect(page.locator(".call .prompt.is-open .option")).to_have_count(6)
+    expect(page.locator(".call .prompt.is-open .option")).to_have_count(3)
     alice.keep(f"talk-{size}-{scheme}")
     _shows_all(page, ".log", prompt)
 
@@ -505,8 +505,9 @@ def _shows_all(page: Page, within: str, prompt: dict[str, Any]) -> None:
         _fits(page, fact, within)
     assert card.locator(".display").inner_text() == prompt["display"]
     _fits(page, card.locator(".display"), within)
-    assert card.locator(".display .exact").all_inner_texts()[-1] == "| git push origin release-2.4"
-    assert card.locator(".option").count() == len(prompt["options"]) == 6
+    # The files that git may run stand behind the command, as the prompt's last lines.
+    assert "| git push origin release-2.4" in card.locator(".display .exact").all_inner_texts()
+    assert card.locator(".option").count() == len(prompt["options"]) == 3
     for option in prompt["options"]:
         button = card.locator(f"[data-option={option}]")
         expect(button).to_contain_text(prompt["covers"][option])

@@ -112,3 +112,25 @@ def test_a_program_by_another_name_is_still_that_program(place: Any, encode: Any
 def test_deep_nesting_is_read_without_recursion() -> None:
     assert read_command("(" * 5000 + "ls" + ")" * 5000).unreadable is not None
     assert read_command("$(" * 3000 + "ls" + ")" * 3000).unreadable is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "is_readable"),
+    [
+        ("make test", True),
+        ("git status && pytest -q", True),
+        ("sh x.sh", True),
+        ("sh -c 'touch x'", False),
+        ("cat x | sh", False),
+        ("python3 -c 'print(1)'", False),
+        ("eval ls", False),
+        ("echo $(date)", False),
+    ],
+)
+def test_only_text_that_cannot_be_read_asks_for_a_second_look(
+    place: Any, encode: Any, command: str, is_readable: bool
+) -> None:
+    """An ordinary command that cannot be remembered is not dangerous for that alone."""
+    shell = Shell()
+    binding = shell.bind(shell.validate(encode(command=command)), place.scene())
+    assert (binding.readable, binding.memorable) == (is_readable, False)

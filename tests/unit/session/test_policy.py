@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios import pure_session
 from proof.scenarios.pure_session import LIFE, SESSION
 
 from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
@@ -39,6 +38,7 @@ from holdfast.session.authority.policy import (
     offered,
 )
 from holdfast.session.home.events import GrantProposed
+from proof.scenarios import pure_session
 
 TOOLS = {
     **pure_session.TOOLS,

@@ -1,1 +1,1 @@
-"""Ways out to people: see `holdfast.ports.delivery`."""
+"""Channels that deliver messages to people: see `holdfast.ports.delivery`."""

@@ -1,5 +1,5 @@
 """
-`[approvals] notify = { command = [...] }`: a program of the owner's that gets one JSON object on
+`[approvals] notify = { command = [...] }`: run a program of the operator with one JSON object on
 its standard input.
 """
 
@@ -17,8 +17,8 @@ TIMEOUT_SECONDS = 10.0
 
 class CommandChannel:
     """
-    Confirmed by exit code 0. Another code is a failure that is known; a program that hangs is
-    ended, and nobody knows what it did.
+    Exit code 0 confirms the delivery. Another code is a known failure. A program that hangs is
+    ended, and its effect is unknown.
     """
 
     name = NOTIFY
@@ -31,12 +31,12 @@ class CommandChannel:
         timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> None:
         self._words = tuple(words)
-        # Where it runs. Ours is the home: a name without a folder must not mean a file of whoever
-        # owns the current folder.
+        # The folder it runs in: the home. A program name without a folder must not mean a file in
+        # the current folder, which may belong to somebody else.
         self._folder = folder
         self._timeout_seconds = timeout_seconds
 
-    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # whoever is asked is told here, whatever the channel
+    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # prompts of every channel
         return kind == "prompt"
 
     async def send(self, parcel: Parcel) -> str | None:

@@ -1,8 +1,8 @@
 """
 `[approvals] notify = { webhook = "https://..." }`: one POST per prompt.
 
-The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect is no
-confirmation and is not followed: what was meant for one address goes to no other.
+The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect does not confirm
+and is not followed: a message for one address goes to no other.
 """
 
 import asyncio
@@ -22,8 +22,8 @@ _MAY_PASS = {408, 425, 429}
 
 class WebhookChannel:
     """
-    Confirmed by a 2xx. Any other answer is a failure that is known; silence after the request left
-    is not.
+    A 2xx status confirms the delivery. Any other answer is a known failure. Without an answer after
+    the request was sent, the outcome is unknown.
     """
 
     name = NOTIFY
@@ -32,7 +32,7 @@ class WebhookChannel:
         self._parts = urlsplit(address)
         self._timeout_seconds = timeout_seconds
 
-    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # whoever is asked is told here, whatever the channel
+    def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # prompts of every channel
         return kind == "prompt"
 
     async def send(self, parcel: Parcel) -> str | None:
@@ -42,9 +42,8 @@ class WebhookChannel:
         except asyncio.CancelledError:
             _cut(
                 connection
-                # else its thread, and whoever ends the process, would wait for an answer that
-                # nobody
-                # wants
+                # Otherwise its thread, and the end of the process, would wait for an answer that
+                # nobody wants.
             )
             raise
 
@@ -91,10 +90,10 @@ class WebhookChannel:
 
 
 def _cut(connection: http.client.HTTPConnection) -> None:
-    """From another thread: whoever reads from it or writes to it is told that it is over."""
+    """Shut the connection down from another thread: its reader or writer gets an error."""
     sock: socket.socket | None = connection.sock
     if sock is not None:
-        with contextlib.suppress(OSError):  # over already
+        with contextlib.suppress(OSError):  # already closed
             socket.socket.shutdown(
                 sock, socket.SHUT_RDWR
-            )  # of TLS too, whose own way of ending is not for two threads
+            )  # for TLS too: two threads may not run its own shutdown

@@ -1,4 +1,4 @@
-"""A home as files in one folder: the store that needs no server. `FileStore.open` is the way in."""
+"""A home as files in one folder: the store that needs no server. Open it with `FileStore.open`."""
 
 from holdfast.adapters.files.store import FileStore
 

@@ -1,8 +1,8 @@
 """
-What the home's caches and its memory are MACed with: subkeys of the home's keys, by purpose.
+Subkeys of the home's keys, by purpose: the macs of caches, memory and job reports use them.
 
-A process that stays follows a rotation by any other. What no key vouches for is believed by nobody,
-ourselves included.
+A long-running process follows a key rotation by any other process. Data without a valid mac is
+never trusted, even if this process wrote it.
 """
 
 import secrets
@@ -16,11 +16,14 @@ from holdfast.journal.chain import KEY_BYTES, subkey
 class DerivedKeys:
     def __init__(self, keys: KnownKeys, generation: Callable[[], int]) -> None:
         self._keys, self._generation = keys, generation
-        # Of the index, by the newest generation, which never falls; derived once.
+        # The index keys, derived once per newest generation. That generation never falls.
         self._known: tuple[int, tuple[bytes, ...]] | None = None
 
     def of_index(self) -> tuple[bytes, ...]:
-        """The newest first. Rows under an older one were ours and count for nothing any more."""
+        """
+        Return the index keys, the newest first. Rows under an older key were ours and no longer
+        count.
+        """
         newest = self._generation()
         known = self._known
         if known is None or known[0] != newest or newest not in self._keys:
@@ -37,7 +40,9 @@ class DerivedKeys:
         return known[1]
 
     def of_memory(self, generation: int | None = None) -> tuple[int, bytes] | None:
-        """Of that generation, or of the newest, with its number. None: the key is not there."""
+        """
+        Return the generation and its key; the newest by default. Return None if the key is missing.
+        """
         named = self._generation() if generation is None else generation
         try:
             return named, _derived(self._keys[named], "memory")
@@ -48,8 +53,8 @@ class DerivedKeys:
         self, instance: str, job: str, generation: int | None = None
     ) -> tuple[int, bytes] | None:
         """
-        What the report of one job of one instance is authenticated with. None: the key is not
-        there.
+        Return the generation and the key that authenticates the report of one job of one instance.
+        Return None if the key is missing.
         """
         named = self._generation() if generation is None else generation
         try:

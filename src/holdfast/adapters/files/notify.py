@@ -1,11 +1,11 @@
 """
-Waking others on the same home: one datagram socket per listener in HOME/run, and one datagram per
-notice.
+Wake other processes of the same home: one datagram socket per listener in HOME/run, one datagram
+per notice.
 
-Addressed through the folder's descriptor (/proc/self/fd/N/name), so that a home of any path length
-fits an address. A notice is a hint: full buffers, dead listeners and platforms without such sockets
-are passed over in silence, and a dead listener's socket is removed. Listeners of the same notifier
-are told without one.
+Sockets are addressed through the folder's descriptor (/proc/self/fd/N/name), so that a home path of
+any length fits an address. A notice is a hint: full buffers, dead listeners and platforms without
+such sockets are ignored silently, and a dead listener's socket is removed. Listeners of the same
+notifier are called directly.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class FileNotifier:
                 _send(folder, listening, session)
 
     def _folder(self) -> int:
-        """HOME/run, as long as it is in the home."""
+        """Return the descriptor of HOME/run, and reopen it if the folder was removed."""
         if self._kept is None or self._pid != os.getpid() or os.fstat(self._kept.fd).st_nlink == 0:
             self._pid = os.getpid()
             self._kept = KeptFile(_open_folder(self._home))
@@ -59,8 +59,8 @@ class FileNotifier:
 
     def _let_go(self) -> None:
         """
-        Whoever listened has closed the home, and nothing of it is held open; another notice opens
-        it again.
+        Close the folder when the last listener stops, so that the home is not kept open. The next
+        notice opens it again.
         """
         if self._kept is not None and self._pid == os.getpid():
             self._kept.close()
@@ -79,7 +79,7 @@ class FileNotifier:
                     notice = made[0].recv(_NOTICE_BYTES_MAX)
                     with contextlib.suppress(
                         Unusable, UnicodeDecodeError
-                    ):  # anyone of this user may send bytes
+                    ):  # any program of this user may send bytes
                         listener.take(session_id(notice.decode()))
 
         if made is not None:
@@ -130,7 +130,7 @@ def _send(folder: int, listening: list[str], session: SessionId) -> None:
             try:
                 sender.sendto(session.encode(), _address(folder, name))
             except ConnectionRefusedError:
-                with contextlib.suppress(OSError):  # nobody is behind it any more
+                with contextlib.suppress(OSError):  # its listener is dead
                     os.unlink(name, dir_fd=folder)
             except OSError as exc:
                 if exc.errno not in {errno.EAGAIN, errno.ENOBUFS, errno.ENOENT}:

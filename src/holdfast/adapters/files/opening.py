@@ -1,8 +1,8 @@
 """
-`open`, which means two things: of the class, a home (`await FileStore.open(path)`); of a store, a
-session (`await store.open(session)`).
+`open` has two meanings: on the class it opens a home (`await FileStore.open(path)`), on a store it
+opens a session (`await store.open(session)`).
 
-The port names the second, every caller expects the first, and both read right where they stand.
+The port names the second, and every caller expects the first.
 """
 
 from collections.abc import Coroutine
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class HomeOptions(TypedDict, total=False):
-    """How a home is opened; `FileStore` has the defaults."""
+    """Options for opening a home; `FileStore` has the defaults."""
 
     clock: Clock | None
     segment_bytes: int

@@ -1,9 +1,9 @@
 """
-Opening what lies in a home, and refusing what is not what it must be.
+Open files and folders of a home, and refuse unsafe ones.
 
-Every path is walked by descriptor from the home's own, never through a symlink. A file is regular,
-has one link, is ours, and nobody else may write it. These are refusals, not accusations: mend the
-path and go on. Nothing here follows, repairs or guesses.
+Every path is walked by descriptor from the home's own, never through a symlink. A file must be
+regular, have one link, belong to this user, and be writable by nobody else. A refusal does not seal
+anything: correct the path and continue. Nothing here follows, repairs or guesses.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def refused(path: str, why: str) -> Refused:
 
 
 def disk_refused(doing: str, error: OSError) -> HoldfastError:
-    """What a caller is told when the system said no and nothing was kept."""
+    """Translate an OSError after which nothing was kept."""
     if error.errno in {errno.EMFILE, errno.ENFILE}:
         return Busy(
             f"{doing}: too many open files", hint="close sessions, or raise the limit of open files"
@@ -51,7 +51,7 @@ def disk_refused(doing: str, error: OSError) -> HoldfastError:
 
 
 def open_folder(parent: int, name: str) -> int:
-    """A folder's descriptor; FileNotFoundError when it is absent."""
+    """Return a folder's descriptor. Raise FileNotFoundError if it is absent."""
     try:
         fd = os.open(name, _FOLDER, dir_fd=parent)
     except NotADirectoryError as exc:
@@ -74,7 +74,7 @@ def open_folder(parent: int, name: str) -> int:
 
 @contextlib.contextmanager
 def walk(root: int, *names: str) -> Iterator[int]:
-    """The descriptor of a folder some levels down; closed afterwards."""
+    """Yield the descriptor of a folder some levels down, and close it afterwards."""
     fd = os.dup(root)
     try:
         for name in names:
@@ -87,19 +87,21 @@ def walk(root: int, *names: str) -> Iterator[int]:
 
 
 def make_folder(parent: int, name: str) -> None:
-    """Durably there afterwards, whoever made it."""
+    """Make the folder exist durably, even if another process created it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, FOLDER_MODE, dir_fd=parent)
     os.fsync(
         parent
-        # also for one that was there: its maker may have died before its own sync; costs nothing
-        # when
-        # clean
+        # Sync an existing folder too: its creator may have died before the sync. It costs nothing
+        # if the folder is clean.
     )
 
 
 def open_file(folder: int, name: str, flags: int) -> int:
-    """A checked file's descriptor; FileNotFoundError when it is absent and not to be made."""
+    """
+    Return a checked file's descriptor. Raise FileNotFoundError if it is absent and not to be
+    created.
+    """
     try:
         fd = os.open(name, flags | _FILE, FILE_MODE, dir_fd=folder)
     except OSError as exc:
@@ -119,8 +121,8 @@ def open_file(folder: int, name: str, flags: int) -> int:
 
 def _drop_temporary_link(folder: int, name: str, status: os.stat_result) -> bool:
     """
-    A maker that died between linking a file into place and removing its temporary name leaves both:
-    the latter is a leftover of ours.
+    Remove the temporary name of this file, if it has one. A process that died between linking a
+    file into place and removing its temporary name leaves both names.
     """
     for other in os.listdir(folder):
         if other.startswith(f".{name}.") and other.endswith(".tmp"):
@@ -133,7 +135,7 @@ def _drop_temporary_link(folder: int, name: str, status: os.stat_result) -> bool
 
 def check_file(status: os.stat_result, name: str) -> None:
     if status.st_mode == _PLAIN and status.st_nlink == 1 and status.st_uid == os.geteuid():
-        return  # as we make them
+        return  # the state in which we create files
     if not stat.S_ISREG(status.st_mode):
         raise refused(name, "is no regular file")
     if status.st_nlink != 1:
@@ -146,17 +148,17 @@ def check_file(status: os.stat_result, name: str) -> None:
 
 def write_all(fd: int, data: bytes, offset: int) -> None:
     """
-    One write, and the bytes are there; or an error. `fd` can be read too.
+    Write all bytes with one write, or raise an error. `fd` must be readable too.
 
-    What a call returns is not believed: the bytes are read back and compared. A short write is
-    never completed: it is a failed batch, and the error says why the disk took no more, since a
-    full disk is answered otherwise than a broken one.
+    The result of the call is not trusted: the bytes are read back and compared. A short write is
+    never completed; it is a failed batch. The error says why the disk took no more, because a full
+    disk is handled differently from a broken one.
     """
     written = os.pwrite(fd, data, offset)
     if written != len(data):
         os.pwrite(
             fd, data[written:], offset + written
-        )  # only to learn why: a full disk says so now
+        )  # only to learn the reason: a full disk raises ENOSPC now
         raise OSError(errno.EIO, f"a write of {len(data)} bytes took {written}")
     if (
         os.pread(fd, len(data), offset) != data and read_at(fd, offset, len(data)) != data
@@ -165,7 +167,7 @@ def write_all(fd: int, data: bytes, offset: int) -> None:
 
 
 def write_and_close(fd: int, data: bytes, offset: int = 0) -> None:
-    """Durably there when it returns."""
+    """Write, sync and close. The bytes are durable when this returns."""
     try:
         write_all(fd, data, offset)
         os.fsync(fd)
@@ -174,7 +176,7 @@ def write_and_close(fd: int, data: bytes, offset: int = 0) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """What was renamed, made or removed in it is durably so."""
+    """Make renames, creations and removals in this folder durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -184,10 +186,10 @@ def sync_folder(path: Path) -> None:
 
 def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None:
     """
-    A file that is whole or absent, durably, replacing what bore the name.
+    Create a file that is whole or absent, durably, and replace an existing one.
 
-    A crash before the rename leaves the temporary name only; after the folder's sync, the file is
-    sure to be there.
+    A crash before the rename leaves the temporary name only. A crash after the folder's sync leaves
+    the complete file.
     """
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | _FILE, FILE_MODE, dir_fd=folder)
     try:
@@ -201,7 +203,7 @@ def create_whole(folder: int, name: str, data: bytes, *, temporary: str) -> None
 
 
 def create_exclusively(folder: int, name: str, data: bytes, *, temporary: str) -> bool:
-    """Like `create_whole`, but never over an existing file; False if there is one."""
+    """Like `create_whole`, but never replace an existing file. Return False if there is one."""
     fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE, FILE_MODE, dir_fd=folder)
     try:
         write_and_close(fd, data)
@@ -223,7 +225,7 @@ def read_file(folder: int, name: str, *, bytes_max: int) -> bytes:
 
 
 def read_at(fd: int, offset: int, length: int) -> bytes:
-    """Up to `length` bytes; fewer only at the end of the file."""
+    """Return up to `length` bytes; fewer only at the end of the file."""
     first = os.pread(fd, length, offset)
     if len(first) == length or not first:
         return first

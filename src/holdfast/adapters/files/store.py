@@ -1,9 +1,9 @@
 """
-A home in a folder, and its sessions: the file store's way in.
+A home in a folder, and its sessions: the entry point of the file store.
 
-What stands where is in home/layout.py, what the home's own journal says in home/journal.py, how
-sessions come and go in session/directory.py. Here are the verbs of the port and the threads that
-they run in, since whatever blocks runs off the event loop.
+The layout is in home/layout.py, the home's own journal in home/journal.py, the creation and
+deletion of sessions in session/directory.py. This module has the verbs of the port and the threads
+that run them, because blocking work must stay off the event loop.
 """
 
 import asyncio
@@ -48,13 +48,13 @@ from holdfast.session.home.events import SessionCreated, SessionSealed
 
 T = TypeVar("T")
 
-_THREADS = 64  # whatever may wait: for a lock, a big read, a birth
-_COMMITTERS = 12  # appends that wait together in one session are decided, written and synced here
+_THREADS = 64  # for work that may wait: for a lock, a big read, a new session
+_COMMITTERS = 12  # decide, write and sync the appends that wait together in one session
 _SYNCERS = 32  # they only wait for the disk, which makes one flush of many
 
 
 class FileStore:
-    """See `holdfast.ports.journal_store.JournalStore`. Made by `open` or `open_existing`."""
+    """See `holdfast.ports.journal_store.JournalStore`. Created by `open` or `open_existing`."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class FileStore:
             _SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home)
         )
         self._closed = False
-        # Given up when the store is closed; the kernel does the same for a process that dies.
+        # Released when the store is closed. The kernel releases the claims of a process that dies.
         self.claims: set[DriverClaim] = set()
         keys = self._keys = KnownKeys(home, found.by_generation)
         self._files = HomeFiles(
@@ -87,7 +87,7 @@ class FileStore:
             lock_wait_seconds=lock_wait_seconds,
         )
         own = self._own = HomeJournal(self, self._files.own(), keys, found.trouble)
-        # What lanes and handles ask in every append, with nothing in between.
+        # Append queues and handles call these in every append, without a method in between.
         self.check_alive, self.seal_mark, self.seal, self.is_lost = (
             own.check_alive,
             own.seal_mark,
@@ -98,15 +98,14 @@ class FileStore:
         self._derived = DerivedKeys(keys, own.generation)
         learn(self, self.key_bytes())
 
-    # --- opening
-    # -----------------------------------------------------------------------------------------------------
+    # --- Opening
 
     open = HomeOrSession()
     """`FileStore.open(path)` is `open_home`; `store.open(session)` is `open_journal`."""
 
     @classmethod
     async def open_home(cls, path: Path, **options: Unpack[HomeOptions]) -> "FileStore":
-        """The home at `path`, born if there is none."""
+        """Open the home at `path`, and create it if there is none."""
         store = await _opened(path, lambda: cls._made(path, create=True, **options))
         if store is None:
             raise InvariantBroken(f"{path} was made and is not there")
@@ -114,7 +113,10 @@ class FileStore:
 
     @classmethod
     async def open_existing(cls, path: Path, **options: Unpack[HomeOptions]) -> "FileStore | None":
-        """The home at `path`, or None when it is absent, empty or half born. Creates nothing."""
+        """
+        Open the home at `path`. Return None if it is absent, empty or half created. Creates
+        nothing.
+        """
         return await _opened(path, lambda: cls._made(path, create=False, **options))
 
     @classmethod
@@ -149,8 +151,7 @@ class FileStore:
             unless_made.pop_all()
         return store
 
-    # --- the port
-    # ----------------------------------------------------------------------------------------------------
+    # --- The port
 
     async def create(
         self,
@@ -230,7 +231,7 @@ class FileStore:
         with contextlib.suppress(OSError):
             look = files.anchor.look_twice(files.keys)
             if look.anchor is None:
-                return False  # whoever opens it says what that means
+                return False  # the process that opens the session reports the cause
             return (
                 look.settled is None
                 or files.stat_segment(look.anchor.segment).st_size > look.anchor.length
@@ -246,7 +247,7 @@ class FileStore:
             with (
                 contextlib.suppress(Refused, OSError),
                 files.locked(wait_seconds),
-            ):  # whoever opens it says what is wrong with it
+            ):  # the process that opens it reports the cause
                 return None
         except Busy as exc:
             return exc
@@ -267,15 +268,14 @@ class FileStore:
         os.close(self._home)
         forget(self)
 
-    # --- looking after a home
-    # ----------------------------------------------------------------------------------------
+    # --- Verification, keys and backup
 
     async def verify_session(
         self, session: SessionId, *, wait_seconds: float | None = None
     ) -> Verdict:
         """
-        Walk every record, with the write lock held for the last segment: `unreadable` where it
-        can't be had within so long. Changes nothing.
+        Walk every record and change nothing. The write lock is held for the last segment; the
+        verdict is `unreadable` if the lock is not free within `wait_seconds`.
         """
         return await self.in_thread(lambda: self._verify_now(session, wait_seconds))
 
@@ -310,8 +310,8 @@ class FileStore:
 
     async def trouble_with(self, session: SessionId) -> str | None:
         """
-        Why its files can't be used, in words, without reading what stands in them; None when they
-        can. Changes nothing.
+        Return why the session's files can't be used, as text, without reading their content. Return
+        None if they can be used. Changes nothing.
         """
         return await self.in_thread(lambda: self._trouble_with(session))
 
@@ -336,15 +336,15 @@ class FileStore:
             return f"{exc.strerror}: {exc.filename}"
 
     async def rotate_keys(self, *, by: str) -> int:
-        """A new key generation, for every segment that is opened from now on."""
+        """Create a new key generation, for every segment that is opened from now on."""
         generation = await self.in_thread(lambda: self._lives.rotate_keys(by=by))
         learn(self, self.key_bytes())
         return generation
 
     async def backup(self, target: Path) -> tuple[SessionId, ...]:
         """
-        Copy the home, as of now, to a folder that is not there yet; returns the sessions in it.
-        Others go on writing meanwhile.
+        Copy the home as of now to a folder that does not exist yet, and return the sessions in it.
+        Other processes may write meanwhile.
         """
         from holdfast.adapters.files.home.backup import copy_home
 
@@ -352,42 +352,47 @@ class FileStore:
         return tuple(SessionId(each) for each in manifest.sessions)
 
     def copy_home_journal(self, copy: Callable[[], None]) -> list[SessionCreated]:
-        """Copy it while nobody writes to it; returns the lives that go on in what was copied."""
+        """
+        Copy the home's journal while nobody writes to it. Return the instances that the copy
+        contains.
+        """
         with self._own.files.locked():
             copy()
             self._own.refresh()
             return self._own.registry.page(None, None)
 
     def keeps(self, created: SessionCreated) -> bool:
-        """Are the bytes of this life to be there, by what the home's journal says now?"""
+        """Return True if the home's journal, as of now, still keeps the bytes of this instance."""
         self._own.refresh()
         return created.instance in self._own.registry.state.lives_of(created.session)
 
     @contextlib.contextmanager
     def write_lock(self, session: SessionId) -> Iterator[None]:
-        """Nobody appends to the session meanwhile."""
+        """Hold the session's write lock: nobody appends to it meanwhile."""
         with self._files.of(self._own.living(session)).locked():
             yield
 
-    # --- keys, and what they vouch for
-    # -------------------------------------------------------------------------------
+    # --- Keys and signed data
 
     def generation(self) -> int:
-        """The key generation of new segments."""
+        """Return the key generation of new segments."""
         return self._own.generation()
 
     def key_bytes(self) -> tuple[bytes, ...]:
-        """The keys themselves, which are known secrets: no record and no answer may hold them."""
+        """
+        Return the keys themselves. They are known secrets: no record and no answer may contain
+        them.
+        """
         return tuple(self._keys.values())
 
     def index_keys(self) -> tuple[bytes, ...]:
-        """What the rows of the home's caches are MACed with, the newest first."""
+        """Return the mac keys for the rows of the home's caches, the newest first."""
         return self._derived.of_index()
 
     def memory_key(self, generation: int | None = None) -> tuple[int, bytes] | None:
         """
-        What rows of the home's memory are MACed with: of that generation, or of the newest for
-        writing. None: the key is not there.
+        Return the mac key for rows of the home's memory: of that generation, or the newest for
+        writing. Return None if the key is missing.
         """
         if generation is None and self._own.trouble is not None:
             return None
@@ -397,8 +402,8 @@ class FileStore:
         self, instance: InstanceId, job: JobId, generation: int | None = None
     ) -> JobKey | None:
         """
-        What a job's supervisor authenticates its report with: of that generation, or of the newest
-        for a new job. None: the key is not there.
+        Return the key with which a job's supervisor authenticates its report: of that generation,
+        or the newest for a new job. Return None if the key is missing.
         """
         if generation is None and self._own.trouble is not None:
             return None
@@ -422,12 +427,12 @@ class FileStore:
     def read_snapshot(self, files: SessionFiles) -> Snapshot | None:
         return snapshots.read(files, self._keys)
 
-    # --- what lanes and handles need
-    # ---------------------------------------------------------------------------------
+    # --- Services for append queues and handles
 
     def forget(self, journal: FileJournal) -> None:
         """
-        A handle was closed. Its anchor is synced, so that a clean stop leaves nothing lagging.
+        Clean up after a closed handle. The anchor is synced, so that it does not lag after a clean
+        stop.
         """
         remove_folder(journal.files)
         with contextlib.suppress(OSError):
@@ -444,8 +449,8 @@ class FileStore:
 
     def in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """
-        Off the event loop, and under way when this returns; it is awaited to its end, then
-        cancellation goes on.
+        Start work off the event loop; await the returned coroutine for the outcome. The work is
+        awaited to its end before a cancellation continues.
         """
         self._check_threads()
         return self._refused_or(self._threads.call(work))
@@ -458,8 +463,8 @@ class FileStore:
 
     def _check_threads(self) -> None:
         """
-        Nobody would do it: the threads stayed in the other process, or have ended. To wait for them
-        would be for ever.
+        Refuse to wait for threads that are in the parent process or have ended: the wait would
+        never end.
         """
         if os.getpid() != self._pid:
             raise forked()

@@ -1,4 +1,4 @@
-"""Everything in memory: the reference for what stores must do, and the simulator's world."""
+"""Everything in memory: the reference for the contract of stores, and the simulator's world."""
 
 from holdfast.adapters.inmemory.disk import HOME, Crashed, Fault, InMemoryDisk
 from holdfast.adapters.inmemory.index import InMemoryIndex

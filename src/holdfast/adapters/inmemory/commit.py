@@ -1,10 +1,10 @@
 """
-One commit: everything that waits for a life's lock is verified, decided in order, and kept by one
-write.
+One commit: verify all appends that wait for an instance's lock, let them decide in order, and keep
+them with one write.
 
-No clock, no event loop and no waiting in here. What the fence believes is the chain from a head
-that the caller has verified before; a batch in which anyone asks for the fence is fenced for all,
-so nothing of ours is ever written on top of what isn't.
+Nothing here uses a clock, an event loop or a wait. The fence trusts the chain from a head that the
+caller verified before. If one append of a batch asks for the fence check, the whole batch gets it,
+so no record is ever written on top of foreign bytes.
 """
 
 import threading
@@ -40,8 +40,7 @@ from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, 
 @dataclass(eq=False)
 class Pending:
     """
-    One append that waits: what it wants, and then what became of it. Owned by the life's lock once
-    queued.
+    One waiting append: its request, and then its outcome. Owned by the instance's lock once queued.
     """
 
     decide: Decide
@@ -49,7 +48,7 @@ class Pending:
     known: Head  # the handle's own position when it asked
     epoch: int | None
     check: Check
-    drives: Callable[[int], bool]  # whether that epoch is this process's, now
+    drives: Callable[[int], bool]  # whether this process holds that epoch now
     writer: str
     now_ms: Callable[[], int]
     is_alive: Callable[[], bool]
@@ -75,7 +74,7 @@ def refuse_nesting() -> None:
 def commit_waiting(
     disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untrusted], None]
 ) -> None:
-    """With the life's lock held: commit whatever waits. Every pending leaves with an outcome."""
+    """Commit all waiting appends, with the instance's lock held. Every one gets an outcome."""
     batch = list(life.waiting)
     life.waiting.clear()
     living = [pending for pending in batch if pending.is_alive()]
@@ -85,8 +84,8 @@ def commit_waiting(
     try:
         _commit(disk, life, living)
     except Untrusted as exc:
-        # Before sealing: a process that dies there dies alone, and every other append keeps its
-        # outcome.
+        # First give every append its outcome: a process that dies while sealing must not affect the
+        # others.
         _fail(living, exc)
         if life.seal is None:
             seal(life, exc)
@@ -120,7 +119,7 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
         _decide(life, pending, known, start, entries)
     if entries:
         _write(disk, life, entries)
-    # Commit point: what one caller added is one batch, and the slots of the anchor end one batch
+    # Commit point: the records of one caller are one batch, and the anchor's slots end one batch
     # apart.
     life.move_anchor(
         *(Head(pending.added[-1].seq, pending.added[-1].mac) for pending in batch if pending.added)
@@ -140,8 +139,8 @@ def life_over(life: Life) -> Refused:
 
 def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]]:
     """
-    Every record after the earliest position in the batch. Raises when the chain does not hold for
-    anyone.
+    Return every record after the earliest position in the batch. Raise if the chain does not hold
+    for one of them.
     """
     positions = [life.anchor, *(pending.known for pending in batch)]
     longest = max(positions, key=lambda head: head.seq)
@@ -175,8 +174,8 @@ def _decide(
     life: Life, pending: Pending, known: list[Record], start: int, entries: list[Entry]
 ) -> None:
     """
-    Let one caller decide; its records join `known`, so whoever comes after it sees them. Its own
-    errors are its own.
+    Let one caller decide. Its records join `known`, so that later callers see them. Its errors
+    concern no other caller.
     """
     if pending.epoch is not None and not pending.drives(pending.epoch):
         pending.outcome = Fenced(
@@ -204,7 +203,7 @@ def _decide(
         return
     finally:
         _deciding.active = False
-    # Anyone's records carry the epoch they were written in.
+    # A participant's records carry the epoch in which they were written.
     epoch = pending.epoch if pending.epoch is not None else life.epoch
     for left, draft in enumerate(drafts, start=1 - len(drafts)):
         entry, record = life.seal_entry(
@@ -258,8 +257,7 @@ def _after(since: Head, known: Sequence[Record], start: int) -> tuple[Record, ..
 
 def _appended(pending: Pending, known: Sequence[Record], start: int) -> Appended:
     """
-    A caller's suffix ends with its own records: what the commit adds after them is somebody else's
-    news.
+    A caller's suffix ends with its own records. Later records of the same commit belong to others.
     """
     upto = pending.added[-1].seq if pending.added else _seq_seen(pending, known, start)
     suffix = tuple(record for record in _after(pending.since, known, start) if record.seq <= upto)
@@ -273,8 +271,8 @@ def _seq_seen(pending: Pending, known: Sequence[Record], start: int) -> int:
 
 def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
     """
-    With the life's lock held: all records, and what is wrong with it, if anything is. A sealed one
-    is left as it is.
+    Return all records and the damage, if any. The instance's lock is held. A sealed instance is not
+    changed.
     """
     damage: Untrusted | None = None
     if life.seal is None:
@@ -287,7 +285,7 @@ def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
 
 
 def verified(life: Life, after: Head, upto: int) -> tuple[list[Record], Untrusted | None]:
-    """Records after `after` that verify, and what stopped it before `upto`, if anything did."""
+    """Return the records after `after` that verify, and the damage found before `upto`, if any."""
     records: list[Record] = []
     before = after
     while before.seq < len(life.entries):

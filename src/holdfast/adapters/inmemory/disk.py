@@ -1,11 +1,11 @@
 """
-What outlives a process, in memory: the key, every life's records with their macs, seal marks,
-quarantine, outputs.
+The data that outlives a process, in memory: the key, every instance's records with their macs, seal
+marks, quarantine, outputs.
 
 Several `InMemoryStore`s on one disk are several processes on one home. A record is three byte
-strings, as in a file, so tampering is a change of bytes and is found the same way: by the keyed
-chain, never by comparing with a second copy. Hands that hold no key change bytes here by `flip`,
-`cut`, `forge` and `put_back`; nothing else bypasses the chain.
+strings, as in a file, so tampering changes bytes and is found in the same way: by the keyed chain,
+never by comparing with a second copy. `flip`, `cut`, `forge` and `put_back` simulate programs
+without the key; nothing else bypasses the chain.
 """
 
 import threading
@@ -36,20 +36,20 @@ NOTHING = Head(0, b"")
 
 class Crashed(BaseException):
     """
-    The simulated process is gone. Not an Exception: nothing may handle it and go on, just as nobody
-    survives kill -9.
+    The simulated process is gone. It is not an Exception, because nothing may handle it and
+    continue, just as no process survives kill -9.
     """
 
 
 class Fault(Enum):
-    """What the next commit meets."""
+    """The fault of the next commit."""
 
     BUSY = "busy"
     NOT_SAVED = "not_saved"
     IN_DOUBT_WRITTEN = "in_doubt_written"
     IN_DOUBT_NOT_WRITTEN = "in_doubt_not_written"
     IN_DOUBT_PARTLY = (
-        "in_doubt_partly"  # the first half of the records, whole: what a cut tail leaves
+        "in_doubt_partly"  # the first half of the records, whole, as a cut tail leaves them
     )
     CRASH_WRITTEN = "crash_written"
     CRASH_NOT_WRITTEN = "crash_not_written"
@@ -90,31 +90,31 @@ class Slot(NamedTuple):
 class Life:
     """
     One instance of a session. Everything here is durable except `lock`, `driver` and `waiting`,
-    which die with processes.
+    which end with processes.
     """
 
     session: SessionId
     instance: InstanceId
     key: bytes
     entries: list[Entry] = field(default_factory=list)
-    # The head as of the last acknowledged commit, twice: the newer one is one batch ahead. May lag
-    # behind `entries`, never leads.
+    # The head as of the last acknowledged commit, twice: the newer slot is one batch ahead. It may
+    # lag behind `entries` and never leads.
     slots: list[Slot | None] = field(default_factory=lambda: [None, None])
     # The highest epoch ever handed out. Rises with every claim.
     epoch: int = 0
     seal: SealMark | None = None
     deleted: bool = False
-    # Another life of the session goes on from it.
+    # A later instance of the session replaced this one.
     followed: bool = False
     quarantine: list[tuple[str, bytes]] = field(default_factory=list)
     outputs: dict[str, bytes] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    # Who drives.
+    # The claim of the current driver.
     driver: "InMemoryClaim | None" = None
-    # Appends that wait together; whoever gets the lock commits all of them.
+    # Appends that wait together. The one that gets the lock commits all of them.
     waiting: "deque[Pending]" = field(default_factory=deque)
-    # What the chain has said of these very bytes after this very mac, so that it need not be asked
-    # again. Other bytes are another question.
+    # Verified records, by the mac before them and their exact bytes, so that no mac is computed
+    # twice.
     _verified: dict[tuple[bytes, bytes, bytes, bytes], Record] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -127,7 +127,7 @@ class Life:
     def genesis(self) -> Head:
         return Head(0, blake3(b"genesis", key=self.key).digest())
 
-    # --- the anchor: the rules of `journal/anchor_cases.py`, without bytes
+    # --- The anchor: the rules of `journal/anchor_cases.py`, without bytes
 
     @property
     def anchor(self) -> Head:
@@ -140,8 +140,8 @@ class Life:
 
     def move_anchor(self, *ends: Head) -> None:
         """
-        Over durable batches that end there: the last two are enough for the slots to be one batch
-        apart.
+        Move over durable batches that end there. The last two are enough for the slots to be one
+        batch apart.
         """
         for head in ends[-2:]:
             newest = self._newest()
@@ -170,7 +170,9 @@ class Life:
     def seal_entry(
         self, before: Head, draft: Draft, *, at: int, epoch: int, writer: str, more: bool = False
     ) -> tuple[Entry, Record]:
-        """What a draft becomes after `before`. `more`: its batch goes on."""
+        """
+        Return the entry and the record of a draft after `before`. With `more`, its batch continues.
+        """
         header = _Header(before.seq + 1, at, epoch, writer, draft.type, draft.version, more)
         entry = Entry(msgspec.json.encode(header), draft.body, b"")
         entry.mac = self.mac_after(before.mac, entry)
@@ -183,7 +185,7 @@ class Life:
         return hasher.digest()
 
     def stored_lines(self) -> Iterator[bytes]:
-        """As a file would have them: one JSON object a line."""
+        """Yield the lines of a file: one JSON object per line."""
         for entry in self.entries:
             yield (
                 entry.header[:-1]
@@ -195,13 +197,15 @@ class Life:
             )
 
     def genuine(self) -> Iterator[Record]:
-        """Entries that verify after the mac of the one before them, whatever became of that one."""
+        """
+        Yield entries that verify after the mac of the one before, even if that one does not verify.
+        """
         for before, entry in pairwise(self.entries):
             if self.mac_after(before.mac, entry) == entry.mac:
                 yield _record(msgspec.json.decode(entry.header, type=_Header), entry)
 
     def read(self, before: Head) -> Record | None:
-        """The record after `before`, or None when it does not verify."""
+        """Return the record after `before`, or None if it does not verify."""
         entry = self.entries[before.seq]
         asked = (before.mac, entry.header, entry.body, entry.mac)
         known = self._verified.get(asked)
@@ -232,7 +236,7 @@ Copy = tuple[tuple[bytes, bytes, bytes], ...]
 
 
 class InMemoryDisk:
-    """A home's bytes, and the faults that its next commits meet."""
+    """A home's bytes, and the faults of its next commits."""
 
     def __init__(self, *, seed: bytes = b"") -> None:
         self._key = blake3(b"in-memory home" + seed).digest()
@@ -247,7 +251,10 @@ class InMemoryDisk:
         """Writes made durable so far, each of any number of records: what group commit saves."""
 
     def bear(self, session: SessionId, instance: InstanceId) -> Life:
-        """A life with a key of its own, so that rows of another life never verify in it."""
+        """
+        Create an instance with a key of its own, so that rows of another instance never verify in
+        it.
+        """
         material = b"\0".join((b"life", session.encode(), instance.encode()))
         life = Life(
             session=session, instance=instance, key=blake3(material, key=self._key).digest()
@@ -255,31 +262,29 @@ class InMemoryDisk:
         life.bear_anchor(life.genesis)
         return life
 
-    # Faults, taken in the order given. A fault without a session meets the next commit of any
+    # Faults happen in the order given. A fault without a session hits the next commit of any
     # session, but not the home's.
 
     def fail_next(self, *faults: Fault, session: SessionId | None = None) -> None:
         self._faults.setdefault(session, deque()).extend(faults)
 
     def forgive(self) -> None:
-        """Whatever was still to go wrong does not."""
+        """Drop all faults that have not happened yet."""
         self._faults.clear()
         self.notices_to_lose = 0
 
     def take_fault(self, session: SessionId, among: frozenset[Fault]) -> Fault | None:
-        """
-        The next fault meant for this commit, if it is one that can strike at this point of it.
-        """
+        """Return the next fault for this commit, if it can happen at this point of it."""
         for whose in (session,) if session == HOME else (session, None):
             queue = self._faults.get(whose)
             if queue and queue[0] in among:
                 return queue.popleft()
         return None
 
-    # Outside hands: no lock, no key.
+    # Changes by other programs, without the lock and the key.
 
     def living(self, session: SessionId) -> Life:
-        """The latest life of that name that was not deleted."""
+        """Return the latest instance of that name that was not deleted."""
         if session == HOME:
             return self.home
         lives = [
@@ -289,8 +294,8 @@ class InMemoryDisk:
 
     def rob(self, session: SessionId) -> None:
         """
-        Take the claim from whoever drives, who is not told: somebody removed the folder that is
-        locked, or a lease ran out.
+        Take the claim from the driver without notice, as if somebody removed the locked folder or a
+        lease expired.
         """
         self.living(session).driver = None
 
@@ -303,12 +308,12 @@ class InMemoryDisk:
         del self.living(session).entries[after:]
 
     def wipe_newer_slot(self, session: SessionId) -> None:
-        """Zero the newer half of its anchor."""
+        """Zero the newer half of the session's anchor."""
         life = self.living(session)
         life.wipe_slot(max(slot.counter for slot in life.slots if slot is not None))
 
     def copy_older_slot(self, session: SessionId) -> None:
-        """Copy the older half of its anchor over the newer."""
+        """Copy the older half of the session's anchor over the newer."""
         life = self.living(session)
         older = min(
             (slot for slot in life.slots if slot is not None), key=lambda slot: slot.counter
@@ -316,7 +321,7 @@ class InMemoryDisk:
         life.slots = [older, older]
 
     def forge(self, session: SessionId, draft: Draft) -> None:
-        """Append a row of perfect shape, whose mac is made without the key."""
+        """Append a row of perfect shape, with a mac made without the key."""
         life = self.living(session)
         header = _Header(len(life.entries) + 1, 0, 0, "outside", draft.type, draft.version)
         life.entries.append(Entry(msgspec.json.encode(header), draft.body, bytes(MAC_BYTES)))

@@ -1,4 +1,4 @@
-"""The index in memory: a plain dict, and the reference for what `holdfast.ports.index` means."""
+"""The index in memory: a plain dict, and the reference for `holdfast.ports.index`."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,8 +10,8 @@ from holdfast.ports.index import IndexRow, Standing
 
 class InMemoryIndex:
     """
-    Share one object between the stores of one disk to have several processes on one home; drop it
-    to have it deleted.
+    Share one object between the stores of one disk to simulate several processes on one home. Drop
+    it to simulate its deletion.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class InMemoryIndex:
         )
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing: no resources are held."""
 
 
 def _standing(row: IndexRow) -> Standing:

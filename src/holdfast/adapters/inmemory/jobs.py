@@ -1,6 +1,6 @@
 """
-Jobs of a home in memory: only tasks of the program, since there is no folder that a process could
-leave its report in.
+Jobs of a home in memory: only tasks of the program, because there is no folder in which a process
+could leave its report.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,14 @@ _THIS_PROGRAM = ProcessFacts(boot_id="memory", group=0, start_time=0)
 
 class InMemoryJobs:
     """
-    Make a new one for the next process on the same bytes: whoever hosted a task before is gone
-    then.
+    Create a new one for the next process on the same bytes: the host of earlier tasks is then gone.
     """
 
     def __init__(self, process: ProcessFacts = _THIS_PROGRAM) -> None:
         self._process = process
 
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
-        """No process of its own runs here, so no report needs one."""
+        """Return None: no separate process runs here, so no report needs a key."""
         del instance, job
         return None
 
@@ -55,13 +54,13 @@ class InMemoryJobs:
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
-        """There is none."""
+        """Do nothing: there is no process."""
 
     async def end(self, call: CallId, process: ProcessFacts) -> None:
-        """There is none."""
+        """Do nothing: there is no process."""
 
     async def clear(self, job: JobId) -> None:
-        """Nothing is kept."""
+        """Do nothing: no files are kept."""
 
     async def present(self) -> Sequence[JobId]:
         return ()

@@ -1,9 +1,9 @@
 """
-A handle on one life in memory, and the claim of whoever drives it: the port's verbs, as the
-reference has them.
+A handle on one instance in memory, and the claim of its driver: the reference for the verbs of the
+port.
 
-An append lets the event loop turn once before it commits: appends that were begun together are kept
-together, as on a disk.
+An append lets the event loop run once before it commits: appends that were begun together are
+committed together, as on a disk.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class InMemoryClaim:
-    """Held by one process until it releases it or dies."""
+    """One process holds it until it releases it or dies."""
 
     def __init__(self, life: Life, owner: "InMemoryStore", epoch: int) -> None:
         self._life = life
@@ -51,15 +51,15 @@ class InMemoryClaim:
 
 class InMemoryJournal:
     """
-    One handle. Its position moves with what it verified or wrote; its first fatal error is the
-    answer to everything after it.
+    One handle. Its position moves over the records that it verified or wrote. After its first fatal
+    error, every call raises that error.
     """
 
     def __init__(self, store: "InMemoryStore", life: Life, head: Head) -> None:
         self._store = store
         self._life = life
         self._head = head
-        # InDoubt or Untrusted; never cleared: reopen to go on.
+        # InDoubt or Untrusted; never cleared. Reopen to continue.
         self._spent: InDoubt | Untrusted | None = None
         self._closed = False
 
@@ -91,9 +91,7 @@ class InMemoryJournal:
                 raise life_over(life)
             records, damage = settled(life, upto=self._head.seq)
             if damage is not None and life.followed:
-                raise life_over(
-                    life
-                )  # nobody is accused of what becomes of an instance that has ended
+                raise life_over(life)  # damage in an instance that has ended is not reported
             if damage is not None and life.seal is None:
                 self._store.seal(life, damage)
                 self._spent = damage
@@ -113,8 +111,8 @@ class InMemoryJournal:
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            # Not begun: nothing was decided. If a peer has committed it meanwhile, it is whole, and
-            # in the journal.
+            # The append has not begun: nothing was decided. If a peer has committed it meanwhile,
+            # it is whole and in the journal.
             with self._life.lock:
                 if pending in self._life.waiting:
                     self._life.waiting.remove(pending)
@@ -186,7 +184,8 @@ class InMemoryJournal:
             return life.driver
 
     async def seal(self, mark: SealMark) -> None:
-        # a closed handle will do: what could not even be folded is closed before it is sealed
+        # A closed handle may seal: a journal that could not be folded is closed before it is
+        # sealed.
         self._store.check_alive()
         with self._life.lock:
             if self._life.is_over:
@@ -205,7 +204,7 @@ class InMemoryJournal:
         return list(self._kept_aside())
 
     def _kept_aside(self) -> dict[str, tuple[str, bytes]]:
-        """Of the session: all instances that are kept, the oldest first."""
+        """Return the session's quarantine: of all kept instances, the oldest first."""
         lives = [
             life
             for (name, _), life in self._store.disk.lives.items()

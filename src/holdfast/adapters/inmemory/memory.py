@@ -1,6 +1,6 @@
 """
-Memory in memory: the reference for what `holdfast.ports.memory` means. Rows are bytes on the disk
-that outlives processes, believed by their MAC alone.
+Memory in memory: the reference for `holdfast.ports.memory`. Rows are bytes on the disk that
+outlives processes, trusted by their mac alone.
 """
 
 from collections.abc import Sequence

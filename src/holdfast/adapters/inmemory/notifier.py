@@ -1,6 +1,6 @@
 """
-Notices between stores on one disk. Notices to be lost are lost for everybody, which is what a hint
-must allow.
+Notices between stores on one disk. A lost notice is lost for every listener, which the port allows
+because a notice is a hint.
 """
 
 import asyncio

@@ -1,9 +1,9 @@
 """
-Settling a life with its lock held: what its anchor and its end say together, by the cases of
+Settle an instance with its lock held: judge its anchor and its end together, by the cases of
 `journal/anchor_cases.py`.
 
-Whole batches past the anchor count from here on; part of a batch at the end was never acknowledged,
-and is cut, kept and said.
+Whole batches past the anchor count from here on. Part of a batch at the end was never acknowledged;
+it is cut, quarantined and recorded.
 """
 
 from holdfast.adapters.inmemory.disk import Life
@@ -19,7 +19,7 @@ TORN_TAIL = "torn_tail"
 
 def settle(life: Life) -> None:
     """
-    Raise CutShort for a state without a legal cause; otherwise both slots are readable and the
+    Raise CutShort for a state without a legal cause. Otherwise both slots are readable and the
     journal ends with a whole batch.
     """
     records = _past_anchor(life)
@@ -43,8 +43,8 @@ def settle(life: Life) -> None:
 
 def _past_anchor(life: Life) -> list[Record]:
     """
-    The records past the anchor that verify; those behind one that does not are judged by whoever
-    reads them.
+    Return the records past the anchor that verify. Their readers judge those after the first one
+    that does not.
     """
     records: list[Record] = []
     before = life.anchor
@@ -61,7 +61,7 @@ def _cut(life: Life, whole: int) -> None:
     before, last = life.genesis, None
     while before.seq < whole:
         record = last = life.read(before)
-        if record is None:  # nothing of ours is written on top of what is not
+        if record is None:  # no record is written on top of foreign bytes
             raise BrokenChain(
                 f"record {before.seq + 1} of {life.session} does not verify",
                 at_seq=before.seq,

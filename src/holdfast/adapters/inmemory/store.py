@@ -1,9 +1,8 @@
 """
-The reference `JournalStore`: what the port's contract means, with nothing in the way. One store is
-one process.
+The reference `JournalStore`: the port's contract in its simplest form. One store is one process.
 
-Everything runs on the caller's thread and the lock is held only between two awaits, so a simulation
-that is seeded runs the same every time.
+Everything runs on the caller's thread, and the lock is held only between two awaits, so a seeded
+simulation runs the same every time.
 """
 
 import contextlib
@@ -64,7 +63,7 @@ class InMemoryStore:
 
     def crash(self) -> "InMemoryStore":
         """
-        Die as by kill -9: every handle is useless, every claim is free. Returns a new process over
+        Die as by kill -9: every handle is useless, every claim is free. Return a new process over
         the same bytes.
         """
         self.is_alive = False
@@ -107,8 +106,8 @@ class InMemoryStore:
                 raise Refused(
                     f"{session} exists", code="exists", hint="open it, or choose another name"
                 )
-            # The life's bytes come first, the home's record makes them a session: a crash between
-            # leaves bytes nobody knows of.
+            # The instance's bytes come first, and the home's record makes them a session. A crash
+            # in between leaves bytes that no record names.
             self.disk.lives[session, instance] = life
             return SessionCreated(
                 session=session,
@@ -186,8 +185,8 @@ class InMemoryStore:
         wait_seconds: float | None = None,  # noqa: ARG002
     ) -> Busy | None:
         """
-        Nobody ever keeps it: all of its processes are this one, and none can be stopped in the
-        middle.
+        Return None: all processes of this home are this one, and none can be stopped while it holds
+        the lock.
         """
         self.check_alive()
         return None
@@ -224,18 +223,16 @@ class InMemoryStore:
                     each.quarantine.clear()
 
     async def close(self) -> None:
-        """Claims of this process are given up with it."""
+        """Close the store and release its claims."""
         for life in [self.disk.home, *self.disk.lives.values()]:
             if life.driver is not None and life.driver.owner is self:
                 await life.driver.release()
         self._closed = True
 
     def seal(self, life: Life, exc: Untrusted) -> None:
-        """
-        With the life's lock held: make it refuse writes, whoever asks, until a person decides.
-        """
-        # Commit point: this mark alone seals. If the home can't be told now, the next open tells
-        # it.
+        """Seal the instance, with its lock held: it refuses all writes until a person decides."""
+        # Commit point: this mark alone seals. If it can't be recorded in the home now, the next
+        # open does that.
         life.seal = mark_from_error(exc)
         if life.session != HOME:
             with contextlib.suppress(HoldfastError):
@@ -252,7 +249,9 @@ class InMemoryStore:
         self._record_in_home(lambda state: None if life.session in state.sealed else sealed)
 
     def _record_in_home(self, event: Callable[[HomeState], AnyHomeEvent | None]) -> None:
-        """Session locks are taken before the home's, never after it."""
+        """
+        Append to the home's journal. Session locks are taken before the home's, never after it.
+        """
         home = self.disk.home
         with home.lock:
             self._bear_home()
@@ -261,13 +260,13 @@ class InMemoryStore:
                 self._append_to_home(wanted, Head(len(home.entries), home.entries[-1].mac))
 
     def _bear_home(self) -> None:
-        """With the home's lock held."""
+        """Create the home's first record. The home's lock is held."""
         home = self.disk.home
         if home.anchor.seq == 0 and not home.entries:
             self._append_to_home(HomeCreated(home=home.instance), home.genesis)
 
     def _append_to_home(self, event: AnyHomeEvent, since: Head) -> None:
-        """With the home's lock held."""
+        """Append one event. The home's lock is held."""
         pending = Pending(
             decide=lambda _: [Draft(*encode_home_event(event))],
             since=since,
@@ -282,12 +281,12 @@ class InMemoryStore:
         self.disk.home.waiting.append(pending)
         commit_waiting(self.disk, self.disk.home, seal=self.seal)
         if isinstance(pending.outcome, Crashed):
-            self.crash()  # it was this process that wrote
+            self.crash()  # this process wrote it
         if isinstance(pending.outcome, BaseException):
             raise pending.outcome
 
     def _home_state(self) -> HomeState:
-        """With the home's lock held."""
+        """Fold the home's journal. The home's lock is held."""
         home = self.disk.home
         if home.seal is not None:
             raise error_from_mark(home.seal)

@@ -1,1 +1,1 @@
-"""Models: `demo` and `script:` of our own, and every provider that Pydantic AI speaks to."""
+"""Models: Holdfast's own `demo` and `script:`, and every provider that Pydantic AI supports."""

@@ -1,10 +1,10 @@
 """
-From a model's name to a model.
+Turns a model's name into a model.
 
-Resolving is cheap and imports no provider: whether its package is installed and its key is set is
-looked up, not tried. A name that can't be used here is refused with the next step. Objects (a
-Pydantic AI model, a ScriptModel) are known only where they were registered: another process must
-register its own under the same name, or leave the turn alone.
+Resolving is cheap and imports no provider. It only checks that the package is installed and that
+the key is set. An unusable name is refused with the next step. Objects (a Pydantic AI model, a
+ScriptModel) are known only in the process that registered them. Another process must register its
+own object under the same name, or leave the turn alone.
 """
 
 import os
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Catalogue:
-    """The models of one process, under the environment it was given."""
+    """The models of one process, resolved under the given environment."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
@@ -36,7 +36,7 @@ class Catalogue:
         self._objects: dict[str, tuple[object, Model]] = {}
 
     def resolve(self, name: str) -> Model:
-        """The model of that name; raises `Unusable` that says why not, and what to do."""
+        """Return the model of that name. Raise `Unusable` with the reason and the next step."""
         registered = self._objects.get(name)
         if registered is not None:
             return registered[1]
@@ -54,8 +54,8 @@ class Catalogue:
 
     def register(self, model: "Model | ForeignModel") -> Model:
         """
-        Make an object known, and return it behind our port. The same object again gets the same
-        name.
+        Register an object and return it behind the model port. An object that is registered again
+        keeps its name.
         """
         if not is_foreign(model):
             ours = cast("Model", model)
@@ -69,8 +69,8 @@ class Catalogue:
             return ours
         name = base = f"{OBJECT_PREFIX}{model.model_id}"
         count = 1
-        # Two objects of one provider and model may differ in settings: numbered in the order they
-        # come.
+        # Two objects of one provider and model may differ in settings, so they are numbered in the
+        # order of registration.
         while name in self._objects and self._objects[name][0] is not model:
             count += 1
             name = f"{base}#{count}"
@@ -119,8 +119,8 @@ class Catalogue:
 
 def is_foreign(model: object) -> "TypeGuard[ForeignModel]":
     """
-    Whether it is Pydantic AI's: known by where its class comes from, so that asking imports
-    nothing.
+    Return whether Pydantic AI defines the model's class. The check reads module names only, so it
+    imports nothing.
     """
     return any(cls.__module__.partition(".")[0] == "pydantic_ai" for cls in type(model).__mro__)
 
@@ -128,7 +128,7 @@ def is_foreign(model: object) -> "TypeGuard[ForeignModel]":
 def is_installed(package: str) -> bool:
     try:
         return find_spec(package) is not None
-    except ModuleNotFoundError:  # of a dotted name, not even the first part is there
+    except ModuleNotFoundError:  # a parent package of a dotted name is not installed
         return False
 
 

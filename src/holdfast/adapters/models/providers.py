@@ -1,10 +1,14 @@
 """
-The providers that Pydantic AI speaks to: what each needs here, so that a missing part is told
+The providers that Pydantic AI supports, with the needs of each. A missing part can be reported
 without importing any of them.
 
-`package` is the SDK it imports, `extra` the name of Pydantic AI's extra that installs it, `keys`
-the variables of which one must be set, `more` those that may hold a secret besides. A provider with
-no `keys` finds its credentials in other ways, and says so when it is called.
+* `package`: the SDK that the provider imports.
+* `extra`: the extra of Pydantic AI that installs the SDK.
+* `keys`: environment variables, at least one of which must be set.
+* `more`: further variables that may hold a secret.
+
+A provider without `keys` finds its credentials in other ways and reports missing ones when it is
+called.
 """
 
 from typing import NamedTuple
@@ -71,4 +75,4 @@ SECRETS = tuple(
             if "KEY" in name or "TOKEN" in name
         }
     )
-)  # S1: their values appear nowhere, whether or not a model of theirs is used
+)  # S1: their values appear nowhere, whether or not their provider is used

@@ -1,11 +1,10 @@
 """
 `script:FILE`: a model that answers from JSON Lines, for tests and simulations.
 
-Each call takes the first line that this session has not used yet; which ones it used is the
-journal's to know, so the model keeps no place of its own and a crash before the answer was
-journalled takes nothing. A script is known by its absolute path. A line that can't be read is an
-error that names file and line: when the name is resolved, and again when it is called, since the
-file may have changed in between.
+Each call takes the first line that this session has not used yet. The journal knows the used lines,
+so the model keeps no position. A crash before the answer was journalled uses up no line. A script
+is identified by its absolute path. An unreadable line is an error that names the file and the line,
+both when the name is resolved and at each call, because the file may change in between.
 """
 
 import asyncio
@@ -28,9 +27,9 @@ from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMess
 PREFIX = "script:"
 OBJECT_PREFIX = "script-object:"
 END_OF_SCRIPT = "(end of script)"
-SCRIPT_BYTES_MAX = 16 * MIB  # a year of a chatty simulation; read whole, and kept
+SCRIPT_BYTES_MAX = 16 * MIB  # a year of a chatty simulation; read whole and kept in memory
 
-# Waiting helps against all but an overflow, which a smaller view mends.
+# Waiting helps against all failures but an overflow, which needs a smaller view.
 MAY_PASS = {"rate_limit": True, "timeout": True, "server": True, "overflow": False}
 
 Line = dict[str, object]
@@ -50,8 +49,8 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
-    One line. `say` and `call` go together; `fail` stands alone; `sleep` and `expect` come before
-    either.
+    One line. `say` and `call` may stand together. `fail` stands alone. `sleep` and `expect` come
+    before either.
     """
 
     say: str | None = None
@@ -74,20 +73,18 @@ class Step(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 Script = dict[
     int, Step
-]  # by line number, counted from 1 as editors do; blank lines have a number and no step
+]  # by line number, counted from 1 as editors do; blank lines have a number but no step
 
 
 class ScriptFile:
-    """The model `script:FILE`."""
-
-    summarises = False  # summaries take no line
+    summarises = False  # summaries use up no line
 
     def __init__(self, path: str) -> None:
-        # Without `..`, so that one file is one script however it is named; a user that is not known
-        # is a file that is not there.
+        # Without `..`, so that one file is one script under every spelling. An unknown user in
+        # `~user` stays in the path and leads to a missing file.
         self._path = Path(os.path.abspath(os.path.expanduser(path)))  # noqa: PTH100, PTH111  # no links are followed
-        # What was read last, and of which state of the file. Only a cache: a changed file is read
-        # again.
+        # The last script read, with the file's state at that time. Only a cache: a changed file is
+        # read again.
         self._read: tuple[tuple[int, int, int], Script] | None = None
 
     @property
@@ -99,11 +96,11 @@ class ScriptFile:
         return None
 
     def load(self) -> Script:
-        """Read the file; raises `Unusable` that says what is wrong, where."""
+        """Read the file. Raise `Unusable` with the problem and its line."""
         try:
             fd = os.open(
                 self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-            )  # a FIFO in its place must not make the driver wait
+            )  # a FIFO in its place must not block the driver
             with os.fdopen(fd, "rb") as file:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
@@ -138,14 +135,14 @@ class ScriptFile:
 
 class ScriptModel:
     """
-    A script from Python objects, for tests: each item is a line, a plain string says itself.
+    A script from Python objects, for tests: each item is a line, and a plain string is a `say`.
 
     >>> model = ScriptModel([{"call": [{"tool": "now"}]}, "It is noon."])
     >>> model.name
     'script-object:z35qns7vg7wj3iytwputn7xkra'
     """
 
-    summarises = False  # summaries take no line
+    summarises = False  # summaries use up no line
 
     def __init__(self, lines: Iterable[Line | str]) -> None:
         if isinstance(lines, str | bytes | Mapping):
@@ -172,7 +169,7 @@ class ScriptModel:
 
 
 def script_from_text(text: bytes, *, where: str) -> Script:
-    """Every line, checked; raises `Unusable` with the first that is wrong."""
+    """Read and check every line. Raise `Unusable` for the first wrong one."""
     return {
         number: step_from_line(line, place=f"{where}, line {number}")
         for number, line in enumerate(text.splitlines(), start=1)
@@ -194,7 +191,7 @@ def step_from_line(line: bytes, *, place: str) -> Step:
 
 
 async def play(script: Script, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
-    """Answer from the first line not yet used."""
+    """Answer from the first unused line."""
     number = next((number for number in script if number not in request.script_lines_used), None)
     if number is None:
         await speak(END_OF_SCRIPT, on_text=on_text)

@@ -1,6 +1,6 @@
 """
-How the built-in models speak: word by word, giving way to everybody else after each, so that
-followers and cancels are served.
+Streams the text of the built-in models word by word. It yields to the event loop after each word,
+so that followers and cancels are served.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
 """
-HOME/index.db: what can be listed without opening journals, in SQLite. See `holdfast.ports.index`.
+HOME/index.db: the rows that can be listed without opening journals, in SQLite. See
+`holdfast.ports.index`.
 
-A cache, and treated as one: a broken or foreign file is replaced; one that is locked, unreadable or
-on a full disk is bypassed: this process keeps what it is told in memory until the file takes it. No
-caller hears of either, but through what `stale` names. No row is believed without its MAC; see
-`index_rows`.
+It is a cache: a broken or foreign file is replaced. A locked or unreadable file, or one on a full
+disk, is bypassed: this process keeps its rows in memory until the file takes them. Callers notice
+either case only through the result of `stale`. A row counts only with its mac; see `index_rows`.
 
-One file and no WAL: it can be deleted at any time, by anyone, and leaves nothing behind that a new
-one would trip over. Every use looks whether the path still names the file we have open. Nothing is
-synced: a killed process tears nothing (the rollback journal), and after a reboot the file is
+It is one file without a WAL: anyone may delete it at any time, and nothing is left that a new file
+would conflict with. Every use checks that the path still names the file that we have open. Nothing
+is synced: the rollback journal protects against a killed process, and after a reboot the file is
 checked once.
 """
 
@@ -81,15 +81,15 @@ _EVER = 2**62
 _LAST_NAME = "\U0010ffff"  # after any session's
 _PAGE_BYTES = (
     8 * KIB
-    # rows with prompts are from half a KiB to a few: in a page of SQLite's usual size they would
-    # leave
-    # more of it empty
+    # Rows with prompts have from half a KiB to a few KiB. Pages of SQLite's usual size would leave
+    # more space empty.
 )
 _PAGE_ROWS = (
     256  # read at once; between pages no lock is held, so a slow reader of a list stops nobody
 )
 _BUSY_MS = (
-    200  # `put` is called where a turn goes on; whoever holds the file longer than this is bypassed
+    # `put` is called in the middle of a turn; a file that is locked longer than this is bypassed
+    200
 )
 _BYPASS_SECONDS = (
     5.0  # until the file is tried again, so that ten thousand uses do not each wait for it
@@ -97,25 +97,25 @@ _BYPASS_SECONDS = (
 
 
 class SqliteIndex:
-    """The index of one home. Threads may share it; a forked child opens the file anew."""
+    """The index of one home. Threads may share it; a forked child opens the file again."""
 
     def __init__(self, path: Path, keys: Callable[[], Sequence[bytes]]) -> None:
-        # The folder may be reached by a symlink; the file itself never is.
+        # A symlink may lead to the folder, never to the file itself.
         self._path = str(path.parent.resolve() / path.name)
-        # Of now, the newest first: only rows under the newest are believed.
+        # Returns the current keys, the newest first: only rows under the newest count.
         self._keys = keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
-        # Which file `_db` is, as the path named it when it was opened; and in which process.
+        # The identity of `_db`'s file, as the path named it at opening, and the process that opened
+        # it.
         self._file: tuple[int, int] | None = None
         self._pid = os.getpid()
-        # In memory; there while the file is bypassed, and emptied into it afterwards.
+        # In memory. It exists while the file is bypassed, and its rows move to the file afterwards.
         self._spare: apsw.Connection | None = None
         self._bypassed_until = 0.0
         self._closed = False
 
-    # --- the port
-    # ----------------------------------------------------------------------------------------------------
+    # --- The port
 
     def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         values = values_of(row, self._keys()[0])
@@ -130,7 +130,7 @@ class SqliteIndex:
         def work(db: "apsw.Connection") -> None:
             with (
                 _transaction(db) if places else contextlib.nullcontext()
-            ):  # alone it is one by itself
+            ):  # one statement is a transaction by itself
                 if values is not None:
                     self._put(db, values)
                 for place in places:
@@ -139,7 +139,7 @@ class SqliteIndex:
         self._use(work, None)
 
     def _put(self, db: "apsw.Connection", values: Values) -> None:
-        """Of two processes the one that knows more wins, whoever comes last."""
+        """If two processes put a row, the one with the higher seq wins, in any order."""
         db.execute(_PUT_UNLESS_BEHIND, values)
         if db.changes() == 0 and not verifies(
             db.execute(_GET, values[:1]).fetchall()[0], self._keys()[0]
@@ -193,8 +193,8 @@ class SqliteIndex:
 
     def _pages(self, query: str, after: str) -> Iterator[list[tuple[Any, ...]]]:
         """
-        Between two of them no lock is held. What is out of order is left out: a file that is broken
-        in a way SQLite does not see.
+        No lock is held between two pages. Rows out of order are left out: the file is then broken
+        in a way that SQLite does not notice.
         """
         last = after
         while page := self._fetch(query, (last, _PAGE_ROWS)):
@@ -244,8 +244,8 @@ class SqliteIndex:
         self, column: str, after: int, until: int, *, rows: int
     ) -> Iterator[tuple[int, SessionId]]:
         """
-        In the order of that column. A row that is not ours wakes nobody; the next look for what is
-        stale opens its session.
+        Yield rows in the order of that column. A row that does not verify wakes nobody; the next
+        check for stale rows opens its session.
         """
         last: tuple[float, str] = (after, _LAST_NAME)
         place = _PLACES[column]
@@ -259,7 +259,7 @@ class SqliteIndex:
                 or not (isinstance(at, int | float) and isinstance(name, str))
                 or (at, name) <= last
             ):
-                return  # the end; or a file that is broken in a way SQLite does not see
+                return  # the end, or a file that is broken in a way that SQLite does not notice
             last = (at, name)
 
     def close(self) -> None:
@@ -270,8 +270,7 @@ class SqliteIndex:
             self._drop()
             self._spare = None
 
-    # --- what is believed
-    # --------------------------------------------------------------------------------------------
+    # --- Verification
 
     def _believed(self, found: Sequence[Any]) -> IndexRow | None:
         if not self._verifies(found):
@@ -285,9 +284,8 @@ class SqliteIndex:
         newest, *older = self._keys()
         if verifies(found, newest):
             return True
-        if not any(
-            verifies(found, key) for key in older
-        ):  # of before a rotation it was ours, and accuses nobody
+        # rows from before a rotation need no warning
+        if not any(verifies(found, key) for key in older):
             _log.warning("the index has a row for %r that is not ours", found[0])
         return False
 
@@ -300,16 +298,18 @@ class SqliteIndex:
             b"approval %d:%s%s" % (len(name), name, session.encode()), key=self._keys()[0]
         ).digest()
 
-    # --- the file
-    # ----------------------------------------------------------------------------------------------------
+    # --- The file
 
     def _fetch(self, query: str, values: tuple[str | float, ...]) -> list[tuple[Any, ...]]:
         if any(isinstance(each, str) and not _is_text(each) for each in values):
-            return []  # half a character: no row has it, and the file is not to blame
+            return []  # half a character: no row has it, and the file is not broken
         return self._use(lambda db: db.execute(query, values).fetchall(), [])
 
     def _use(self, work: "Callable[[apsw.Connection], T]", otherwise: T) -> T:
-        """Do it; a broken file is replaced once; then, or after anything else, do it in memory."""
+        """
+        Run `work` on the file. Replace a broken file once. After a second error, or any other
+        error, run `work` in memory.
+        """
         import apsw
 
         broken = (
@@ -375,8 +375,8 @@ class SqliteIndex:
 
     def _named(self) -> tuple[int, int] | None:
         """
-        Which file the path names. What is no plain file of ours is put out of the way; a folder
-        raises.
+        Return the identity of the file that the path names. Anything that is not a plain file of
+        this user is removed; a folder raises.
         """
         try:
             status = os.lstat(self._path)
@@ -400,7 +400,8 @@ class SqliteIndex:
 
     def _leave_to_parent(self) -> None:
         """
-        A connection is no use in a forked child, and closing it there would harm the parent's.
+        Keep the parent's connections open and unused: closing them in a forked child would harm the
+        parent's.
         """
         _OF_PARENTS.extend(db for db in (self._db, self._spare) if db is not None)
         self._db = self._spare = None
@@ -411,18 +412,18 @@ _OF_PARENTS: "list[apsw.Connection]" = []
 
 
 def _connect(path: str) -> "apsw.Connection":
-    """A connection to a file that is whole and ours; raises NotADBError for any other."""
+    """Connect to a whole index file. Raise NotADBError for any other file."""
     import apsw
 
     db = apsw.Connection(
         path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
-    )  # `:memory:` is no path to it
+    )  # `:memory:` does not count as a path here
     try:
         db.set_busy_timeout(_BUSY_MS)
         db.limit(apsw.SQLITE_LIMIT_LENGTH, PACKED_BYTES_MAX + MIB)
         db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        # The rollback journal is kept between writes: removing a file waits for a sync that is
-        # under way, and one often is.
+        # The rollback journal is kept between writes: removing a file waits for a running sync, and
+        # there often is one.
         db.execute(
             "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_mode = PERSIST"
         ).fetchall()
@@ -438,7 +439,7 @@ def _connect(path: str) -> "apsw.Connection":
 
 
 def _is_ours(db: "apsw.Connection") -> bool:
-    """False for an empty file."""
+    """Return False for an empty file. Raise NotADBError for a foreign one."""
     import apsw
 
     application, version = db.pragma("application_id"), db.pragma("user_version")
@@ -452,15 +453,15 @@ def _is_ours(db: "apsw.Connection") -> bool:
 def _make(db: "apsw.Connection", boot: str) -> None:
     db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
     with _transaction(db):
-        if not _is_ours(db):  # nobody was faster
+        if not _is_ours(db):  # no other process was faster
             db.execute(_SCHEMA)
             db.execute("INSERT INTO boot VALUES (?)", (boot,))
 
 
 def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
     """
-    Nothing is synced, so a power cut may have left pages of different times; SQLite sees most of
-    that, and MACs see the rest.
+    Check the file once. Nothing is synced, so a power cut may have left pages of different times;
+    SQLite finds most of that, and the macs find the rest.
     """
     import apsw
 
@@ -475,8 +476,8 @@ def _check_after_reboot(db: "apsw.Connection", boot: str) -> None:
 @contextlib.contextmanager
 def _transaction(db: "apsw.Connection") -> Iterator[None]:
     """
-    One that may write from its start: two that only find out later that they want to would block
-    each other for good.
+    Take the write lock at the start. Two transactions that ask for it later would block each other
+    for good.
     """
     db.execute("BEGIN IMMEDIATE")
     try:

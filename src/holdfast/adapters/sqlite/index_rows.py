@@ -1,10 +1,10 @@
 """
-How a session lies in the index: a few columns to survey ten thousands by, the rest packed, and one
-MAC over all of it.
+The stored form of a session in the index: a few columns to survey tens of thousands of sessions,
+the rest packed, and one mac over all of it.
 
-What is left out here is what the columns say already. Prompts repeat the same words in every
-session, so a long one is deflated against a dictionary of them: an eighth of its length, which is
-what a parked session costs besides its journal. Pure: values in, bytes out.
+The packed part leaves out values that the columns have. Prompts repeat the same words in every
+session, so a long one is deflated against a dictionary of them, to an eighth of its length. That is
+the cost of a parked session besides its journal. Pure: values in, bytes out.
 """
 
 import zlib
@@ -25,18 +25,18 @@ _TYPES = (str, str, int, int, int, int, int, bytes, bytes, bytes, bytes)
 
 PACKED_BYTES_MAX = (
     64 * MIB
-    # several hundred of the longest prompts; a larger row is not kept, and its session is opened
-    # instead
+    # Several hundred of the longest prompts. A larger row is not kept, and its session is opened
+    # instead.
 )
 _DEFLATED = b"z"  # a JSON array begins with "["
-_PLAIN_BYTES_MAX = 512  # shorter ones gain less than the time it takes
+_PLAIN_BYTES_MAX = 512  # for shorter ones the gain is not worth the time
 _WINDOW = (
     -13
 )  # 8 KiB back: most prompts are shorter, and a larger window costs more to set up than it saves
 _MEMORY = 5
 _LEVEL = 6
-# up to here the dictionary has most of the words; codes of its own would save a twentieth, and take
-# two thirds of the time to read
+# Up to this length the dictionary has most of the words. Dynamic Huffman codes would save a
+# twentieth of the length, and reading them would take two thirds of the time.
 _FIXED_BYTES_MAX = 4096
 _WORDS = (
     b'"approve_folder":"outside this folder, in this session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
@@ -57,7 +57,7 @@ index.
 
 
 class _Rest(msgspec.Struct, frozen=True, array_like=True):
-    """What only those who look at one session want to know."""
+    """The values that only readers of one session need."""
 
     phase: str
     turns: int
@@ -78,7 +78,7 @@ _decode_prompts = msgspec.json.Decoder(tuple[msgspec.Raw, ...]).decode
 
 
 def values_of(row: IndexRow, key: bytes) -> Values | None:
-    """None when it is too large to be kept."""
+    """Return None if the row is too large to be kept."""
     reminders = tuple(bytes(each) for each in row.reminders)
     rest = msgspec.msgpack.encode(
         _Rest(
@@ -104,12 +104,14 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
 
 
 def verifies(found: Sequence[Any], key: bytes) -> bool:
-    """SQLite keeps any type in any column, so types are part of what is checked."""
+    """
+    Verify the types and the mac. SQLite keeps any type in any column, so types are checked too.
+    """
     return tuple(map(type, found)) == _TYPES and bool(_mac(key, found[:-1]) == found[-1])
 
 
 def standing_of(found: Sequence[Any]) -> Standing:
-    """Of columns that verified."""
+    """Decode columns that verified."""
     session, instance, seq, owes, _, expires_at, remind_at, awaits, _, prompts, _ = found
     return Standing(
         session,
@@ -124,7 +126,9 @@ def standing_of(found: Sequence[Any]) -> Standing:
 
 
 def row_of(found: Sequence[Any]) -> IndexRow:
-    """Of columns that verified. MsgspecError when they are of another version of this program."""
+    """
+    Decode columns that verified. Raise MsgspecError if another version of this program wrote them.
+    """
     session, instance, seq, owes, _, expires_at, remind_at, awaits, rest, prompts, _ = found
     more: _Rest = _decode_rest(rest)
     return IndexRow(
@@ -150,7 +154,9 @@ def row_of(found: Sequence[Any]) -> IndexRow:
 
 
 def _mac(key: bytes, columns: Sequence[str | int | bytes]) -> bytes:
-    """Every field with its type and length, so that no two rows give the same bytes."""
+    """
+    The mac covers every field with its type and length, so that no two rows give the same bytes.
+    """
     return blake3(b"row " + _encode(columns), key=key).digest()
 
 

@@ -1,16 +1,16 @@
 """
-HOME/memory.db: what is remembered, in SQLite. See `holdfast.ports.memory`.
+HOME/memory.db: remembered items, in SQLite. See `holdfast.ports.memory`.
 
-Not a cache: a file that is broken, foreign or of a newer version is never replaced, and what can't
-be read is said to be so. A row is a body and a MAC over it, under a key of the home that the row
-names, so that a rotation of keys forgets nothing. A copied, changed or invented row does not
-verify; one that is put back whole after it was forgotten does, and can't be noticed.
+It is not a cache: a broken, foreign or newer file is never replaced, and unreadable items are
+reported as such. A row is a body and a mac over it. The row names the key of the home that made the
+mac, so a key rotation forgets nothing. A copied, changed or invented row does not verify. A row
+that is put back whole after it was forgotten does verify, and can't be noticed.
 
-The words are found by FTS5, whose index is only a hint: what it leads to is verified and judged
-like any other row. It holds a digest of (circle, word) for each word, and no text: a circle's words
-are in lists of their own, no query has any syntax, and what is forgotten is in no page of it. Every
-commit is synced, with its folder (synchronous = EXTRA: with FULL, a power cut could bring a deleted
-rollback journal back, and undo what was acknowledged).
+FTS5 finds items by their words. Its index is only a hint: the rows it finds are verified and judged
+like any other. It holds a digest of (reader set, word) for each word, and no text. So each reader
+set has word lists of its own, no query has any syntax, and no page contains a forgotten word. Every
+commit is synced, with its folder (synchronous = EXTRA: with FULL, a power cut could bring back a
+deleted rollback journal and undo an acknowledged change).
 """
 
 import contextlib
@@ -58,12 +58,9 @@ _FIND = """
     JOIN items ON items.n = found.rowid ORDER BY found.rank
 """
 _SPREAD = "INSERT INTO spread VALUES (?, 1) ON CONFLICT DO UPDATE SET items = items + 1"
-# for which a rank is computed: the rarest words come first, and common ones only while there is
-# room
+# Rows that get a rank. The rarest words come first, and common words only while there is room.
 _ROWS_READ = 500
-_STEPS_BETWEEN_LOOKS = (
-    1000  # of SQLite's machine, between looks at the clock: well under a millisecond
-)
+_STEPS_BETWEEN_LOOKS = 1000  # SQLite steps between checks of the clock: well under a millisecond
 _WRITE_WAIT_MS = 5000
 _READ_WAIT_SECONDS = 5.0
 _decode = msgspec.json.Decoder(MemoryItem).decode
@@ -71,22 +68,23 @@ _decode = msgspec.json.Decoder(MemoryItem).decode
 
 class SqliteMemory:
     """
-    The memory of one home. Opened at first use, and made by the first `add`. A forked child opens
-    the file anew.
+    The memory of one home. Opened at first use, and created by the first `add`. A forked child
+    opens the file again.
     """
 
     def __init__(self, path: Path, keys: Keys) -> None:
         self._path, self._keys = path, keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
-        # Which file `_db` is, as the path named it when it was opened; and in which process.
+        # The identity of `_db`'s file, as the path named it at opening, and the process that opened
+        # it.
         self._file: tuple[int, int] | None = None
         self._pid = os.getpid()
 
     def is_empty(self) -> bool:
         return not self._path.exists()
 
-    # --- writing
+    # --- Writing
 
     def add(self, item: MemoryItem) -> bool:
         refuse_secret_item(item)
@@ -141,7 +139,7 @@ class SqliteMemory:
             db.execute("DELETE FROM items WHERE id = ?", (memory,))
             return True
 
-    # --- reading
+    # --- Reading
 
     def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
         wanted = _digests(_circle_key(circle.audience.value, circle.boundary, circle.person), words)
@@ -182,10 +180,10 @@ class SqliteMemory:
             if db is not None and self._pid == os.getpid():
                 db.close(True)  # noqa: FBT003
 
-    # --- belief
+    # --- Verification
 
     def _believed(self, row: tuple[Any, ...]) -> MemoryItem | None:
-        """The item, if every byte of it is ours and it stands in the row it was written into."""
+        """Return the item if its mac verifies and it is in the row that it was written into."""
         name, boundary, generation, body, mac = row
         if not (
             isinstance(name, str)
@@ -203,11 +201,13 @@ class SqliteMemory:
             return None
         return item if (item.id, item.boundary) == (name, boundary) else None
 
-    # --- the file
+    # --- The file
 
     @contextlib.contextmanager
     def _reading(self, seconds: float | None) -> "Iterator[apsw.Connection]":
-        """At most so long, waiting for others included; None: as long as it takes."""
+        """
+        Read within so many seconds, including the wait for writers; with None, without a limit.
+        """
         import apsw
 
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -237,7 +237,7 @@ class SqliteMemory:
     @contextlib.contextmanager
     def _writing(self) -> "Iterator[apsw.Connection]":
         """
-        One transaction, synced when it is left. A crash before COMMIT returns leaves all of it or
+        Run one transaction, synced at its end. A crash before COMMIT returns leaves all of it or
         nothing.
         """
         import apsw
@@ -263,8 +263,8 @@ class SqliteMemory:
 
     def _open(self, *, create: bool = False) -> "apsw.Connection":
         """
-        What the path names now: nothing is ever kept in a file that was deleted or replaced under
-        us.
+        Open the file that the path names now: nothing is written to a file that was deleted or
+        replaced meanwhile.
         """
         if self._pid != os.getpid():
             self._db, self._pid = None, os.getpid()
@@ -303,8 +303,8 @@ class SqliteMemory:
 
 def copy_memory(source: Path, target: Path) -> None:
     """
-    For a backup: as of one moment, while others write. Blocks; nothing when nothing was ever
-    remembered.
+    Copy the file for a backup, as of one moment, while others write. Blocks. Do nothing if no item
+    was ever remembered.
     """
     if not source.exists():
         return
@@ -351,11 +351,11 @@ def _version(db: "apsw.Connection") -> tuple[int, int]:
 
 
 def _make(db: "apsw.Connection") -> None:
-    """In an empty file; raises NotADBError in any other."""
+    """Create the schema in an empty file. Raise NotADBError for any other file."""
     import apsw
 
     db.execute("BEGIN IMMEDIATE")
-    if _version(db) == (_APPLICATION, _VERSION):  # somebody was faster
+    if _version(db) == (_APPLICATION, _VERSION):  # another process was faster
         db.execute("ROLLBACK")
         return
     if db.execute("SELECT 1 FROM sqlite_schema").fetchall():
@@ -367,8 +367,8 @@ def _make(db: "apsw.Connection") -> None:
 
 def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
     """
-    Of these words, the ones that few items hold: as many as can be ranked in no time. Where all are
-    common, the least common one.
+    Return the digests of the rarest words, as many as can be ranked quickly. If all are common,
+    return the least common one.
     """
     spread: list[tuple[Any, str]] = []
     for digest in digests:
@@ -394,7 +394,9 @@ def _digests_of(item: MemoryItem) -> list[str]:
 
 
 def _digests(circle: str, words: Iterable[str]) -> list[str]:
-    """Each word once, as letters and digits only: nothing in it can be read as a query."""
+    """
+    Return each word once, as a digest of letters and digits only: FTS5 can't read it as a query.
+    """
     return [
         blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8)
         for word in dict.fromkeys(words)

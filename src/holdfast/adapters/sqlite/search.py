@@ -1,10 +1,10 @@
 """
-HOME/search.db: words in what was said, in SQLite's FTS5. See `holdfast.ports.search`.
+HOME/search.db: full-text search over messages, in SQLite's FTS5. See `holdfast.ports.search`.
 
-A cache: a broken or foreign file is made anew, and where none can be written (a read-only mount, a
-full disk) the words are kept in memory, for this process. No row is believed without its MAC under
-the newest key, nor that a session was read without one: what was written before a rotation of keys,
-or changed by somebody else, is read from the journal again.
+It is a cache: a broken or foreign file is created again. If no file can be written (a read-only
+mount, a full disk), this process keeps the rows in memory. A row counts only with a mac under the
+newest key, and so does the note that a session was read. Rows written before a key rotation, or
+changed by somebody else, are read from the journal again.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _log = logging.getLogger("holdfast.files")
 
 
 class SqliteSearch:
-    """Of one home. Opened at first use."""
+    """The search of one home. Opened at first use."""
 
     def __init__(self, path: Path, keys: Callable[[], Sequence[bytes]]) -> None:
         self._path, self._keys = path, keys
@@ -89,7 +89,8 @@ class SqliteSearch:
 
     def _life(self, db: "apsw.Connection", session: SessionId) -> Any:
         """
-        Which one its rows are of; None when there are none, or when nobody says so whom we believe.
+        Return the instance of the session's rows. Return None if there are no rows, or if the mac
+        does not verify.
         """
         for life, seq, mac in db.execute(
             "SELECT instance, seq, mac FROM through WHERE session = ?", (session,)
@@ -121,7 +122,7 @@ class SqliteSearch:
         match = " ".join('"{}"'.format(word.replace('"', '""')) for word in words)
         at, row_id = _position(after)
         hits: list[Hit] = []
-        while len(hits) < limit:  # each round goes on after the last row of the one before
+        while len(hits) < limit:  # each round continues after the last row of the one before
             with self._guard:
                 rows = self._all(_FIND, (match, at, at, row_id, limit))
             for row_id, at, body, mac in rows:
@@ -138,12 +139,12 @@ class SqliteSearch:
             if db is not None:
                 db.close(True)  # noqa: FBT003
 
-    # --- the file
+    # --- The file
 
     def _believed(self, body: bytes, mac: bytes) -> Said | None:
         if (
             not isinstance(body, bytes) or self._mac(body) != mac
-        ):  # of before a rotation: gone with the next look, which reads its session again
+        ):  # rows from before a rotation are replaced when the session is read again
             _log.warning("search has a row that is not ours")
             return None
         with contextlib.suppress(msgspec.MsgspecError):
@@ -169,8 +170,8 @@ class SqliteSearch:
 
     def _write(self, work: "Callable[[apsw.Connection], None]") -> None:
         """
-        All of it or nothing. Where the file takes no more, everything that is in it goes on in
-        memory.
+        Run one transaction, all or nothing. If the file takes no more, all its rows are copied to
+        memory and used there.
         """
         import apsw
 
@@ -198,10 +199,7 @@ class SqliteSearch:
         return self._db
 
     def _connected_anew(self) -> "apsw.Connection":
-        """
-        What is broken, foreign, or no file at all in its place is put out of the way once; a folder
-        stays.
-        """
+        """Remove a broken or foreign file, or anything else in its place, once. A folder stays."""
         import apsw
 
         try:
@@ -214,7 +212,7 @@ class SqliteSearch:
         return _connect(str(self._path)) if self._takes_writes() else _in_memory(None)
 
     def _takes_writes(self) -> bool:
-        """Made where it is missing. What else is wrong with it is for SQLite to say."""
+        """Create the file if it is missing. SQLite reports any other problem with it."""
         try:
             os.close(
                 os.open(
@@ -253,7 +251,7 @@ def _connect(path: str) -> "apsw.Connection":
 
 
 def _in_memory(of: "apsw.Connection | None") -> "apsw.Connection":
-    """With what is in that one."""
+    """Return a connection in memory, with the rows of the other one."""
     db = _connect(":memory:")
     if of is not None:
         with db.backup("main", of, "main") as copying:
@@ -267,20 +265,20 @@ def _in_transaction(db: "apsw.Connection", work: "Callable[[apsw.Connection], No
         work(db)
         db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:  # SQLite itself takes back what a full disk cut off
+        if db.in_transaction:  # after a full disk, SQLite has rolled back already
             db.execute("ROLLBACK")
         raise
 
 
 def _make(db: "apsw.Connection") -> None:
-    """In an empty file; raises NotADBError in any other."""
+    """Create the schema in an empty file. Raise NotADBError for any other file."""
     import apsw
 
     db.execute("BEGIN IMMEDIATE")
     made = (db.pragma("application_id"), db.pragma("user_version")) == (
         _APPLICATION,
         _VERSION,
-    )  # somebody was faster
+    )  # another process was faster
     if not made and db.execute("SELECT 1 FROM sqlite_schema").fetchall():
         db.execute("ROLLBACK")
         raise apsw.NotADBError("it is of another program or version")

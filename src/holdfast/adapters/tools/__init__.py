@@ -1,3 +1,1 @@
-"""
-Tools: Python functions, and the built-in ones that look at files, write them and run commands.
-"""
+"""Tools: Python functions, and the built-in tools that read files, write files and run commands."""

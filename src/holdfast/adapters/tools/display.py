@@ -1,6 +1,6 @@
 """
-The text of a prompt, put together from lines of ours and framed lines of theirs; refused as a whole
-if it is too long to judge.
+Joins the lines of a prompt: Holdfast's own lines, and framed lines from the call. A prompt that is
+too long to judge is refused as a whole.
 """
 
 from collections.abc import Iterable

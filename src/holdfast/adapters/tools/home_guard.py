@@ -1,10 +1,10 @@
 """
-The Holdfast home, recognised by what it is and not by what it is called.
+Recognises the Holdfast home by its inode, not by its name.
 
-A path lies in the home if the home's own inode, or one mounted from within it, is among the folders
-above it: symbolic links and second names don't help. A workspace inside the home is the one
-exception, and only where none of Holdfast's own folders is. The identity seen first is kept for the
-life of the process: a decoy put in the home's place is refused, not protected.
+A path lies in the home if one of its parent folders is the home's inode or an inode mounted from
+within the home. Symbolic links and second names do not help. The one exception is a workspace
+inside the home, and only outside Holdfast's own folders. The process keeps the identity that it saw
+first: a decoy in the home's place is refused, not protected.
 """
 
 import os
@@ -18,7 +18,7 @@ from holdfast.ports.tools import CannotBind, Scene
 
 Identity = tuple[int, int]
 
-# First folders of a home that can't be a workspace: they hold keys, history or settings.
+# Top-level folders of a home that cannot be a workspace: they hold keys, history or settings.
 _OWN_FOLDERS = frozenset(
     {
         "anchors",
@@ -46,8 +46,8 @@ _first_seen_lock = threading.Lock()
 
 class Guarded(msgspec.Struct, frozen=True, kw_only=True):
     """
-    The home of one scene. `names` are all paths that lead to it or into it; `workspace_inside` is
-    the folder left open, if any.
+    The home of one scene. `names` are all paths that lead to it or into it. `workspace_inside` is
+    the folder inside it that tools may use, if any.
     """
 
     path: str
@@ -59,8 +59,8 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
 
     def holds(self, folder_fd: int) -> bool:
         """
-        Whether the open folder is the home or below it. Asked from below: whichever of home and
-        workspace comes first decides.
+        Return whether the open folder is the home or below it. The walk goes upwards: the first
+        match of home or workspace decides.
         """
         for identity in identities_upward(folder_fd):
             if identity == self.workspace_identity:
@@ -70,14 +70,14 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
         return False
 
     def overlaps(self, folder: str) -> bool:
-        """Whether one contains the other, by any name of the home."""
+        """Return whether one contains the other, under any name of the home."""
         return any(within(folder, name) or within(name, folder) for name in self.names)
 
 
 def guard_of(scene: Scene) -> Guarded | None:
     """
-    None for a store without files; raises CannotBind where the home can't be found, since then it
-    can't be kept out of reach.
+    Return None for a store without files. Raise CannotBind if the home cannot be found, because
+    then it cannot be protected.
     """
     if scene.home is None:
         return None
@@ -129,7 +129,10 @@ def _identity(path: str) -> Identity | None:
 
 
 def identities_upward(folder_fd: int) -> list[Identity]:
-    """From the folder to the root, by `..`, so it is the true chain whatever the path said."""
+    """
+    Return the identities from the folder to the root. The walk uses `..`, so it is the true chain
+    for any spelling of the path.
+    """
     found: list[Identity] = []
     fd = (
         os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder_fd)

@@ -1,9 +1,9 @@
 """
-What a tool said, within bounds: all of it up to what is kept, head and tail of it for the model, no
-secret in either.
+Bounds a tool's output: the kept bytes up to a limit, head and tail for the model, and no secret in
+either.
 
-Bytes come in as they are read. A secret may be cut by the end of a read, so a possible beginning is
-held back until more come.
+Bytes arrive as they are read. A read may end in the middle of a secret, so a possible beginning is
+held back until more bytes come.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,8 +20,7 @@ _LEFT_NAMES_SHOWN = 5
 
 def refuse_secrets(arguments: bytes, secrets: tuple[Secret, ...]) -> None:
     """
-    Raise CannotBind if a call's arguments hold a secret, as written or as they read once decoded;
-    keys count too.
+    Raise CannotBind if a call's arguments hold a secret, as written or decoded. Keys count too.
     """
     secrecy = secrecy_of(secrets)
     if secrecy.holds(arguments) or any(
@@ -43,7 +42,7 @@ def _strings(value: object) -> Iterator[str]:
 
 
 class Output:
-    """Collects one run's output. `on_output` hears what is kept, with secrets hidden."""
+    """Collects the output of one run. `on_output` receives the kept bytes, with secrets hidden."""
 
     def __init__(self, *, secrets: tuple[Secret, ...], on_output: OnOutput) -> None:
         self._secrecy = secrecy_of(secrets)
@@ -51,7 +50,7 @@ class Output:
         self._on_output: Callable[[bytes], None] = on_output
         self._kept = bytearray()
         self._tail = bytearray()
-        self._total = 0  # bytes after hiding
+        self._total = 0  # bytes after secrets were hidden
 
     def feed(self, chunk: bytes) -> None:
         self._streamed.hear(chunk)
@@ -71,11 +70,14 @@ class Output:
             self._on_output(data[:room])
 
     def end(self) -> str:
-        """The last of it, as much as the model sees at most."""
+        """Return the end of the output, at most as much as the model sees."""
         return _text(bytes(self._tail))
 
     def view(self, ending: str = "") -> tuple[str, bytes | None]:
-        """(what the model sees with `ending` last, the whole if that is shortened)."""
+        """
+        Return (the model's text, which ends with `ending`; the whole output if that text is
+        shortened).
+        """
         budget = limits.TOOL_OUTPUT_VIEW_BYTES - len(ending.encode()) - 2
         if self._total <= budget:
             whole = self._secrecy.hidden(_text(bytes(self._kept)))
@@ -92,8 +94,8 @@ class Output:
 
 def left_behind(count: int, names: Sequence[str]) -> list[str]:
     """
-    A line for the result of a command that left processes behind, which were ended; nothing where
-    there were none.
+    Return a line for the result if a command left processes behind that were then ended. Return an
+    empty list otherwise.
     """
     if not count:
         return []
@@ -104,7 +106,7 @@ def left_behind(count: int, names: Sequence[str]) -> list[str]:
 
 
 def returned_text(text: str, *, outcome: str, secrets: tuple[Secret, ...]) -> ToolReturned:
-    """A result that is there as a whole."""
+    """Return a result from a complete text."""
     output = Output(secrets=secrets, on_output=lambda _: None)
     output.feed(text.encode(errors="replace"))
     output.close()

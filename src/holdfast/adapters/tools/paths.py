@@ -1,12 +1,11 @@
 """
-Paths that people and models name, turned into the one place they mean, and opened without trusting
-the name again.
+Resolves a path that a person or model names, once, and opens it without trusting the name again.
 
-`locate` reads symbolic links once, for the prompt, and says where the path really leads: a link
-inside the workspace is shown as the file it leads to. After that the path is never resolved again.
+`locate` reads symbolic links once, for the prompt, and returns the real path. A link inside the
+workspace is shown as the file it leads to. After that, the path is never resolved again.
 `open_folder` and `open_file` walk the canonical path by descriptors, component by component, and
-follow no link at all: if one has appeared since, somebody flipped it, and nothing is opened. On the
-way down the workspace is compared by device and inode.
+follow no link. If a link has appeared since, somebody replaced a component, and nothing is opened.
+On the way down, the workspace is compared by device and inode.
 """
 
 import errno
@@ -23,12 +22,12 @@ from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding, Reach
 
 _O_PATH = getattr(os, "O_PATH", os.O_RDONLY)
-HARD_DENY = "hard_deny"  # whatever anybody says
-_PATH_CHARS_MAX = 4096  # the kernel's own bound
+HARD_DENY = "hard_deny"  # no policy or approval can allow it
+_PATH_CHARS_MAX = 4096  # the kernel's own limit
 
 
 class Root(NamedTuple):
-    """The workspace: its canonical path, and the folder that has to be there ("dev:ino")."""
+    """The workspace: its canonical path and the identity of its folder ("dev:ino")."""
 
     path: str
     identity: str
@@ -36,8 +35,8 @@ class Root(NamedTuple):
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """
-    Where a path leads: canonical, with what the workspace and the home have to say about it. `root`
-    is the workspace of a path inside it.
+    The canonical target of a path, with its relation to the workspace and the home. `root` is the
+    workspace, for a path inside it.
     """
 
     path: str
@@ -47,7 +46,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_path(path: str, field: str = "path") -> str:
-    """Refuses what can't be a path before anyone is asked."""
+    """Refuse invalid paths before anybody is asked."""
     if not path:
         raise InvalidArguments(f"{field} is empty")
     if "\0" in path or len(path.encode()) > _PATH_CHARS_MAX:
@@ -59,15 +58,15 @@ def check_path(path: str, field: str = "path") -> str:
 
 def locate(path: str, scene: Scene) -> Place:
     """
-    Relative paths start at the workspace. Raises CannotBind: hard_deny for the home and for the
-    memory of processes.
+    Resolve a path; a relative path starts at the workspace. Raise CannotBind, with code hard_deny
+    for the home and for the memory of processes.
     """
     if scene.workspace is None and not path.startswith("/"):
         raise CannotBind(f"{path!r} is relative, and this turn has no workspace")
     try:
         root = _root_of(scene)
         real = os.path.realpath(os.path.join(root.path if root is not None else "/", path))  # noqa: PTH118  joined as text, resolved at once
-    except OSError as exc:  # a link was flipped while it was read
+    except OSError as exc:  # a link was replaced while it was read
         raise CannotBind(f"{path}: {_said(exc)}") from exc
     guard = guard_of(scene)
     _refuse_home(real, guard)
@@ -78,8 +77,8 @@ def locate(path: str, scene: Scene) -> Place:
 
 def bound_place(binding: Binding, scene: Scene) -> Place:
     """
-    The place that was bound, by its canonical path alone: nothing is resolved again. One in the
-    workspace still has to lie in it.
+    Return the bound place by its canonical path alone, without resolving again. A path in the
+    workspace must still lie in it.
     """
     if binding.path is None:
         raise CannotBind("nothing says which path this is about")
@@ -105,8 +104,8 @@ def identity_of(facts: os.stat_result) -> str:
 
 def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> int:
     """
-    A descriptor of a canonical path's folder; no component may be a link, the root has to be the
-    workspace itself, and the home is refused.
+    Return a descriptor of a canonical path's folder. No component may be a link, the root must be
+    the workspace itself, and the home is refused.
     """
     fd = os.open("/", _O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     walked, met = "/", _is_root(fd, "/", root)
@@ -135,22 +134,23 @@ def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> i
 
 def _is_root(fd: int, walked: str, root: Root | None) -> bool:
     """
-    Whether the walk has come to the workspace itself; a walk without a root has nothing to come to.
+    Return whether the walk has reached the workspace itself. Without a root, this is always true.
     """
     return root is None or (walked == root.path and identity_of(os.fstat(fd)) == root.identity)
 
 
 def lies_below(folder_fd: int, root: Root) -> bool:
     """
-    Whether the open folder is the workspace or below it now, asked from below: it may have been
-    moved since it was opened.
+    Return whether the open folder is now the workspace or below it. The walk goes upwards, because
+    the folder may have been moved since it was opened.
     """
     return root.identity in {f"{device}:{inode}" for device, inode in identities_upward(folder_fd)}
 
 
 def open_file(place: Place) -> int:
     """
-    A readable descriptor of a regular file. A FIFO or device never blocks or acts: it is refused.
+    Return a readable descriptor of a regular file. A FIFO or device is refused, so it neither
+    blocks nor acts.
     """
     folder, name = os.path.split(place.path)
     folder_fd = open_folder(folder, place.guard, place.root)
@@ -163,10 +163,7 @@ def open_file(place: Place) -> int:
 
 
 def open_below(folder_fd: int, name: str, place: Place) -> int:
-    """
-    The regular file of that name in an open folder, for reading; raises OSError where there is none
-    that can be opened.
-    """
+    """Open a regular file in an open folder for reading. Raise OSError if it cannot be opened."""
     fd = os.open(
         name,
         os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY,
@@ -199,7 +196,8 @@ def home_is_out_of_reach(path: str) -> CannotBind:
 
 def _refuse_home(real: str, guard: Guarded | None) -> None:
     """
-    By name and by identity of the nearest folder that exists: the target itself may be missing.
+    Check by name, and by identity of the nearest existing folder, because the target may be
+    missing.
     """
     if guard is None:
         return
@@ -225,7 +223,10 @@ def _refuse_home(real: str, guard: Guarded | None) -> None:
 
 
 def _is_process_memory(path: str, device: int) -> bool:
-    """Anything of a numbered folder on a proc filesystem, wherever that is mounted."""
+    """
+    Return whether the path lies in a numbered folder of a proc file system, wherever that is
+    mounted.
+    """
     number = f"{os.major(device)}:{os.minor(device)}"
     return any(
         mount.kind == "proc"
@@ -241,6 +242,6 @@ def _said(exc: OSError) -> str:
     return "a symbolic link appeared on the way" if exc.errno in _LINK_ERRNOS else reason.lower()
 
 
-# ELOOP: what O_NOFOLLOW says of a link (ENOTDIR where a folder was asked for). EINVAL: what reading
-# a link says once it is not one any more.
+# ELOOP: O_NOFOLLOW met a link (ENOTDIR if a folder was requested). EINVAL: readlink met a file that
+# is no longer a link.
 _LINK_ERRNOS = frozenset({errno.ELOOP, errno.EINVAL})

@@ -1,6 +1,6 @@
 """
-The tools that this process has, by name: the built-in ones, the program's own functions, and what
-settings name as `module:attribute`.
+The tools of this process by name: the built-in tools, the program's own functions, and the
+settings' `module:attribute` entries.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +24,7 @@ from holdfast.ports.tools import BUILTIN_TOOLS, ProcessFacts, Tool
 
 
 class Toolbox:
-    """A ToolBox of given tools; two of one name are refused."""
+    """A ToolBox of given tools. Two tools with one name are refused."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._tools: dict[str, Tool] = {}
@@ -77,8 +77,8 @@ def builtin_tools(
 
 def load_tool(name: str, builtins: Iterable[Tool], program: Program) -> Tool:
     """
-    A tool by its name in settings: a built-in one, or `module:attribute`. Raises Unusable with the
-    next step.
+    Return a tool by its name in the settings: a built-in tool, or `module:attribute`. Raise
+    Unusable with the next step.
     """
     module_name, colon, attribute = name.partition(":")
     if not colon:
@@ -103,7 +103,7 @@ def load_tool(name: str, builtins: Iterable[Tool], program: Program) -> Tool:
 def _imported(program: Program, module: str, tool: str) -> ModuleType:
     try:
         return program.load(module)
-    except HoldfastError:  # of our own decorators, with a hint of its own
+    except HoldfastError:  # raised by Holdfast's decorators, with its own hint
         raise
     except ImportError as exc:
         raise Unusable(
@@ -113,8 +113,8 @@ def _imported(program: Program, module: str, tool: str) -> ModuleType:
     except (
         Exception,
         SystemExit,
-        # whatever a module of the user's raises: it ends no server, and no exit code of its own is
-        # taken for ours
+        # A user's module may raise anything. It must not end a server, and its exit code must not
+        # pass for Holdfast's.
     ) as exc:
         raise Unusable(
             f"tool {tool!r}: importing {module} failed: {told(exc)}",

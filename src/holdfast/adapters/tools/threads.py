@@ -1,8 +1,8 @@
 """
-Threads that we own and bound, for blocking work: synchronous tools, file reading, hashing.
+Owned and bounded threads for blocking work: synchronous tools, file reading, hashing.
 
-They are daemons: a tool that never comes back must not keep the process from ending. What ran in
-one when the process died is in doubt, as with any other death.
+They are daemon threads, because a tool that never returns must not keep the process from ending.
+Work that ran in a thread when the process died is in doubt, as after any other crash.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_WORKERS_MAX = 16  # as many synchronous tools at once; more wait their turn
+_WORKERS_MAX = 16  # at most this many synchronous tools at once; further ones wait
 
 
 class OwnedThreads:
@@ -22,12 +22,15 @@ class OwnedThreads:
         self._workers_max = workers_max
         self._lock = threading.Lock()
         self._work: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        # Threads ever started, and work handed out but not finished; both under the lock.
+        # Both under the lock: the number of threads ever started, and of work items not yet
+        # finished.
         self._started = 0
         self._unfinished = 0
 
     async def run(self, function: Callable[[], _T]) -> _T:
-        """Cancelling the wait does not stop the thread: nothing can."""
+        """
+        Run the function in a thread. Cancelling the wait does not stop the thread; nothing can.
+        """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[_T] = loop.create_future()
         context = contextvars.copy_context()
@@ -39,8 +42,8 @@ class OwnedThreads:
         def work() -> None:
             try:
                 value = context.run(function)
-            except BaseException as exc:  # noqa: BLE001  handed to whoever awaits
-                # StopIteration can't go through a future.
+            except BaseException as exc:  # noqa: BLE001  handed to the awaiting task
+                # A future cannot carry StopIteration.
                 error = RuntimeError(str(exc)) if isinstance(exc, StopIteration) else exc
                 _tell(loop, lambda: settle(future.set_exception, error))
             else:
@@ -50,7 +53,7 @@ class OwnedThreads:
         return await future
 
     def begin(self, function: Callable[[], None]) -> None:
-        """Work that nobody waits for, and that raises nothing."""
+        """Start work that has no waiter and raises nothing."""
         self._hand_out(function)
 
     def _hand_out(self, work: Callable[[], None]) -> None:
@@ -73,7 +76,7 @@ class OwnedThreads:
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no waiter left
         loop.call_soon_threadsafe(callback)
 
 

@@ -1,11 +1,10 @@
 """
-The user's own modules, loaded by file from the folders that the user named, and never by way of
-`sys.path`.
+Loads the user's own modules by file from the folders that the user named, never through `sys.path`.
 
-A folder on `sys.path` answers every import of this process, ours and those of every library, also
-an optional one that is tried hours later. So no folder of the user's is put there. `Program` loads
-the module that was named; a finder at the end of `sys.meta_path` then answers the imports that this
-module's own code makes, and nobody else's. The library and installed packages come first, and a
+A folder on `sys.path` answers every import of this process, including imports by Holdfast and by
+any library, even an optional import that is tried hours later. So no user folder is put there.
+`Program` loads the named module. A finder at the end of `sys.meta_path` then answers only the
+imports that this module's own code makes. The standard library and installed packages come first. A
 module that takes the name of one of them is refused.
 """
 
@@ -25,19 +24,18 @@ _MACHINERY = ("importlib", "_frozen_importlib", "_frozen_importlib_external")
 
 class _Finder:
     """
-    Answers for modules that were named, and for imports made by their code. The last on
-    `sys.meta_path`.
+    Finds named modules, and modules that their code imports. It stands last on `sys.meta_path`.
     """
 
     def __init__(self) -> None:
-        # By top-level name: the folder that the module was loaded from, or is about to be.
+        # By top-level name: the folder that the module was loaded from or will be loaded from.
         self.folders: dict[str, str] = {}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if path is not None:
-            return None  # inside a package, whose own folder Python searches
+            return None  # a submodule: Python searches the package's own folder
         folder = self.folders.get(name) or self.folders.get(_importer())
         spec = PathFinder.find_spec(name, [folder]) if folder is not None else None
         if spec is not None and folder is not None:
@@ -46,7 +44,7 @@ class _Finder:
 
 
 def _importer() -> str:
-    """The top-level name of the module whose code runs the import statement."""
+    """Return the top-level name of the module whose code runs the import statement."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # the import system does not say who asks
     while frame is not None:
         name = str(frame.f_globals.get("__name__", ""))
@@ -62,9 +60,9 @@ _installing = Lock()
 
 class Program:
     """
-    Loads modules by name from `folders`, the first that has it.
+    Loads modules by name from the first of `folders` that has them.
 
-    `remembered` gives the folder of a module that no folder in the list has, and is asked once for
+    `remembered` returns the folder of a module that no listed folder has. It is called once for
     each.
     """
 
@@ -80,13 +78,13 @@ class Program:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """The folders that code was loaded from, installed packages not among them."""
+        """The folders that code was loaded from, without installed packages."""
         return tuple(self._used)
 
     def load(self, name: str) -> ModuleType:
         """
-        Import the module. Raises ImportError as Python does, and `Unusable` for a name that
-        something else has.
+        Import the module. Raise ImportError as Python does, and `Unusable` if another module has
+        the name.
         """
         top = name.partition(".")[0]
         if top not in _finder.folders:
@@ -96,7 +94,7 @@ class Program:
         return importlib.import_module(name)
 
     def _place(self, top: str) -> None:
-        """Decide where a module is loaded from; nothing to do for one that is installed."""
+        """Choose the folder of a module. An installed module needs none."""
         installed = _installed(top)
         found = next((each for each in self._folders if _in_folder(top, each)), None)
         if found is None and installed is None:
@@ -106,8 +104,8 @@ class Program:
             return
         if installed is not None:
             if spec.origin is None or spec.origin == installed.origin:
-                # a plain folder is not a module beside an installed one; the same file is the same
-                # module
+                # There are two cases without a conflict: a plain folder beside an installed module
+                # is not a module, and the same file is the same module.
                 return
             raise Unusable(
                 f"{spec.origin} has the name of another module, {installed.origin or top}",
@@ -122,13 +120,14 @@ class Program:
 
 def _installed(top: str) -> ModuleSpec | None:
     """
-    What the name means without us: in memory, built in, in the library or in installed packages.
+    Return the module that has this name without the finder: loaded, built in, in the standard
+    library or in an installed package.
     """
     if top in sys.builtin_module_names:
         return ModuleSpec(top, None, origin="built in")
     try:
         return find_spec(top)
-    except ValueError:  # imported by hand, without a spec
+    except ValueError:  # a loaded module without a spec
         return ModuleSpec(top, None, origin=str(getattr(sys.modules.get(top), "__file__", top)))
 
 

@@ -70,8 +70,8 @@ async def _backup(options: Options, folder: Path) -> int:
 
 async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionId]":
     """
-    Read again from where it was written. That may be a network's filesystem: nobody takes turns in
-    a copy, and a restore makes a home elsewhere.
+    Return the sessions that are broken in the copy, read again from its destination. That may be a
+    network filesystem, which is fine: nobody locks a copy, and a restore creates a home elsewhere.
     """
     from holdfast.settings import Settings
     from holdfast.wiring import existing_store

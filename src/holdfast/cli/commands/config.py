@@ -1,4 +1,4 @@
-"""`holdfast config show | check`: what settings hold, and what is wrong with the file."""
+"""`holdfast config show | check`: the present settings, and the errors in the file."""
 
 import os
 from pathlib import Path
@@ -70,7 +70,7 @@ def _settings(options: Options) -> Any:
 
 
 def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
-    """As the file would say it."""
+    """Return the settings in the form of the file."""
     import msgspec
 
     from holdfast.settings.keys import ANY, SECTIONS
@@ -98,7 +98,7 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
 def _without_secrets(
     settings: "Settings", sections: dict[str, dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """A value that holds a known secret, such as the address of a webhook, is not shown."""
+    """Hide a value that contains a known secret, such as a webhook's address."""
     import msgspec
 
     from holdfast.secrecy import secrecy_of
@@ -142,7 +142,7 @@ def _check(options: Options) -> None:
 
 
 def problems_of(settings: "Settings", home: Path) -> list[str]:
-    """What the settings name and this install does not have."""
+    """Return the names in the settings that this install does not have."""
     from holdfast.cli.shared.app_option import program_of
     from holdfast.ids import delegate_tool_name
     from holdfast.settings import no_such_tool

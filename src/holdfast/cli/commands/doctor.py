@@ -1,10 +1,9 @@
 """
-`holdfast doctor`: what is wrong here, and how to mend it. It looks, and changes nothing but what
-`--accept-clock` says.
+`holdfast doctor`: find problems and name their fixes. It changes nothing, except with
+`--accept-clock`.
 
-Every finding is ok, a warning (it works, with less than it could have) or a problem. Of all
-commands this is the one that names adapters: it looks at what they stand on, also where they refuse
-to.
+Every finding is ok, a warning (it works, with limits) or a problem. This is the only command that
+names adapters. It checks their foundations even if the adapters refuse to open.
 """
 
 import os
@@ -67,7 +66,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _accept_clock(options: Options) -> int:
-    """The home's owner says so; a tool never does."""
+    """Accept the clock. Only the home's owner may; a tool never may."""
     from holdfast.cli.commands.restore import dropped_lines
     from holdfast.cli.shared.identity import refuse_tools, who
     from holdfast.cli.shared.service import looking_service, no_home
@@ -124,7 +123,9 @@ async def examine(home: Path) -> list[Finding]:
 
 
 def _program(settings: "Settings") -> Iterator[Finding]:
-    """Whoever may write this program is run next to the keys: a workspace must not hold it."""
+    """
+    Check who may write this program. It runs next to the keys, so a workspace must not contain it.
+    """
     from holdfast.adapters.tools.user_program import is_within
 
     workspace = settings.serve_workspace or os.getcwd()  # noqa: PTH109
@@ -311,7 +312,7 @@ def _keys(home: Path) -> Iterator[Finding]:
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         if not (home / "keys").exists() and not (home / "home").exists():
-            return  # not born yet
+            return  # not created yet
         found = load_keys(folder)
         counted = trusted_keys(folder, found.by_generation)
     except HoldfastError as exc:
@@ -347,7 +348,7 @@ def _keys(home: Path) -> Iterator[Finding]:
 
 
 def _sockets(home: Path) -> Iterator[Finding]:
-    """Listeners that died leave their socket; the next notice removes it."""
+    """Find sockets of listeners that died. The next notice removes them."""
     run_folder = home / "run"
     stale = []
     with suppress(OSError):
@@ -422,7 +423,7 @@ async def _clock(store: "FileStore") -> list[Finding]:
     try:
         moment = Moment(store.now_ms(), (await home.refresh()).time)
     except HoldfastError:
-        return []  # the finding on the home's journal or its keys says why
+        return []  # the finding about the home's journal or its keys gives the reason
     finally:
         await home.close()
     way_out = "set the clock; or, if it is right, `holdfast doctor --accept-clock`"

@@ -1,4 +1,4 @@
-"""`holdfast jobs list | show | follow | cancel`: calls that go on in the background."""
+"""`holdfast jobs list | show | follow | cancel`: calls that run in the background."""
 
 from typing import TYPE_CHECKING, Annotated
 

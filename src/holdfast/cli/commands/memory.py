@@ -1,6 +1,5 @@
 """
-`holdfast memory list | show | forget | export`: what is remembered, for whom, and where it came
-from.
+`holdfast memory list | show | forget | export`: remembered items, their person and their origin.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -98,7 +97,7 @@ def _register_looking(memory: typer.Typer) -> None:
 
 
 def _person(options: Options, asserted: str | None) -> str | None:
-    """Whose eyes: None is the home's owner, who sees all."""
+    """Return the reader, or None for the home's owner, who sees everything."""
     from holdfast.cli.shared.identity import who
 
     me = who(home_of(options), asserted)

@@ -1,4 +1,4 @@
-"""`holdfast reminders list | show | add | cancel`: turns that come by themselves, later."""
+"""`holdfast reminders list | show | add | cancel`: turns that start later by themselves."""
 
 from typing import TYPE_CHECKING, Annotated
 

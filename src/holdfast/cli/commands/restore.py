@@ -85,7 +85,9 @@ async def _ask(item: "TokenAdded | GrantProposed") -> bool:
 
 
 def dropped_lines(dropped: "Dropped") -> list[str]:
-    """One line for each, so that whoever reads them can give anew what is still wanted."""
+    """
+    Return one line for each dropped item, so that the reader can create the wanted ones again.
+    """
     lines = [
         f"dropped: token {each.name} of {each.person} ({', '.join(each.scopes)})"
         for each in dropped.tokens

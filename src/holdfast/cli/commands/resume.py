@@ -1,4 +1,4 @@
-"""`holdfast resume`: drive on whatever is owed after a crash."""
+"""`holdfast resume`: drive the work that a crash left owed."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,8 +94,8 @@ async def _one_of_several(
     since: int | None,
 ) -> int:
     """
-    The others don't wait for one that somebody keeps locked, stopped perhaps: it is told, and owed
-    as before.
+    Drive one session. The others do not wait for a locked one, whose holder may be stopped: it is
+    reported, and its work stays owed.
     """
     from holdfast.cli.shared.turn_output import told_error
 

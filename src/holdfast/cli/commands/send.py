@@ -1,4 +1,4 @@
-"""`holdfast send`: one message, its turn driven to its end or to a pause."""
+"""`holdfast send`: accept one message and drive its turn to its end or to a pause."""
 
 import os
 from enum import StrEnum
@@ -186,7 +186,7 @@ def _source(options: Options, asserted: str | None, channel: Channel) -> "Messag
 
 
 def _workspaces(given: str | None, channel: Channel) -> "tuple[Workspace | None, Workspace | None]":
-    """The one that was asked for, and the one that holds when none is remembered."""
+    """Return the requested workspace, and the default for a session that remembers none."""
     if given is not None:
         return workspace_at(Path(given)), None
     return None, None if channel is Channel.none else workspace_at(Path.cwd())

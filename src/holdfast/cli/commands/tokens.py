@@ -1,4 +1,4 @@
-"""`holdfast tokens add | list | revoke`: who may speak over HTTP, as whom, and what for."""
+"""`holdfast tokens add | list | revoke`: who may use HTTP, as which person, with which scopes."""
 
 import re
 from typing import TYPE_CHECKING, Annotated
@@ -159,7 +159,9 @@ async def _revoke(options: Options, name: str) -> int:
 
 
 def _owner(options: Options) -> str:
-    """Whoever makes tokens speaks for anybody: only the home's owner may."""
+    """
+    Return the home's owner. Only the owner may create tokens, because a token can name any person.
+    """
     from holdfast.cli.shared.identity import who
 
     me = who(home_of(options), None)

@@ -1,5 +1,6 @@
 """
-`holdfast verify`: walk the journals; says what holds, what is broken, where. It changes nothing.
+`holdfast verify`: check the journals and report which are intact and where others are broken. It
+changes nothing.
 """
 
 import time
@@ -70,10 +71,7 @@ async def _verify(options: Options, wanted: list[str]) -> int:
 
 
 async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Verdict]":
-    """
-    One after another. For writers that keep their locks we wait as long as for one, all of them
-    together.
-    """
+    """Verify one journal after another. All locked ones together get the waiting time of one."""
     found: list[Verdict] = []
     left_seconds = LOCK_WAIT_SECONDS
     for name in names:
@@ -85,7 +83,7 @@ async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Ver
 
 
 async def _store(options: Options) -> "FileStore | None":
-    """Broken settings are no reason not to look: then the strictest ones hold."""
+    """Open the store even if settings are broken: then the strictest settings hold."""
     from holdfast.settings import Settings, SettingsSource
     from holdfast.wiring import existing_store
 

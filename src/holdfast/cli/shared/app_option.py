@@ -1,6 +1,6 @@
 """
 `--app MODULE:AGENT`: the user's own agents, loaded by file from the folder that the user is in or
-names. Nothing else of it is searched.
+names. No other folder is searched.
 """
 
 import os
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 class Given(NamedTuple):
-    """What wiring takes."""
+    """The arguments for wiring."""
 
     specs: list[Any]
     tools: list[Any]
-    models: Any  # wiring.LazyModels; None when there is nothing to make known
+    models: Any  # wiring.LazyModels; None if there are no models to register
     program: "Program"
 
 
 def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
     """
-    `here` is for a command that begins something: tools that settings name may be found there for
-    the first time.
+    Load the agents of `--app`. `here` is for a command that begins something: tools that settings
+    name may be found there for the first time.
     """
     if app is None:
         return Given([], [], None, program_of(home, [], here=here))
@@ -39,8 +39,8 @@ def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
 
 def program_of(home: Path, folders: list[str], *, here: str | None) -> "Program":
     """
-    Searches the folders given, then the one that settings name. Without either, where a module was
-    loaded from first.
+    Search the given folders, then the folder that settings name. Without either, use the folder
+    that a module was first loaded from.
     """
     from holdfast.adapters.tools.user_program import Program
     from holdfast.cli.shared.program_folders import first_folder
@@ -90,9 +90,8 @@ def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Ag
     except (
         Exception,
         SystemExit,
-        # whatever a module of the user's raises while it is imported; an exit code of its own would
-        # be
-        # taken for ours
+        # A user's module may raise anything while it is imported. Its own exit code would be
+        # mistaken for ours.
     ) as exc:
         raise Unusable(
             f"--app {app}: importing {module} failed: {type(exc).__name__}: {exc}",

@@ -1,4 +1,4 @@
-"""Arguments that several commands take, in the same words."""
+"""Arguments that several commands share, with the same help."""
 
 from typing import Annotated
 

@@ -1,6 +1,5 @@
 """
-What lists say of sessions that somebody keeps locked: which they are, and who holds each. What is
-told of them may be old, or missing.
+How lists show locked sessions: their names, and who holds each. Their rows may be old or missing.
 """
 
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def busy_fields(patience: "LockWaitBudget | None") -> dict[str, object]:
-    """Only where there is something to say: a list without it is whole."""
+    """Return the fields only if some session is locked. A list without them is complete."""
     from holdfast.runtime.reports.lock_budget import busy_report
 
     found = patience.found if patience is not None else {}

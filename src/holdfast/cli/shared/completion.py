@@ -1,9 +1,8 @@
 """
-What a shell offers when TAB is pressed: session ids, approval ids, grant ids, a prompt's options;
-from the index.
+Shell completion from the index: session ids, approval ids, grant ids, a prompt's options.
 
-A completion is a convenience: whatever goes wrong, nothing is offered, and nothing is ever made or
-changed.
+Completion is a convenience. On any error it offers nothing, and it never creates or changes
+anything.
 """
 
 import asyncio
@@ -86,6 +85,6 @@ def _ask(ctx: typer.Context, question: "Callable[[Service], Coroutine[Any, Any, 
         async with looking_service(options_of(ctx)) as service:
             return await question(service) if service is not None else []
 
-    with contextlib.suppress(Exception):  # a shell is waiting: no message could be read there
+    with contextlib.suppress(Exception):  # a shell is waiting and could not show a message
         return asyncio.run(asked())
     return []

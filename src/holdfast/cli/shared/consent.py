@@ -1,8 +1,9 @@
 """
-Whether a person is at this command: `approvals.consent` lists the ways in which an answer counts.
+Check whether a person runs this command: `approvals.consent` lists the ways in which an answer
+counts.
 
-Without `script` in it, a command that carries consent needs a controlling terminal in whose
-foreground it runs. That is a tripwire: any program of the same user can make a terminal. The
+Without `script` in it, a command that carries consent must run in the foreground of its controlling
+terminal. That is a tripwire, because any program of the same user can create a terminal. The
 barrier is a home that belongs to a user of its own (docs/serve-as-own-user.md).
 """
 
@@ -15,14 +16,14 @@ from holdfast.session.authority.policy import Way
 
 
 def way_of_answer() -> Way:
-    """How an answer comes that is typed, or passed, to this process."""
+    """Return the way of an answer that is typed, or passed, to this process."""
     return "terminal" if at_a_terminal() else "script"
 
 
 def at_a_terminal() -> bool:
     """
-    Standard input is our controlling terminal, and we are in its foreground. Of another terminal
-    the system refuses to say so.
+    Return whether standard input is the controlling terminal and this process is in its foreground.
+    For another terminal the system refuses the question.
     """
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
@@ -33,8 +34,8 @@ def at_a_terminal() -> bool:
 
 def is_a_person(home: Path) -> bool:
     """
-    Whether this command counts as a person's: each does where scripts count, elsewhere only one in
-    a terminal.
+    Return whether this command counts as a person's: always if scripts count, otherwise only in a
+    terminal.
     """
     from holdfast.settings import SettingsSource
 
@@ -43,8 +44,8 @@ def is_a_person(home: Path) -> bool:
 
 def require_person(what: str, home: Path) -> None:
     """
-    For commands that carry consent other than answers: refused to tools, and to scripts where
-    settings do not count them.
+    Check a command that carries consent other than an answer. Refuse tools, and refuse scripts
+    unless settings allow them.
     """
     from holdfast.settings import SettingsSource
 

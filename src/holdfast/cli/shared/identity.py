@@ -1,10 +1,10 @@
 """
-Who is at the keyboard. The authenticated identity is the operating system's user, by uid; nothing
-in the environment can change it.
+The person at the keyboard. The authenticated identity is the operating system's user, by uid;
+nothing in the environment can change it.
 
-`--as WHO` is an assertion by the home's owner, recorded as one; nobody else may make it. Commands
-that carry consent refuse when a tool started them: a tripwire, not the barrier (the barrier is that
-an isolated command sees nothing of the user).
+`--as WHO` is an assertion by the home's owner and is recorded as one; nobody else may make it.
+Commands that carry consent refuse if a tool started them. That is a tripwire, not the barrier: the
+barrier is that an isolated command sees nothing of the user.
 """
 
 import contextlib
@@ -17,17 +17,17 @@ from typing import NamedTuple
 from holdfast.errors import Refused, Unusable
 
 TOOL_VARIABLE = "HOLDFAST_TOOL"
-_ANCESTORS_MAX = 128  # deeper than any real process tree; a loop in /proc would be a kernel's bug
+_ANCESTORS_MAX = 128  # deeper than any real process tree; a loop in /proc would be a kernel bug
 
 
 class Who(NamedTuple):
     """
-    `person` acts; `asserted_by` is the owner who says so, when it is not the person's own login.
+    `person` acts. `asserted_by` is the owner who asserts this, if it is not the person's own login.
     """
 
     person: str
     asserted_by: str | None
-    is_owner: bool  # the home's owner, speaking for themselves
+    is_owner: bool  # the home's owner, acting as themselves
 
     @property
     def may_all(self) -> bool:
@@ -35,7 +35,7 @@ class Who(NamedTuple):
 
 
 def login() -> str:
-    """The user's name by uid; the uid itself where it has no name."""
+    """Return the user's name by uid, or the uid if it has no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -44,8 +44,8 @@ def login() -> str:
 
 def who(home: Path, asserted: str | None) -> Who:
     """
-    The person that `[people]` knows this login as, else the login itself; or whom the owner asserts
-    with `--as`.
+    Return the person that `[people]` maps this login to, else the login itself; or the person that
+    the owner asserts with `--as`.
     """
     owns = _owns(home)
     own = _own_person(home)
@@ -76,13 +76,13 @@ def _owns(home: Path) -> bool:
     try:
         return home.stat().st_uid == os.getuid()
     except FileNotFoundError:
-        return True  # whoever makes it owns it
+        return True  # its creator will own it
     except OSError:
         return False
 
 
 def person_named(text: str) -> str:
-    """The name as it is, if everybody can tell it from every other one."""
+    """Return the name unchanged if it can be told from every other name."""
     from holdfast.settings.values import is_name
 
     if not is_name(text):
@@ -95,7 +95,7 @@ def person_named(text: str) -> str:
 
 
 def refuse_tools(what: str) -> None:
-    """Raise when this process was started by a tool's call."""
+    """Raise if a tool's call started this process."""
     if (call := _tool_above()) is not None:
         raise Refused(
             f"{what} carries a person's consent, and this process was started by a tool ({call})",
@@ -117,8 +117,8 @@ def _ancestors() -> Iterator[int]:
             return
         yield pid
         try:
-            # The name in parentheses may hold anything, parentheses too; what follows the last one
-            # is numbers.
+            # The name in parentheses may contain anything, parentheses too. Only numbers follow the
+            # last one.
             fields = (
                 Path(f"/proc/{pid}/stat")
                 .read_text(encoding="utf-8", errors="replace")
@@ -132,7 +132,7 @@ def _ancestors() -> Iterator[int]:
 
 def _tool_of(pid: int) -> str | None:
     prefix = f"{TOOL_VARIABLE}=".encode()
-    with contextlib.suppress(OSError):  # another user's process, or gone: not a tool of ours
+    with contextlib.suppress(OSError):  # another user's process, or gone: not a tool of this user
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             if entry.startswith(prefix) and len(entry) > len(prefix):
                 return entry[len(prefix) :].decode(errors="replace")

@@ -1,8 +1,8 @@
 """
-What every command takes: `--home`, `--json`, `--app`, before the command or after it.
+The options of every command: `--home`, `--json`, `--app`, before the command or after it.
 
-A command is declared with `@command(app, "name", example="...")`; the example is part of its help,
-and a test runs over all of them.
+A command is declared with `@command(app, "name", example="...")`. The example is part of its help,
+and a test runs all examples.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,24 +21,24 @@ F = TypeVar("F", bound=Callable[..., None])
 
 class Options:
     """
-    The common options of one run. Made before the arguments are read, so that even a wrong argument
-    is told as JSON if JSON was asked for.
+    The common options of one run. Created before the arguments are read, so that a wrong argument
+    is also reported as JSON if JSON was requested.
     """
 
     def __init__(self) -> None:
         self.home: str | None = None
         self.app: str | None = None
-        # Set once the command may take something in or drive it: what is said when it is stopped
-        # depends on it.
+        # Set once the command may accept an input or drive. The message after an interrupt depends
+        # on it.
         self.drives = False
-        # Whom the owner speaks as, where the command takes `--as`.
+        # The person that the owner acts as, if the command takes `--as`.
         self.speaks_as: str | None = None
         self.out = Output()
 
     def typed(self, words: str, *, by: Sequence[str] = ()) -> str:
         """
-        A command to copy: on the same home, with the same agents, and as the same person where it
-        is one `by` whom it can be given.
+        Return a command to copy: for the same home and agents, and with `--as` for the same person
+        if they are in `by`.
 
         >>> options = Options()
         >>> options.home, options.speaks_as = "my state", "alice"
@@ -59,12 +59,14 @@ class Options:
 def options_of(ctx: typer.Context) -> Options:
     root = ctx.find_root()
     if not isinstance(root.obj, Options):
-        root.obj = Options()  # only while a shell asks for completions: nobody made them before
+        root.obj = Options()  # only for a shell's completion: no options exist yet
     return root.obj
 
 
 def refuse_blank(**given: str | None) -> None:
-    """A variable that a script forgot to set must not stand for leaving the option out."""
+    """
+    Refuse an empty value: a variable that a script forgot to set must not mean a missing option.
+    """
     for name, value in given.items():
         if value is not None and not value.strip():
             raise Unusable(
@@ -95,7 +97,7 @@ APP_HELP = "Your own agents and tools: MODULE is a file of this folder, or FOLDE
 
 
 class Command(TyperCommand):
-    """A command that takes the common options after its name too: people put them there."""
+    """A command that also takes the common options after its name, where people put them."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
         super().__init__(name, params=[*(params or []), *_common()], **rest)
@@ -135,7 +137,7 @@ def _of(take: Callable[[Any, Any], None]) -> Callable[[Any, Any, Any], None]:
 
 
 def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
-    """Declare a command; its docstring is its help, and `example` ends it."""
+    """Declare a command. Its docstring is its help, and `example` ends it."""
 
     def declare(function: F) -> F:
         about = cleandoc(function.__doc__ or "")
@@ -148,7 +150,7 @@ def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
 
 
 def group(name: str, about: str) -> typer.Typer:
-    """A command of commands."""
+    """Declare a group of commands."""
     return typer.Typer(
         name=name,
         help=about,
@@ -162,7 +164,7 @@ def group(name: str, about: str) -> typer.Typer:
 
 def _first_sentence(about: str) -> str:
     """
-    For lists of commands, whole: left to itself the list would cut it off in the middle.
+    Return the whole first sentence, for lists of commands. Typer would cut it off in the middle.
 
     >>> _first_sentence("Stop what runs or waits. For good.")
     'Stop what runs or waits.'

@@ -1,10 +1,10 @@
 """
-What a command prints, and the code it exits with.
+A command's output and exit code.
 
-With `--json`, stdout holds JSON and nothing else; people's text goes to stderr. Without it, results
-go to stdout as text and errors to stderr. Everything passes `terminal.printable` or
-`terminal.printable_json`. A reader that went away (a closed pipe) is no error: what was done is
-done, and the exit code says so.
+With `--json`, stdout holds JSON and nothing else; text for people goes to stderr. Without it,
+results go to stdout as text and errors to stderr. Everything passes `terminal.printable` or
+`terminal.printable_json`. A closed pipe is not an error: the work is done, and the exit code
+reports it.
 """
 
 import errno
@@ -27,7 +27,7 @@ EXIT_OF_OUTCOME = {
     "superseded": 6,
 }
 EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
-"""Of several sessions: the first of these that is present."""
+"""For several sessions: the first of these codes that is present."""
 
 _EXIT_OF_CODE = {
     "sealed": 4,
@@ -37,13 +37,14 @@ _EXIT_OF_CODE = {
     "newer_version": 5,
     "cannot_drive": 5,
 }
-"""Refusals that say, by their code, what an error class of its own says elsewhere."""
+"""Refusals whose code has the meaning of another error class."""
 
-# more than anyone reads without a pager; fitting ten thousand to a terminal's width takes seconds
+# More than anyone reads without a pager. Fitting ten thousand rows to a terminal's width takes
+# seconds.
 _FITTED_ROWS_MAX = 500
 
 _GAP = "  "
-_LAST_COLUMN_LEAST = 16  # narrower than this, folded text is a ladder of syllables
+_LAST_COLUMN_LEAST = 16  # a narrower column folds text into single syllables
 
 
 def exit_code_of(error: HoldfastError) -> int:
@@ -68,7 +69,7 @@ def is_sealed(error: HoldfastError) -> bool:
 
 
 def error_from_os(exc: OSError) -> HoldfastError:
-    """What the operating system refused, as an error of ours: by what to do next."""
+    """Translate an error of the operating system into the error class that fits the next step."""
     what = f"{exc.strerror or exc}" + (f": {exc.filename}" if exc.filename else "")
     if exc.errno in {errno.ENOSPC, errno.EDQUOT}:
         return NotSaved(
@@ -85,37 +86,35 @@ def error_from_os(exc: OSError) -> HoldfastError:
 
 
 class Output:
-    """Where one command's words go."""
+    """The output of one command."""
 
     def __init__(self) -> None:
         self.json = False
-        # Set when the reader of stdout has gone. Nobody listens from then on, and followers stop.
+        # Set when the reader of stdout has gone. Followers then stop.
         self.closed = False
 
     def object(self, value: Any) -> None:
-        """
-        One JSON object on a line of its own: UTF-8, as JSON is, whatever the locale says of text.
-        """
+        """Write one JSON object on its own line. It is UTF-8, as JSON is, in every locale."""
         self._written(lambda stream: _write_json(value, stream))
 
     def result(self, value: Any, text: str) -> None:
-        """What the command came to: for a program, or for a person."""
+        """Write the command's result: `value` for a program, `text` for a person."""
         if self.json:
             self.object(value)
         else:
             self.text(text)
 
     def text(self, text: str) -> None:
-        """For people, where the command's result belongs."""
+        """Write text for people to the stream of the command's result."""
         if text:
             self._write(printable(text).rstrip("\n") + "\n")
 
     def piece(self, text: str) -> None:
-        """A part of what goes on: as it came, with no line of its own."""
+        """Write a part of a continuing text unchanged, without a line of its own."""
         self._write(printable(text))
 
     def note(self, text: str) -> None:
-        """For people, beside the result."""
+        """Write a note for people, beside the result."""
         _write_quietly(printable(text).rstrip("\n") + "\n", sys.stderr)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -133,7 +132,7 @@ class Output:
             self._written(lambda stream: write_styled(made, stream))
 
     def error(self, error: HoldfastError, **beside: Any) -> None:
-        """`beside` are fields that the command's JSON has besides the error."""
+        """Write an error. `beside` are further fields of the command's JSON."""
         if self.json and not self.closed:
             self.failure({**beside, "error": error_fields(error)})
         else:
@@ -141,8 +140,8 @@ class Output:
 
     def failure(self, fields: dict[str, Any]) -> None:
         """
-        An object with an error in it. It may repeat an argument, and what is printed is kept in
-        logs: known secrets are hidden (S1).
+        Write an object that contains an error. It may repeat an argument, and logs keep the output,
+        so known secrets are hidden (S1).
         """
         import msgspec
 
@@ -161,9 +160,7 @@ class Output:
         self.note(known().hidden("\n".join(lines)))
 
     def stored(self, lines: Iterable[bytes]) -> None:
-        """
-        Bytes as they are stored, and nothing else. A terminal is shown the same JSON with escapes.
-        """
+        """Write stored bytes, and nothing else. A terminal gets the same JSON with escapes."""
 
         def write(stream: TextIO) -> None:
             stream.flush()
@@ -209,13 +206,13 @@ def _encoded(value: Any) -> bytes:
 
     try:
         return printable_json(msgspec.json.encode(value))
-    except UnicodeEncodeError:  # half a character, from a name in the system that is not UTF-8
+    except UnicodeEncodeError:  # half a character, from a system name that is not UTF-8
         return printable_json(msgspec.json.encode(_whole(msgspec.to_builtins(value))))
 
 
 def _write_json(value: Any, stream: TextIO) -> None:
     """
-    JSON is UTF-8, whatever the stream says of text; and megabytes of it are not made into text and
+    Write JSON as UTF-8, whatever the stream's encoding is. Megabytes are not converted to text and
     back.
     """
     data = _encoded(value)
@@ -225,7 +222,7 @@ def _write_json(value: Any, stream: TextIO) -> None:
         return
     stream.flush()
     left = memoryview(data + b"\n")
-    while left:  # unbuffered, it may take a part at a time
+    while left:  # an unbuffered stream may accept only a part
         taken = raw.write(left)
         if taken is None:
             raise BlockingIOError(errno.EAGAIN, "stdout takes no more now")
@@ -255,7 +252,7 @@ def _write_quietly(text: str, stream: IO[str] | None) -> None:
 
 
 def _to_nowhere(stream: IO[str]) -> None:
-    """So that what is still buffered does not fail once more when Python ends."""
+    """Redirect the stream so that buffered output does not fail again when Python exits."""
     nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.dup2(nowhere, stream.fileno())
@@ -273,11 +270,11 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """
-    Rich knows the terminal's width, and about NO_COLOR. Nothing is cut off: an id is there to be
-    copied, and a detail to be read.
+    Return a table made by Rich, which knows the terminal's width and NO_COLOR. Nothing is cut off:
+    an id is there to be copied, and a detail to be read.
 
-    Only the last column is folded; where the others leave it no room, each row is a few lines of
-    its own.
+    Only the last column is folded. If the others leave no room for it, each row becomes a few
+    lines.
     """
     from rich.cells import cell_len
     from rich.console import Console

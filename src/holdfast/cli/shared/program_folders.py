@@ -1,10 +1,10 @@
 """
-Where `module:function` tools of holdfast.toml are loaded from when nobody named a folder: where
-they were loaded from first.
+The folder for `module:function` tools of holdfast.toml if no folder is named: the one that they
+were first loaded from.
 
-The current folder may be anybody's: a clone, a download, a workspace. So it counts once. The folder
-that a module was first loaded from is written to HOME/programs.json, and no other folder can take
-its place. `tools.python.folder` names one instead.
+The current folder may be untrusted: a clone, a download, a workspace. So it counts only once. The
+folder that a module was first loaded from is written to HOME/programs.json, and no other folder can
+replace it. `tools.python.folder` names a folder instead.
 """
 
 import logging
@@ -23,7 +23,7 @@ _log = logging.getLogger("holdfast.cli.shared.program_folders")
 
 def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
     """
-    For `Program`: the remembered folder of a module; else `here`, from now on. With `here` None
+    For `Program`: return the remembered folder of a module, or remember `here`. If `here` is None,
     nothing is remembered.
     """
 

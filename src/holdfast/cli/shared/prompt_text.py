@@ -1,4 +1,4 @@
-"""What people read about turns and prompts. A prompt is shown whole: what is shown is what runs."""
+"""Turns and prompts as text for people. A prompt is shown whole, because all of it would run."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ _WHAT_TO_SAY = {"edit": " --arguments '{...}'", "answer": " --reason 'YOUR WORDS
 
 
 def turn_text(options: "Options", turn: "TurnReport") -> str:
-    """The reply, or what waits and how to answer it, or how it ended."""
+    """Return the reply, or the open prompts and how to answer them, or the turn's end."""
     parts = [turn.reply] if turn.reply else []
     if turn.approvals:
         count = len(turn.approvals)

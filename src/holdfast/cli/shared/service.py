@@ -1,6 +1,6 @@
 """
-From a command to the service and back: opening the home, running the work, and turning what went
-wrong into an exit code.
+From a command to the service and back: open the home, run the work, turn an error into an exit
+code.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ Work = Callable[[], Coroutine[Any, Any, int]]
 
 def run(work: Work) -> None:
     """
-    Run to the end and exit with its code. SIGTERM and a terminal that is closed, like Ctrl-C, give
-    up what is driven before the process goes.
+    Run the work and exit with its code. SIGTERM, a closed terminal and Ctrl-C release the driven
+    session before the process ends.
     """
     raise typer.Exit(asyncio.run(_until_stopped(work)))
 
@@ -40,15 +40,15 @@ async def _until_stopped(work: Work) -> int:
         if task is not None:
             loop = asyncio.get_running_loop()
             loop.add_signal_handler(signal.SIGTERM, task.cancel)
-            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup` means that it goes on
+            if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # `nohup` means: continue
                 loop.add_signal_handler(signal.SIGHUP, task.cancel)
     return await work()
 
 
 def home_of(options: Options) -> Path:
     """
-    Where the home is, or will be. Somebody else's is said to be theirs before anything of it is
-    looked at.
+    Return the present or future path of the home. Report another user's home as theirs before
+    reading anything in it.
     """
     from holdfast.wiring import home_path
 
@@ -73,8 +73,8 @@ def home_of(options: Options) -> Path:
 
 def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
     """
-    A home that is served by a user of its own is used over HTTP: there a person proves who they
-    are, and here they could not.
+    Refuse a home that is served under its own user. It is used over HTTP, where a person can prove
+    who they are; here they could not.
     """
     command = f"sudo -u {owner} holdfast --home {quote(str(home))} serve code --as YOU"
     return Refused(
@@ -104,8 +104,8 @@ async def making_service(
     options: Options, *, lasting: bool = False
 ) -> "AsyncGenerator[Service, None]":
     """
-    With the program's own agents and tools; the home is made if it is not there. `lasting` is for a
-    command that stays.
+    Open the service with the program's own agents and tools, and create the home if it is missing.
+    `lasting` is for a command that keeps running.
     """
     from holdfast.cli.shared.app_option import agents_of
     from holdfast.secrecy import learn
@@ -117,13 +117,13 @@ async def making_service(
     async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
         learn(
             options, service.world.secrets
-        )  # to the end of the process: errors that come later hold none of them either
+        )  # until the process ends: later errors must not contain them either
         yield service
 
 
 @asynccontextmanager
 async def driving_service(options: Options) -> "AsyncGenerator[Service | None, None]":
-    """As above, on a home that is there; None where there is none, and nothing is made."""
+    """Open the service on an existing home. Yield None if there is no home; create nothing."""
     from holdfast.cli.shared.app_option import agents_of
 
     options.drives = True
@@ -144,8 +144,8 @@ def _wired(given: "Given") -> dict[str, Any]:
 
 def _warn_of_unknown_tools(options: Options, given: "Given") -> None:
     """
-    A misspelt tool is one that the model is never given, and a misspelt "deny" denies nothing.
-    Beside the result, which is what it would be without.
+    Warn of unknown tools: the model never gets a misspelt tool, and a misspelt "deny" denies
+    nothing. The warning stands beside the result and does not change it.
     """
     from holdfast.ports.tools import BUILTIN_TOOLS
     from holdfast.settings import SettingsSource
@@ -157,10 +157,10 @@ def _warn_of_unknown_tools(options: Options, given: "Given") -> None:
 
 @asynccontextmanager
 async def looking_service(options: Options) -> "AsyncGenerator[Service | None, None]":
-    """For commands that drive nothing: no program of the user's is imported."""
+    """Open the service for commands that drive nothing. No user program is imported."""
     was_collecting = gc.isenabled()
-    # it ends before there is garbage worth looking for, and ten thousand rows would have it look a
-    # hundred times
+    # The command ends before there is garbage worth collecting, and ten thousand rows would trigger
+    # a hundred collections.
     gc.disable()
     try:
         async with _existing(options) as service:

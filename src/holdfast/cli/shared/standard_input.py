@@ -1,4 +1,4 @@
-"""What stands on standard input, for a command that was given `-` in place of a text or a file."""
+"""Read standard input for a command that was given `-` in place of a text or a file."""
 
 import sys
 
@@ -8,7 +8,9 @@ STDIN = "-"
 
 
 def read_stdin(most: int) -> bytes:
-    """To its end, or one byte more than `most`: so that too much can be told from just enough."""
+    """
+    Read to the end, or one byte more than `most`, so that the caller can detect too much input.
+    """
     if sys.stdin is None:
         raise Unusable(
             "stdin is closed", code="no_file", hint="`-` reads from stdin: pipe something into it"

@@ -1,10 +1,10 @@
 """
-The one way to a terminal: everything that is written to stdout or stderr passes `printable`, so
-that no stored text moves the cursor or hides anything.
+The one way to a terminal: all output to stdout and stderr passes `printable`, so that no stored
+text moves the cursor or hides anything.
 
 `prepare_streams` puts a guard around both streams. Prints of tools, log lines, warnings and
-tracebacks pass it too. Colours of ours go around it, through `Styled`, which makes the text
-printable first. Nothing else in this package may write; a test reads the sources for that.
+tracebacks pass it too. The command line's own colours go around it through `Styled`, which makes
+the text printable first. Nothing else in this package may write; a test reads the sources for that.
 """
 
 import codecs
@@ -23,7 +23,7 @@ _NOT_ASCII = re.compile(r"[^\x20-\x7e]+")
 
 def printable(text: str) -> str:
     r"""
-    Text that moves no cursor and hides nothing.
+    Return text that moves no cursor and hides nothing.
 
     >>> printable("a\x1b[2Kb"), printable("a\u2028b"), printable("a\x9bb\x7f")
     ('a\\x1b[2Kb', 'a\\u2028b', 'a\\x9bb\\x7f')
@@ -35,7 +35,7 @@ def printable(text: str) -> str:
 
 def printable_json(data: bytes) -> bytes:
     r"""
-    The same for JSON, which says such characters with escapes of its own: it means what it meant.
+    Return the same JSON with such characters written as JSON escapes. Its meaning does not change.
 
     >>> printable_json('{"a":"\x9b\u202e\x7f"}'.encode())
     b'{"a":"\\u009b\\u202e\\u007f"}'
@@ -54,7 +54,7 @@ def _shown(char: str) -> str:
 def _json_shown(char: str) -> str:
     if (
         not _is_hidden(char) or char in "\n\t\r"
-    ):  # between values; inside strings JSON has no raw ones
+    ):  # raw ones stand between values only; inside a JSON string they are escaped
         return char
     units = char.encode("utf-16-be")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
@@ -62,18 +62,18 @@ def _json_shown(char: str) -> str:
 
 def _is_hidden(char: str) -> bool:
     """
-    Controls, formats, surrogates, unassigned; and the separators that only some programs end a line
-    at.
+    Return whether a character is a control, format, surrogate or unassigned one, or a separator
+    that only some programs treat as a line end.
     """
     return unicodedata.category(char)[0] == "C" or char in "\u2028\u2029"
 
 
 class Guarded:
-    """A text stream that is written to by anybody. `styled` is for text that `Styled` has made."""
+    """A text stream that any code may write to. `styled` is for text that `Styled` has made."""
 
     def __init__(self, stream: TextIO) -> None:
         self.rich_proxied_file = (
-            stream  # where rich writes, once `Styled` has made the text printable
+            stream  # the stream for rich, once `Styled` has made the text printable
         )
 
     def write(self, text: str) -> int:
@@ -92,7 +92,7 @@ class Guarded:
 
 
 def guard_streams() -> None:
-    """Around whatever stands there now; twice is once."""
+    """Guard the present streams. A second call changes nothing."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, Guarded):
@@ -101,7 +101,8 @@ def guard_streams() -> None:
 
 def prepare_streams() -> None:
     """
-    What can't be encoded is shown as an escape, never a reason to fail after the work was done.
+    Show characters that can't be encoded as escapes. They must not cause a failure after the work
+    was done.
     """
     codecs.register_error(_AS_ESCAPES, _escapes)
     for stream in (sys.stdout, sys.stderr):
@@ -111,15 +112,15 @@ def prepare_streams() -> None:
 
 
 def write_styled(text: str, stream: TextIO) -> None:
-    """Text with colours of ours in it, whose words were made printable."""
+    """Write text with the command line's own colours. Its content is already printable."""
     styled = getattr(stream, "styled", stream.write)
     styled(text)
 
 
 class Styled:
     """
-    Lines in colours. Looks up sys.stdout at every print: prompt_toolkit puts its own there while
-    somebody types.
+    Coloured lines. Looks up sys.stdout at every print, because prompt_toolkit replaces it while the
+    user types.
     """
 
     def __init__(self) -> None:
@@ -146,10 +147,11 @@ class Styled:
 
 def _escapes(error: UnicodeError) -> tuple[str, int]:
     """
-    As rendering writes them, with four digits or eight: it doubles a backslash that would read like
-    one, so two prompts look the same nowhere.
+    Write escapes as rendering does, with four or eight digits. Rendering doubles a backslash that
+    would read like an escape, so two different prompts never look the same.
 
-    `backslashreplace` would write two digits where they do, which a command may hold as it is.
+    `backslashreplace` would write some with two digits, and a command may contain such a text
+    itself.
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error

@@ -1,6 +1,6 @@
 """
-What `send`, `resume` and `approvals answer` have in common: a turn's report, and a sealed session
-told as an outcome.
+Shared by `send`, `resume` and `approvals answer`: a turn's report, and a sealed session reported as
+an outcome.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ def fields_of(turn: TurnReport) -> dict[str, Any]:
 
 
 def told(options: Options, turn: TurnReport) -> int:
-    """Print a turn as it stands; returns the exit code."""
+    """Print a turn's present state and return the exit code."""
     if options.out.json:
         options.out.object(fields_of(turn))
         return EXIT_OF_OUTCOME[turn.outcome]
@@ -34,13 +34,13 @@ def told(options: Options, turn: TurnReport) -> int:
 
 
 async def tell_doubts(options: Options, service: "Service", turn: TurnReport) -> None:
-    """T2: the person is told, as the model is; beside the result, which is the model's."""
+    """Note each doubt for the person too (T2), beside the result, which is the model's."""
     for each in await service.doubts(turn):
         options.out.note(each)
 
 
 def told_error(options: Options, session: str, error: HoldfastError) -> int:
-    """An error of one session: what a turn's report has, as far as it is known."""
+    """Print an error of one session, with the known fields of a turn's report."""
     if options.out.json:
         options.out.failure(fields_of_error(session, error))
     else:

@@ -1,9 +1,9 @@
 """
-The application, from the outside in: guard (Host, Origin, form), record (log and numbers), gate
+The application, from the outside in: guard (Host, Origin, form), recorder (log and metrics), gate
 (tokens), routes.
 
-Whatever goes wrong inside comes out as a problem with a stable code. The access log has method,
-route, status, time and the token's name: no query, no header, no path.
+Every error inside becomes a problem with a stable code. The access log has method, route, status,
+time and the token's name, but no query, header or path.
 """
 
 import logging
@@ -73,8 +73,8 @@ def make_app(gateway: Gateway) -> ASGIApp:
 
 class Recorder:
     """
-    Counts and logs what was answered. What went wrong before there was an answer is told as a
-    problem; a bug is logged with its trace, and told as a bug.
+    Count and log every answer. An error before the answer began becomes a problem. A bug is logged
+    with its trace and reported as a bug.
     """
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -105,18 +105,18 @@ class Recorder:
 
     def refused(self, scope: Scope, status: int) -> None:
         """
-        The guard let it no further: counted and logged all the same, or nobody would find out why a
-        page stays empty.
+        Count and log a request that the guard refused. Without this the operator could not find out
+        why a page stays empty.
         """
         self._record(scope, status, 0.0)
 
     def _told(self, exc: Exception) -> Problem | None:
-        """None: a bug."""
+        """Return the problem for this error, or None for a bug."""
         if isinstance(exc, HoldfastError):
             return problem_of(exc, secrets=self._gateway.service.world.secrets)
         if isinstance(exc, OSError):
-            # The disk refused to be read. Not this request's fault and no bug: told as something
-            # that may pass, without a path.
+            # The disk could not be read. The request is not at fault, and this is not a bug. Report
+            # it as temporary, without a path.
             why = exc.strerror or type(exc).__name__
             _log.warning("the system refused: %s", why)
             return problem(
@@ -153,8 +153,8 @@ async def _nothing(_: Request) -> Response:
 def _readiness(gateway: Gateway) -> Handler:
     async def readyz(_: Request) -> Response:
         """
-        Not ready either while the home or the settings can't be used: everything would be refused.
-        Anybody may ask, so only where to look is told.
+        Report not ready also while the home or the settings can't be used, because every request
+        would be refused. Anybody may ask, so the answer only names the command to run.
         """
         if not gateway.is_ready or not await _can_be_read(gateway):
             return Response(status_code=503)
@@ -176,7 +176,7 @@ def _readiness(gateway: Gateway) -> Handler:
 
 
 async def _can_be_read(gateway: Gateway) -> bool:
-    """Whether it can be said of anybody who they are."""
+    """Return whether tokens can be checked: the home's journal can be read."""
     try:
         await gateway.service.home.refresh()
     except (HoldfastError, OSError):

@@ -1,8 +1,8 @@
 """
-Tokens, on every request: no route but the open ones is even looked for without a living token.
+Check the token of every request. Only the open routes are looked up without a living token.
 
-What a token may do comes from the server's record. Nothing that a client declares (scopes, person,
-audience, in a header or a body) is read anywhere.
+A token's rights come from the server's record. A client's claims (scopes, person, audience, in a
+header or a body) are never read.
 """
 
 import logging
@@ -23,7 +23,7 @@ _AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9]{49})\Z")
 
 
 class Gate:
-    """Puts the token's owner into the scope as `holdfast.bearer`."""
+    """Put the token's owner into the scope as `holdfast.bearer`."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Gate:
         self._book = book
         self._now = now
         self._requests = Rate(per_second=per_second, burst=burst)
-        # One bucket for all who bring no token: there is nothing else to tell them apart by.
+        # One bucket for all clients without a token: nothing else tells them apart.
         self._strangers = Rate(per_second=200, burst=1_000)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -48,7 +48,7 @@ class Gate:
             return
         try:
             bearer = await self._bearer(scope)
-        # nobody is let in; and since nobody knows who asks, what is wrong is told to the log alone
+        # Let no client in. The client is unknown, so only the log reports the cause.
         except HoldfastError as exc:
             _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
             code = "sealed" if isinstance(exc, Untrusted) else exc.code

@@ -1,6 +1,6 @@
 """
-Reading what a client sent: bounded, in time, strict. Nothing is guessed, nothing unknown is passed
-over.
+Read requests strictly, within a size and a time. Nothing is guessed, and unknown fields are
+refused.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from holdfast.journal.strict import strict_json
 
 BODY_BYTES_MAX = (
     2 * 1024 * 1024
-)  # the longest message, should every character of it be written as an escape
+)  # the longest message, if every one of its characters is written as an escape
 BODY_SECONDS = 20.0
 _JSON = re.compile(r"application/json\s*(;\s*charset\s*=\s*\"?utf-8\"?\s*)?\Z", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]{1,15}\Z")
@@ -27,8 +27,8 @@ T = TypeVar("T")
 
 async def read_body(request: Request, kind: type[T], *, nothing: T | None = None) -> T:
     """
-    The body as this struct, or `Refused`: malformed, media_type, too_large. `nothing`, where it is
-    given, is what no body at all stands for.
+    Read the body into this struct, or raise `Refused`: malformed, media_type, too_large. An empty
+    body means `nothing`, if that is given.
     """
     if nothing is None or "content-type" in request.headers:
         _check_type(request)
@@ -86,7 +86,7 @@ def _too_large() -> Refused:
 
 
 def query_of(request: Request, *known: str) -> dict[str, str]:
-    """The query's values; an unknown key, or one that stands twice, is refused."""
+    """Return the query's values. Refuse an unknown or repeated key."""
     items = request.query_params.multi_items()
     found = dict(items)
     if len(found) != len(items) or any(key not in known for key in found):
@@ -99,7 +99,7 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
 
 
 def page_of(query: dict[str, str]) -> tuple[int, str | None]:
-    """`limit` and `after`."""
+    """Return `limit` and `after`."""
     limit = query.get("limit", str(LIMIT_DEFAULT))
     if not _NUMBER.match(limit) or not 1 <= int(limit) <= LIMIT_MAX:
         raise Refused(f"limit is a number from 1 to {LIMIT_MAX}", code="malformed")
@@ -113,7 +113,7 @@ _AFTER_CHARS_MAX = 200
 
 
 def one_header(request: Request, name: str) -> str | None:
-    """The header's value; one that stands twice is refused."""
+    """Return the header's value. Refuse a repeated header."""
     found = request.headers.getlist(name)
     if len(found) > 1:
         raise Refused(f"{name} stands twice", code="malformed")
@@ -132,7 +132,9 @@ def cursor_of(request: Request) -> int | None:
 def page_from(
     names: Collection[tuple[str, Any]], limit: int, after: str | None
 ) -> tuple[list[Any], str | None]:
-    """One page of things with names, in the names' order; and the `after` of the next."""
+    """
+    Return one page of named items in the order of their names, and the `after` of the next page.
+    """
     wanted = sorted(
         (pair for pair in names if after is None or pair[0] > after), key=lambda pair: pair[0]
     )

@@ -1,6 +1,5 @@
 """
-What the gateway's parts share: one service, its tokens, streams and drives, and the settings they
-go by.
+The parts that the gateway shares: one service, its tokens, streams and drives, and their settings.
 """
 
 import secrets
@@ -21,21 +20,21 @@ from holdfast.session.authority.context import Workspace
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where it listens, what it is called, and how much it bears."""
+    """The server's address, names and limits."""
 
     host: str = "127.0.0.1"
     port: int = 8321
-    hosts: tuple[str, ...] = ()  # further names that Host may say, with their ports
-    allow_remote: bool = False  # listen where other machines can reach it
-    requests_per_second: float = 1_000.0  # of one token, on average
+    hosts: tuple[str, ...] = ()  # further allowed Host values, with their ports
+    allow_remote: bool = False  # listen where other machines can connect
+    requests_per_second: float = 1_000.0  # per token, on average
     requests_burst: float = 3_000.0
     streams_max: int = 8_192
-    # An eighth and a quarter of all: neither a token that was stolen nor a person with many tokens
-    # can shut the others out.
+    # An eighth and a quarter of all: neither a stolen token nor a person with many tokens can shut
+    # the others out.
     streams_per_token_max: int = 1_024
     streams_per_person_max: int = 2_048
     stop_seconds: float = (
-        10.0  # how long a tool that runs may go on once the server was told to stop
+        10.0  # seconds for which a running tool may continue after a request to stop
     )
 
 
@@ -66,15 +65,15 @@ class Gateway:
         self.inboxes = Inboxes(service, self.streams)
         self.drives = DriveScheduler(service)
         self.is_ready = False
-        # Looking for a prompt that is not there compares every session with the index: few such
-        # looks for each token.
+        # A lookup of an unknown prompt compares every session with the index, so each token gets
+        # few of them.
         self._misses = Rate(per_second=2, burst=30)
 
     def page_token_name(self) -> str:
         return f"page-{secrets.token_hex(4)}"
 
     def spend_miss(self, bearer: Bearer) -> None:
-        """Before a look that may find nothing; given back when it finds something."""
+        """Spend one lookup before it is made. It is returned when the lookup finds something."""
         if not self._misses.take(bearer.digest):
             raise Refused(
                 "too many prompts were asked for that are not there",

@@ -1,6 +1,6 @@
 """
-The contract as OpenAPI 3.1: made from the structs that requests are read into and answers are made
-of, so it can't say anything else.
+The contract as OpenAPI 3.1, derived from the structs that parse requests and build answers. So it
+can't differ from them.
 """
 
 from collections.abc import Mapping
@@ -102,7 +102,7 @@ def _operation(
 ) -> dict[str, Any]:
     always = (
         (400, 403, 405, 429) if is_open else (400, 401, 403, 405, 423, 429, 503)
-    )  # whose token it is, the home must say
+    )  # a route with a token can also fail because the home can't be read: 423 and 503
     responses = {
         **ok,
         **{

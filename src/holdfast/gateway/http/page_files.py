@@ -1,9 +1,9 @@
 """
-The page's files, read from the package once. Nothing else can be had under `/assets/`: names are
-looked up, never joined to a path.
+The page's files, read from the package once. Names are looked up and never joined to a path, so
+nothing else can be read under `/assets/`.
 
-The policy lets the page run its own modules, style itself and talk to this server, and nothing
-else; trusted types without a policy forbid turning text into markup.
+The policy lets the page run its own modules, style itself and connect to this server, and nothing
+else. Trusted types without a policy forbid turning text into markup.
 """
 
 from functools import cache
@@ -29,7 +29,7 @@ _TYPES = {
 
 @cache
 def page_files() -> dict[str, tuple[bytes, str, str]]:
-    """By name: content, media type, entity tag."""
+    """Return content, media type and entity tag by name."""
     found = {}
     for each in files("holdfast.gateway").joinpath("page").iterdir():
         suffix = each.name[each.name.rfind(".") :]

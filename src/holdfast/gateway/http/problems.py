@@ -1,9 +1,8 @@
 """
-From what went wrong to what a client is told: `application/problem+json` with a stable `code`, and
-the one table of statuses.
+Turn errors into `application/problem+json` with a stable `code`; the one table of statuses.
 
-Nothing that a client or a journal put into a message can carry a secret out: tokens and known
-secrets are struck out on the way.
+A message can contain text from a client or a journal. Tokens and known secrets are removed from it,
+so it carries no secret out.
 """
 
 import re
@@ -91,7 +90,7 @@ _TITLES: Mapping[int, str] = {
 
 _TOKEN_LIKE = re.compile(
     r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+"
-)  # also a token that lost a part on its way
+)  # also match a token that lost a part in transit
 _TEXT_CHARS_MAX = 2_000
 
 
@@ -138,12 +137,10 @@ def problem(
 
 
 def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Problem:
-    """A sealed session is told as `sealed`, whichever damage sealed it; the detail says which."""
+    """Report every Untrusted error with the code `sealed`; `detail` names the damage."""
     if (
         error.code == "settings"
-        # whoever runs the server mends them; where they lie, and what stands in them, is nobody
-        # else's
-        # affair
+        # The operator repairs settings. Their path and content are not shown to clients.
     ):
         return problem(
             status_of(error),

@@ -1,12 +1,16 @@
 """
-HTTP/1.1 on one connection, as llhttp reads it and uvicorn answers it, with what both leave open
-closed: one request at a time, and nothing that two readers could take for two different things.
+HTTP/1.1 on one connection, parsed by llhttp and answered by uvicorn, without ambiguity.
 
-llhttp refuses a length that stands twice or beside chunks, lines that end in half a line end,
-folded lines and control characters. Here, also: a head has a bound, and must come in time; what
-follows a body is no header; a target is taken as it stands; whatever comes before the answer to
-what came before it ends the connection with that answer. What can't be read is told as a problem,
-never into the middle of an answer. A stream can be cut when its client takes nothing.
+llhttp refuses a duplicate length, a length beside chunks, half line ends, folded lines and control
+characters. This module adds:
+
+- A head has a bound and a deadline.
+- A trailer is not a header.
+- A target is taken as it stands.
+- One request at a time: a request that arrives before the last answer is complete ends the
+  connection with that answer.
+- An unreadable request gets a problem as its answer, never in the middle of another answer.
+- A stream can be cut when its client reads nothing.
 """
 
 import asyncio
@@ -25,25 +29,23 @@ from uvicorn.protocols.http.httptools_impl import (
 from holdfast.gateway.http.problems import PROBLEM_TYPE, Problem, problem
 from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX
 
-# from a connection's start, or the first byte after an answer, to the next whole request head
+# From a connection's start, or the first byte after an answer, to the next complete request head.
 SILENT_SECONDS = 15.0
 _UNREADABLE = problem(400, "malformed", "this is no HTTP request that can be read")
 _TOO_LONG = problem(400, "malformed", f"a request's head has at most {HEAD_BYTES_MAX} bytes")
 _VERSIONS = ("1.0", "1.1")
-# A request to upgrade is whole, and the application refuses it; what comes after it is no HTTP.
+# An upgrade request is complete, and the application refuses it. The bytes after it are not HTTP.
 _STOPS = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
 
 class Protocol(HttpToolsProtocol):
-    """One connection."""
-
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._in_head = False
-        # Fed to the parser since a head began, or since it last handed on a piece of body: more
-        # than this it can't be keeping.
+        # Bytes fed to the parser since a head began or since it last passed on a piece of body. The
+        # parser can't hold more than this.
         self._kept_bytes = 0
-        self._is_deaf = False  # nothing that still comes is read
+        self._is_deaf = False  # true once the rest of the input is ignored
         self._silence: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -65,7 +67,7 @@ class Protocol(HttpToolsProtocol):
         self._stop_silence()
         super().connection_lost(exc)
 
-    # --- a head must come, and in time
+    # --- a head must arrive in time
 
     def _listen_in_time(self) -> None:
         if self._silence is None:
@@ -79,7 +81,9 @@ class Protocol(HttpToolsProtocol):
     # --- bytes
 
     def data_received(self, data: bytes) -> None:
-        """In pieces, so that nothing grows far beyond its bound before it is looked at."""
+        """
+        Feed the parser in pieces, so that nothing grows far beyond its bound before it is checked.
+        """
         self._unset_keepalive_if_required()
         whole = memoryview(data)
         for start in range(0, len(data), HEAD_BYTES_MAX):
@@ -89,7 +93,7 @@ class Protocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         if (
             cycle is None or cycle.response_complete
-        ):  # half a head, or what nobody reads: byte by byte it would hold the connection for ever
+        ):  # half a head or unread input: without a deadline it would hold the connection for ever
             self._listen_in_time()
 
     def _feed(self, piece: memoryview) -> None:
@@ -104,8 +108,8 @@ class Protocol(HttpToolsProtocol):
 
     def _refuse(self, why: Problem) -> None:
         """
-        The request that is being read, if no answer to it has begun. What came too soon after one
-        that is being answered ends the connection with that answer.
+        Refuse the request being read if its answer has not begun. If it arrived while an earlier
+        one is being answered, end the connection with that answer.
         """
         self._is_deaf = True
         cycle: RequestResponseCycle | None = self.cycle
@@ -116,7 +120,7 @@ class Protocol(HttpToolsProtocol):
             begun, cycle.disconnected = (
                 cycle.response_started,
                 True,
-            )  # whoever reads its body hears that the client left, and says no more
+            )  # the reader of its body sees a disconnected client and sends nothing more
             cycle.message_event.set()
             if begun:
                 self.transport.close()
@@ -126,7 +130,7 @@ class Protocol(HttpToolsProtocol):
         self.transport.write(STATUS_LINE[why.status] + head.encode() + body)
         self.transport.close()
 
-    # --- what the parser finds; whatever is raised here stops it, and is refused
+    # --- parser callbacks; an exception raised here stops the parser, and the request is refused
 
     def on_message_begin(self) -> None:
         cycle: RequestResponseCycle | None = self.cycle
@@ -136,7 +140,7 @@ class Protocol(HttpToolsProtocol):
         self._in_head, self._kept_bytes = True, 0
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:  # else it stands behind a body, and says nothing
+        if self._in_head:  # a later one is a trailer and is ignored
             super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
@@ -178,8 +182,8 @@ class Protocol(HttpToolsProtocol):
 
 def _last_unless_asked(cycle: RequestResponseCycle, send: Send) -> Send:
     """
-    An answer to a client whose body was never asked for is the connection's last: nobody could say
-    whether that body still comes, or the next request.
+    Close the connection after an answer if the client's body was never asked for (100-continue).
+    Otherwise the next bytes could be that body or the next request.
     """
 
     async def send_last(message: Message) -> None:

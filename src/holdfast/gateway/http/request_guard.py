@@ -1,11 +1,9 @@
 """
-The outermost layer: who is meant, from which page, in which form. Decided on the request's own
-bytes before anything is routed, read or parsed.
+The outermost layer checks Host, Origin and form before a request is routed, read or parsed.
 
-A browser can be made to send almost anything to a port of this machine. What it can't do is send
-another site's request with our Host and our Origin: so both are compared exactly, with the port;
-there is no CORS, no WebSocket, and a request that a foreign site started is refused whatever else
-it carries.
+A browser can be made to send almost anything to a port of this machine. It can't send another
+site's request with our Host and our Origin. So both are compared exactly, with the port. There is
+no CORS and no WebSocket. A request that a foreign site started is always refused.
 """
 
 import re
@@ -36,7 +34,7 @@ _OURS = (b"same-origin", b"none")
 
 def allowed_hosts(host: str, port: int, more: Iterable[str] = ()) -> frozenset[str]:
     """
-    What Host may say. A server on loopback is also called localhost, and nothing else.
+    Return the allowed Host values. A server on loopback is also called localhost, and nothing else.
 
     >>> sorted(allowed_hosts("127.0.0.1", 8321))
     ['127.0.0.1:8321', 'localhost:8321']
@@ -49,7 +47,7 @@ def allowed_hosts(host: str, port: int, more: Iterable[str] = ()) -> frozenset[s
 
 
 class Guard:
-    """Wraps the whole application; also puts the headers on that every answer carries."""
+    """Wrap the whole application and add the headers that every answer carries."""
 
     def __init__(
         self,
@@ -62,7 +60,7 @@ class Guard:
         self._app = app
         self._refused = refused
         self._hosts = frozenset(each.encode() for each in hosts)
-        # Names that a proxy answers under: browsers reach those by https, which ends at the proxy.
+        # Names that a proxy serves. Browsers reach them by https, which ends at the proxy.
         self._proxied = frozenset(each.lower().encode() for each in proxied)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -133,7 +131,10 @@ class Guard:
 
     @staticmethod
     def _is_own_fetch(scope: Scope, headers: list[tuple[bytes, bytes]]) -> bool:
-        """A link on another site may open the page; no other request may come from there."""
+        """
+        Return whether the server's own page sent the request. Only a link may come from another
+        site.
+        """
         site = _values(headers, b"sec-fetch-site")
         if not site or (len(site) == 1 and site[0] in _OURS):
             return True

@@ -1,11 +1,9 @@
 """
-Which handler a request means: looked up by its path, then held against the one method that the path
-has.
+Find a request's handler by its path, then check the path's one method.
 
-Not Starlette's router and its application: they try one route after the other and wrap every
-request in five layers that turn errors into answers, and each of them is walked through again
-whenever a request that waited goes on. Here `Recorder` does that, once. What stands in a part of a
-path is for the handler to judge.
+Starlette's router and application are not used. They try one route after the other and wrap every
+request in five layers that turn errors into answers, and a resumed request walks through each layer
+again. Here `Recorder` does that once. Each handler validates the parts of its path.
 """
 
 import re
@@ -23,7 +21,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 class Route(NamedTuple):
     """
-    A `{name}` in the path is one part of it, whole and not empty. GET comes with HEAD, whose body
+    A `{name}` in the path matches one whole part that is not empty. GET includes HEAD, whose body
     the protocol leaves out.
     """
 
@@ -37,7 +35,7 @@ class Route(NamedTuple):
 
 
 class StreamRoute(NamedTuple):
-    """One whose answer goes on."""
+    """A route whose answer is a stream."""
 
     method: str
     path: str
@@ -52,8 +50,8 @@ AnyRoute = Route | StreamRoute
 
 class Routes:
     """
-    Puts the route's path into the scope as `holdfast.route`, for who counts, and the parts of the
-    path as `path_params`.
+    Put the route's path into the scope as `holdfast.route`, for metrics, and the parts of the path
+    as `path_params`.
     """
 
     def __init__(self, routes: Sequence[AnyRoute]) -> None:
@@ -77,7 +75,7 @@ class Routes:
         await route(scope, receive, send)
 
     def _find(self, path: str) -> tuple[AnyRoute | None, dict[str, str]]:
-        """A path that is named as it stands counts before one with parts."""
+        """Prefer a path without parts to one with parts."""
         if (plain := self._plain.get(path)) is not None:
             return plain, {}
         for pattern, route in self._parted:

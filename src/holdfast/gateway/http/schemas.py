@@ -1,6 +1,8 @@
 """
-What goes in and out over HTTP, beyond the reports of the runtime. Unknown fields are refused, so a
-client can't declare what it is.
+The requests and answers of the HTTP API, beside the reports of the runtime. Unknown fields are
+refused, so a client can't declare its own rights.
+
+The docstrings of the structs are published in the OpenAPI document.
 """
 
 from typing import Annotated, Any

@@ -1,10 +1,10 @@
 """
-The routes of `/v1`: each checks the scope, then whether there is such a thing for this token, and
-only then does what was asked.
+The routes of `/v1`. Each checks the scope, then whether this token may see the item, and only then
+acts.
 
-A session that the token may not see and one that is not there are told in the same words. Whoever
-answers a prompt is judged by the session itself, and a wrong one is journalled there; everything
-else about a foreign prompt is as if it were not there.
+A session that the token may not see and a missing session get the same answer. The session itself
+judges who answers a prompt and journals a wrong approver. In every other respect a foreign prompt
+looks like a missing one.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from holdfast.runtime.reports.types import AnswerReport, ApprovalReport, iso
 from holdfast.session.state import Phase
 
 T = TypeVar("T")
-ANSWER_STARTS_SECONDS = 2.0  # how long an answer waits to say `started` instead of `handed_on`
+ANSWER_STARTS_SECONDS = 2.0  # longest wait to report `started` instead of `handed_on`
 _APPROVAL = re.compile(r"a-[a-z2-7]{26}\Z")
 _GRANT = re.compile(r"[a-z0-9-]{1,64}\Z")
 _KEY = re.compile(rf"[\x21-\x7e]{{1,{KEY_CHARS_MAX}}}\Z")
@@ -57,7 +57,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def bearer_of(request: Request, scope: str) -> Bearer:
-    """The token's owner, who must have this scope."""
+    """Return the token's owner, who must have this scope."""
     bearer: Bearer = request.scope["holdfast.bearer"]
     if not bearer.may(scope):
         raise Refused(
@@ -73,13 +73,13 @@ def session_of(request: Request) -> SessionId:
 
 
 class Api:
-    """The handlers. All state is the gateway's."""
+    """The handlers. The gateway holds all state."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
         self._service = gateway.service
-        # Where a first message of somebody new is checked and taken in one go, so that two
-        # strangers can't both be first.
+        # Locks under which a newcomer's first message is checked and accepted in one step, so that
+        # two strangers can't both be first.
         self._joining: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     # --- sessions
@@ -101,7 +101,7 @@ class Api:
         query_of(request)
         session = await self._seen(session_of(request), bearer)
         report = await self._service.show(session)
-        if not bearer.is_admin:  # where files lie is the machine's business
+        if not bearer.is_admin:  # file paths are for admins only
             mine = tuple(
                 each for each in report.reminders if bearer.reads(each.audience, each.boundary)
             )
@@ -111,7 +111,7 @@ class Api:
             )
         if not bearer.reads_every_circle and not bearer.reads_all(
             await readers_of(self._service.shelf, session)
-        ):  # no line of these says whose it is
+        ):  # these entries do not record their boundary
             report = msgspec.structs.replace(
                 report, parked=(), memory=(), deliveries=(), delegates=()
             )
@@ -126,7 +126,7 @@ class Api:
         if await self._is_seen(session, bearer):
             report = await self._send(session, body.text, bearer, key)
         elif session.startswith(f"{DELEGATE_CHANNEL}/"):
-            # nobody can make or join one, so whether there is one is not told either
+            # Nobody can create or join one, so do not reveal whether it exists.
             raise unknown_session()
         else:
             async with self._joining.setdefault(session, asyncio.Lock()):
@@ -197,7 +197,7 @@ class Api:
         return json_response(await self._approval(request, bearer))
 
     async def _approval(self, request: Request, bearer: Bearer) -> ApprovalReport:
-        """There is such a prompt for this token; else it is unknown, whoever's it is."""
+        """Return the prompt if this token may see it; otherwise report it as unknown."""
         self._gateway.spend_miss(bearer)
         report = await self._looked_up(_approval_of(request), bearer)
         if not bearer.reads(report.audience, report.boundary) or not await self._is_seen(
@@ -241,9 +241,8 @@ class Api:
         self, error: HoldfastError, approval: ApprovalId, bearer: Bearer
     ) -> HoldfastError:
         """
-        The same, for whoever sees the session. Others know of no prompt but one that stands, and of
-        that only that it is not theirs to answer: not whose it is, how it ended, or that its
-        session is sealed.
+        Return the error unchanged for a token that sees the session. Other tokens learn only of an
+        open prompt, and only that it is not theirs to answer: not its requester, its end or a seal.
         """
         if error.code == "wrong_approver":
             self._gateway.refund_miss(bearer)
@@ -262,8 +261,8 @@ class Api:
 
     async def _within_audience(self, approval: ApprovalId, bearer: Bearer) -> None:
         """
-        A token that speaks in a wider circle than the prompt was made in knows nothing of it, even
-        if its person may answer.
+        Report the prompt as unknown to a token with a wider audience than the prompt's, even if its
+        person may answer.
         """
         if bearer.reads("personal", f"personal:{bearer.person}"):
             return
@@ -273,8 +272,7 @@ class Api:
 
     async def _until_started(self, answered: AnswerReport, approval: ApprovalId) -> AnswerReport:
         """
-        Who asked for it is told `started` if it starts in a moment; the answer is durable either
-        way.
+        Wait a moment so that the answer can report `started`. The answer is durable either way.
         """
         if answered.result != "handed_on" or answered.turn.turn is None:
             return answered
@@ -331,7 +329,7 @@ class Api:
         if found is None:
             if not gateway.code_tries.take(
                 ""
-            ):  # only of those that are none: nobody can keep the owner out by guessing
+            ):  # count only wrong codes, so that guessing can't keep the owner out
                 raise Refused("too many codes were tried", code="too_many", hint="wait a moment")
             raise Refused(
                 "this code is unknown, used or too old",
@@ -371,8 +369,8 @@ class Api:
         self, request: Request, kind: type[T], bearer: Bearer, *, nothing: T | None = None
     ) -> T:
         """
-        A body may take its time; whoever was revoked meanwhile does nothing with it. `nothing` is
-        what no body at all stands for.
+        Read the body, then check the token again: reading takes time, and a token revoked meanwhile
+        must not act. An empty body means `nothing`.
         """
         body = await read_body(request, kind, nothing=nothing)
         if not await self._gateway.book.still_lives(
@@ -383,7 +381,7 @@ class Api:
             )
         return body
 
-    # --- what is seen
+    # --- visibility
 
     async def _is_seen(self, session: SessionId, bearer: Bearer) -> bool:
         return await is_seen(self._service.world, self._service.shelf, session, bearer.sees)
@@ -429,14 +427,18 @@ def _concerns(bearer: Bearer, report: ApprovalReport) -> bool:
 
 def _may_see(bearer: Bearer, grant: GrantReport) -> bool:
     """
-    A grant is there for its requester and its giver, within the token's audience, and for an admin.
+    Return whether the token may see a grant: its person is the requester or the giver, within the
+    token's audience, or it is an admin's.
     """
     is_theirs = bearer.person in (grant.requester, grant.granted_by)
     return bearer.is_admin or (is_theirs and bearer.reads(grant.audience, grant.boundary))
 
 
 def _went_on(ledger: Ledger, turn: TurnId, approval: ApprovalId, since: int) -> bool:
-    """The call started, or nothing is left to start: denied, asked anew, or the turn is over."""
+    """
+    Return whether the call started or nothing is left to start: denied, asked again, or the turn
+    ended.
+    """
     open_turn = ledger.state.turns.get(turn)
     if open_turn is None:
         return True

@@ -1,12 +1,11 @@
 """
-Who drives when the gateway serves: one task for each session in which something is owed, and none
-for all the others.
+The serving process's drives: one task for each session that owes work, none for the others.
 
-Notices wake a session; they are hints, so everything owed is looked for at the start and every 30
-seconds, and at the moment the next prompt runs out. One timer stands for every reminder of every
-session: it waits for the earliest, and is set anew when an earlier one is set. Told to stop, a
-drive ends at its next quiet point: at once when only a model is out (its call is repeated later),
-within bounds when a tool runs.
+A notice wakes a session. Notices are hints, so the scheduler scans for owed work at the start,
+every 30 seconds, and when the next prompt expires. One timer serves the reminders of all sessions.
+It waits for the earliest one and is set again when an earlier one is created. After a stop request,
+a drive ends at its next quiet point: at once if only a model call is open (the call is repeated
+later), within bounds if a tool is running.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from holdfast.runtime.service import Service
 from holdfast.session.state import CallStatus, SessionState
 
 RESCAN_SECONDS = 30.0
-DRIVES_MAX = 256  # sessions driven at once; the others wait their turn
+DRIVES_MAX = 256  # sessions driven at once; the others wait
 _log = logging.getLogger("holdfast.gateway.server.drive_scheduler")
 
 
@@ -32,14 +31,14 @@ class DriveScheduler:
         self._group: asyncio.TaskGroup | None = None
         self._room = asyncio.Semaphore(DRIVES_MAX)
         self._next_expiry: int | None = None
-        self.next_reminder: int | None = None  # what the one timer waits for
-        # Up to when reminders have been looked for. What was due before is in somebody's hands, and
-        # is looked for again with the rest.
+        self.next_reminder: int | None = None  # the reminder that the timer waits for
+        # Reminders due up to this time have been handed to drives. The scan finds them again if a
+        # drive fails.
         self._reminded_until = 0
         self._sooner = asyncio.Event()
         self._lacking: dict[
             SessionId, str
-        ] = {}  # what was said last of sessions that wait for something that is not here
+        ] = {}  # the last warning logged for each session that waits for an agent, model or tool
         self.is_stopping = False
         self._hurry = asyncio.Event()
         self.rescans = 0
@@ -49,7 +48,7 @@ class DriveScheduler:
         return len(self._tasks)
 
     def wake(self, session: SessionId) -> None:
-        """See what is owed in this session, now or when its present drive ends."""
+        """Check this session for owed work, now or when its present drive ends."""
         if self.is_stopping or self._group is None:
             return
         if session in self._tasks:
@@ -60,7 +59,7 @@ class DriveScheduler:
             )
 
     async def run(self) -> None:
-        """Look for what is owed, for ever; until cancelled."""
+        """Scan for owed work until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             try:
@@ -69,7 +68,7 @@ class DriveScheduler:
                     await self._wake_owing()
                     self._next_expiry = self._earliest()
                     self._reminded_until = (
-                        began  # what came due while we looked is looked for again
+                        began  # a reminder may come due during the scan, so look for it again
                     )
                     self.next_reminder = self._service.world.index.next_reminder(after=began)
                     await self._until_due()
@@ -78,13 +77,15 @@ class DriveScheduler:
 
     async def _wake_owing(self) -> None:
         """
-        A look that fails (a lock that is held, a disk that refuses) is said, and made again with
-        the next scan: nothing it would find is lost.
+        Wake each session that owes work.
+
+        A failed scan (a held lock, a disk error) is logged and repeated with the next one. It loses
+        nothing.
         """
         try:
             await (
                 self._service.home.check_clock()
-            )  # an idle server notes the time too: a home that is in use is never far behind it
+            )  # an idle server notes the time too, so a home in use is never far behind the clock
         except (HoldfastError, OSError) as exc:
             _log.warning("the clock could not be compared with the home's journal: %s", exc)
         try:
@@ -95,16 +96,13 @@ class DriveScheduler:
             _log.warning("what is owed could not be looked for: %s", exc)
 
     def _earliest(self) -> int | None:
-        """
-        When the first prompt to come runs out. Those past their time are in somebody's hands
-        already.
-        """
+        """Return when the next prompt expires. Those already expired have been handed to drives."""
         return self._service.world.index.next_expiry(after=self._service.world.now_ms())
 
     async def _until_due(self) -> None:
         """
-        Until the next scan is due, or a prompt runs out. A drive that leaves an earlier one behind
-        says so.
+        Wait until the next scan is due or a prompt expires. A drive that leaves an earlier expiry
+        behind sets `_sooner`.
         """
         loop = asyncio.get_running_loop()
         ends = loop.time() + RESCAN_SECONDS
@@ -122,12 +120,13 @@ class DriveScheduler:
                     await self._sooner.wait()
 
     def look_again(self) -> None:
-        """Now, instead of when the timer says: a clock may have been set."""
+        """Check the due times now instead of when the timer ends: a clock may have been set."""
         self._sooner.set()
 
     def _wake_due(self, now: int) -> None:
         """
-        Sessions whose reminder came due since the last look; the timer then waits for the next one.
+        Wake sessions whose reminder came due since the last check, and set the timer to the next
+        one.
         """
         index = self._service.world.index
         for session in index.reminding(after=self._reminded_until, until=now):
@@ -136,14 +135,12 @@ class DriveScheduler:
         self.next_reminder = index.next_reminder(after=self._reminded_until)
 
     def _note_due(self, session: SessionId) -> None:
-        """
-        A drive may leave an earlier expiry or reminder behind than the one that is waited for.
-        """
+        """Shorten the wait if a drive left an earlier expiry or reminder than the awaited one."""
         row = self._service.world.index.get(session)
         if row is None:
             return
-        # One past its time was not closed by this drive: somebody else drives, or the disk refuses.
-        # It waits for the next scan, or we would look without a pause.
+        # This drive did not close an expired prompt: another process drives, or the disk failed.
+        # Leave it to the next scan; otherwise we would check without a pause.
         to_come = row.expires_at is not None and row.expires_at > self._service.world.now_ms()
         if (
             row.expires_at is not None
@@ -155,7 +152,8 @@ class DriveScheduler:
         if row.remind_at is not None and (
             self.next_reminder is None or row.remind_at < self.next_reminder
         ):
-            # One that is due since the last look already is found by looking back to it.
+            # A reminder that is already due since the last check is found by looking back to that
+            # check.
             self.next_reminder = row.remind_at
             self._sooner.set()
 
@@ -171,12 +169,12 @@ class DriveScheduler:
         except Untrusted as exc:
             _log.error(
                 "%s is sealed: %s", session, exc.message
-            )  # what happened is in the journal; a trace adds nothing
+            )  # the journal records the damage; a trace adds nothing
         except HoldfastError as exc:
             _log.warning("%s was not driven on (%s): %s", session, exc.code, exc.message)
         except (
             OSError
-        ) as exc:  # what could not be read of one session is no reason to leave the others
+        ) as exc:  # a session that can't be read must not stop the drives of the others
             _log.warning("%s was not driven on: %s", session, exc)
         finally:
             self._tasks.pop(session, None)
@@ -184,8 +182,8 @@ class DriveScheduler:
 
     def _say_what_is_lacking(self, session: SessionId) -> None:
         """
-        Of a turn that waits for a model, an agent or a tool that is not here: once, since it is
-        looked at every half minute.
+        Log once why a turn can't be driven here: its model, agent or tool is missing. The scan
+        meets it every 30 seconds.
         """
         ledger = self._service.shelf.get(session)
         lacking = (
@@ -201,7 +199,7 @@ class DriveScheduler:
         return self.is_stopping
 
     async def stop(self, grace_seconds: float) -> None:
-        """Nothing new is begun. Returns when every drive has ended: by itself, or cut off."""
+        """Start no new drive. Return when every drive has ended or was cancelled."""
         self.is_stopping = True
         for session, task in list(self._tasks.items()):
             ledger = self._service.shelf.get(session)
@@ -216,7 +214,7 @@ class DriveScheduler:
             await asyncio.wait(set(self._tasks.values()))
 
     async def _wait_for_drives(self, grace_seconds: float) -> None:
-        """Until they have ended, their time is over, or somebody is in a hurry."""
+        """Wait until the drives have ended, their time is over, or `hasten` was called."""
         async with asyncio.TaskGroup() as group:
             hurry = group.create_task(self._hurry.wait())
             with contextlib.suppress(TimeoutError):
@@ -228,7 +226,7 @@ class DriveScheduler:
             hurry.cancel()
 
     def hasten(self) -> None:
-        """Wait for nobody any more: what runs is cut off, and is in doubt."""
+        """Stop waiting. Running calls are cut off and are in doubt."""
         self._hurry.set()
 
 

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus, as text. No label ever carries a name that a client chose."""
+"""Metrics for Prometheus, as text. A label never carries a name that a client chose."""
 
 from collections import Counter
 from collections.abc import Mapping

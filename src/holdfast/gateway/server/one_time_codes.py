@@ -1,10 +1,10 @@
 """
-One-time codes: how the page gets its token. A code is kept in the home's journal, by its hash,
-until it is used or ten minutes are over.
+One-time codes: the page exchanges one for its token.
 
-The code stands in the URL's fragment, which no browser sends to any server, and is exchanged in the
-body of a request. `holdfast serve` gives one at its start where only its owner can read what it
-prints, and `holdfast serve code` gives one at any time.
+The home's journal stores a code's hash until the code is used or ten minutes have passed. The code
+stands in the URL's fragment, which no browser sends to a server, and is exchanged in the body of a
+request. `holdfast serve` prints one at its start if only its owner can read its output. `holdfast
+serve code` prints one at any time.
 """
 
 import secrets
@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from holdfast.gateway.server.tokens import CODE, TokenBook
 
 CODE_SECONDS = 600
-PAGE_TOKEN_SECONDS = 12 * 3600  # a day's work; after it the page asks for a new code
+PAGE_TOKEN_SECONDS = 12 * 3600  # a day's work; then the page asks for a new code
 
 
 async def new_code(
     book: TokenBook, *, person: str, scopes: Sequence[str], by: str, now: int
 ) -> str:
-    """A code for the page of this person, with these scopes."""
+    """Create a code for this person's page, with these scopes."""
     code, _ = await book.add(
         f"code-{secrets.token_hex(4)}",
         person=person,

@@ -1,4 +1,6 @@
-"""How often: a bucket for each who asks, refilled over time, bounded in number."""
+"""
+Rate limits: one token bucket per client, refilled over time. The number of buckets is bounded.
+"""
 
 import time
 from collections import OrderedDict
@@ -6,7 +8,7 @@ from collections.abc import Callable
 
 
 class Rate:
-    """`per_second` on average, `burst` at once."""
+    """Allow `per_second` requests on average and `burst` at once."""
 
     def __init__(
         self,
@@ -22,7 +24,7 @@ class Rate:
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> bool:
-        """False: too many."""
+        """Take one request from the key's bucket. Return False if the bucket is empty."""
         now = self._now()
         left, at = self._left.pop(key, (self._burst, now))
         left = min(self._burst, left + (now - at) * self._per_second)

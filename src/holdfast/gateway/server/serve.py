@@ -1,11 +1,11 @@
 """
-`holdfast serve`: one process that answers, drives and stops in good order.
+`holdfast serve`: one process that answers requests, drives turns and stops in order.
 
-Start: hold the home, open the socket, look for what is owed, say where the page is. Stop (SIGTERM,
-SIGINT): not ready any more, streams are told, requests in flight end, drives end at a quiet point:
-a tool that runs is waited for, within bounds, and is in doubt after that. With only prompts pending
-there is nothing to wait for. A second signal waits for nothing; neither it nor kill -9 loses
-anything that was acknowledged.
+- Start: hold the home, open the socket, scan for owed work, print the page's address.
+- Stop (SIGTERM, SIGINT): become not ready, end the streams, finish requests in flight, end drives
+  at a quiet point. A running tool gets a bounded time and is in doubt after it. If only prompts are
+  pending, there is nothing to wait for.
+- A second signal waits for nothing. Neither it nor kill -9 loses anything that was acknowledged.
 """
 
 import asyncio
@@ -33,17 +33,19 @@ from holdfast.runtime.service import Service
 from holdfast.session.authority.context import Workspace
 
 _BACKLOG = 2_048
-_DRAIN_SECONDS = 5  # for requests in flight; none of ours takes longer than a few syncs
-_HOUSE_SECONDS = 86_400.0  # retention is told in days
-_MORE_HOUSE_SECONDS = 60.0  # the rest of a great deal, a little at a time
+_DRAIN_SECONDS = 5  # for requests in flight; none takes longer than a few syncs
+_HOUSE_SECONDS = 86_400.0  # retention is given in days
+_MORE_HOUSE_SECONDS = 60.0  # continue a large cleanup in small steps
 _log = logging.getLogger("holdfast.gateway.server.serve")
 
 KeepHouse = Callable[[], Awaitable[bool]]
-"""Lets go of what is old; whether there is more of it."""
+"""Deletes old data. Returns whether there is more to delete."""
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are ours. `is_up` is set once it answers."""
+    """
+    uvicorn without its signal handlers; Holdfast handles signals. `is_up` is set once it answers.
+    """
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -59,7 +61,7 @@ class Server(uvicorn.Server):
 
 
 class Serving:
-    """A gateway that answers. `address` is where; `stop` is the way out."""
+    """A gateway that answers at `address` until `stop` is called."""
 
     def __init__(
         self, gateway: Gateway, server: Server, sock: socket.socket, keep_house: KeepHouse | None
@@ -77,7 +79,9 @@ class Serving:
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
     async def page_address(self, person: str, *, by: str) -> str:
-        """With a one-time code in the fragment, which browsers send to nobody."""
+        """
+        Return the page's address with a one-time code in the fragment, which browsers never send.
+        """
         now = self.gateway.service.world.now_ms()
         return page_at(
             self.address,
@@ -85,14 +89,14 @@ class Serving:
         )
 
     def stop(self) -> None:
-        """The second time: now."""
+        """Stop in order. The second call stops at once."""
         if self.stopping.is_set():
             self.gateway.drives.hasten()
             self._server.force_exit = True
         self.stopping.set()
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Serve until `stop` is called."""
         gateway = self.gateway
         async with asyncio.TaskGroup() as group:
             streaming = (
@@ -118,7 +122,7 @@ class Serving:
                     task.cancel()
 
     async def _listen(self) -> None:
-        """Notices from any process on this home."""
+        """Pass on notices from every process that uses this home."""
         async with self.gateway.service.world.notifier.listen() as notices:
             async for session in notices:
                 self.gateway.tails.notice(session)
@@ -127,8 +131,8 @@ class Serving:
 
     async def _keep_house_daily(self) -> None:
         """
-        At the start and every day; sooner when there was more than one go may take. What went wrong
-        is said, and tried again.
+        Delete old data at the start and every day, or sooner if one pass left some. Log a failure
+        and try again later.
         """
         while self._keep_house is not None:
             is_more = False
@@ -147,7 +151,7 @@ async def open_serving(
     workspace: Callable[[], Workspace | None] = lambda: None,
     keep_house: KeepHouse | None = None,
 ) -> AsyncGenerator[Serving, None]:
-    """Hold the home and the socket; nothing answers before `run`."""
+    """Hold the home and open the socket. Nothing answers before `run`."""
     check_host(settings)
     home = Path(service.world.home) if service.world.home is not None else None
     with contextlib.ExitStack() as stack:
@@ -177,7 +181,7 @@ async def open_serving(
 
 
 def check_host(settings: GatewaySettings) -> None:
-    """Only this machine, unless settings say otherwise in so many words."""
+    """Allow only a loopback address, unless settings explicitly allow remote clients."""
     try:
         is_local = ipaddress.ip_address(settings.host).is_loopback
     except ValueError:
@@ -195,8 +199,8 @@ def _listening(settings: GatewaySettings) -> socket.socket:
         found = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        # TCP by name: only then does asyncio send small pieces at once, and an answer's body does
-        # not wait for the receipt of its head.
+        # Name TCP explicitly: only then does asyncio send small writes at once, so an answer's body
+        # does not wait for the acknowledgement of its head.
         sock = socket.socket(found[0], found[1], socket.IPPROTO_TCP)
     except OSError as exc:
         raise Unusable(
@@ -220,7 +224,7 @@ def _listening(settings: GatewaySettings) -> socket.socket:
 
 
 def allow_many_files() -> None:
-    """Each stream is a descriptor; take as many as the system lets us without asking."""
+    """Raise the limit of open files as far as the system allows; each stream needs a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(
@@ -230,7 +234,7 @@ def allow_many_files() -> None:
 
 
 async def serve_until_signalled(serving: Serving) -> None:
-    """Run until SIGTERM or SIGINT; the second one does not wait."""
+    """Run until SIGTERM or SIGINT. The second signal does not wait."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, serving.stop)

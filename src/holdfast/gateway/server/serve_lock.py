@@ -1,6 +1,7 @@
 """
-One server for a home: `flock` on a file in HOME/run, which dies with its owner and is never
-inherited. What stands in the file says who it is, for people.
+One server per home: `flock` on a file in HOME/run.
+
+The lock ends with its process and is never inherited. The file's text names the server, for people.
 """
 
 import contextlib
@@ -19,8 +20,9 @@ _TEXT_BYTES_MAX = 400
 @contextmanager
 def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
     """
-    While inside, no other process serves this home; `Busy` says who does. What is given is called
-    with the address, once there is one.
+    Hold the home so that no other process serves it. Raise `Busy` with the holder's name.
+
+    Yield a function that writes the server's address into the lock file.
     """
     folder = home / "run"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -53,7 +55,7 @@ def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
 
 
 def served_at(home: Path) -> str | None:
-    """The address of the server that holds this home now; None where nobody does."""
+    """Return the address of the server that holds this home now, or None if there is not one."""
     try:
         fd = os.open(home / "run" / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

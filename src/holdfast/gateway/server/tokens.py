@@ -1,11 +1,11 @@
 """
-Who speaks over HTTP, and what they may do: from the home's journal, and from nothing that a client
-says.
+Tokens: who sends a request over HTTP, and which scopes they have.
 
-A token is 256 random bits, shown once. The home keeps its hash, and beside it person, scopes,
-audience and end. Every request looks at the home's journal as it is then, so a revoked token is
-dead on the next one. The audience is the narrowest circle that the token speaks and reads in:
-`personal`, `team:NAME` or `public`.
+The gateway reads both from the home's journal and never from a client's claim. A token is 256
+random bits and is shown once. The home stores its hash with the person, scopes, audience and end.
+Every request reads the current state of the home's journal, so a revoked token fails on the next
+request. The audience is the narrowest one in which the token sends and reads: `personal`,
+`team:NAME` or `public`.
 """
 
 import re
@@ -34,7 +34,7 @@ from holdfast.token_form import RANDOM_BYTES, is_token, token_of
 
 HTTP_CHANNEL = "http"
 SCOPES = ("read", "send", "approve", "admin")
-# living ones in a home; every request walks past none of them, but a list must stay a list
+# Living tokens in a home. A request finds its token by hash, so this bounds the list, not a search.
 TOKENS_MAX = 1_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")
 _TEAM = re.compile(r"team(?::([a-z0-9][a-z0-9._-]{0,63}))?\Z")
@@ -44,7 +44,7 @@ CODE = "code"
 
 def new_token() -> str:
     """
-    256 bits that nobody can guess, in the form of `holdfast.token_form`: recognisable in any text.
+    Return 256 random bits in the form of `holdfast.token_form`, which is recognisable in any text.
 
     >>> is_token(new_token())
     True
@@ -53,9 +53,7 @@ def new_token() -> str:
 
 
 def digest_of(token: str) -> str:
-    """
-    What is kept. The token is random through and through, so a plain hash of it tells nothing.
-    """
+    """Return the stored form. A plain hash is enough because the token is fully random."""
     return blake3(b"holdfast token 1\0" + token.encode()).hexdigest()
 
 
@@ -69,7 +67,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     audience: Audience
     boundary: str
     expires_at: int | None
-    way: Way = "script"  # how an answer with this token comes
+    way: Way = "script"  # the way in which an answer with this token is given
 
     @classmethod
     def of(cls, added: TokenAdded) -> "Bearer":
@@ -95,13 +93,15 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
     def may(self, scope: str) -> bool:
         """
-        An admin may read everything and stop anything; sending and approving are done as a person,
-        and need their own scope.
+        Return whether the token has this scope.
+
+        An admin may read everything and stop anything. Sending and approving happen as a person and
+        need their own scopes.
         """
         return scope in self.scopes or (scope == "read" and self.is_admin)
 
     def source(self) -> MessageSource:
-        """What this channel knows of a message: all of it from the server's record."""
+        """Return the transport facts of a message. All of them come from the server's record."""
         group = self.audience is not Audience.PERSONAL
         return MessageSource(
             channel=HTTP_CHANNEL,
@@ -122,8 +122,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
     def reads(self, audience: str | None, boundary: str | None) -> bool:
         """
-        Whether something said in that circle is within this token's audience. What is unknown is
-        not.
+        Return whether an item with that audience and boundary is within this token's audience. An
+        unknown audience or boundary is not, except for an admin.
         """
         if audience is None or boundary is None or audience not in set(Audience):
             return self.is_admin
@@ -134,7 +134,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
     def sees(self, readers: Collection[Reader]) -> bool:
         """
-        A session is seen by who takes part in it within this token's audience; admin sees all.
+        Return whether the token may see a session: its person takes part within the token's
+        audience, or it is an admin's.
         """
         return self.is_admin or any(
             each.person == self.person and self.reads(each.audience, each.boundary)
@@ -143,8 +144,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
     def reads_all(self, readers: Collection[Reader]) -> bool:
         """
-        Whether everything that was said among them is within this token's audience: what can't be
-        told by its circle is for nobody else.
+        Return whether everything said among these readers is within this token's audience. Content
+        that does not record its boundary is shown only to such a token.
         """
         return all(self.reads(each.audience, each.boundary) for each in readers)
 
@@ -152,17 +153,17 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         self, audience: str | None, boundary: str | None, people: Collection[str | None]
     ) -> bool:
         """
-        Whether a prompt is this token's to see: its person asked for it or may answer it, within
-        the token's audience; admin sees all.
+        Return whether the token may see a prompt: its person requested it or may answer it, within
+        the token's audience, or it is an admin's.
         """
         return self.is_admin or (self.person in people and self.reads(audience, boundary))
 
     def may_join(self, readers: Collection[Reader]) -> bool:
         """
-        Whether a first message of this person may go into a session that others began.
+        Return whether this person's first message may go into a session that others began.
 
-        Who has sent sees everything there, and so does the model that answers them: only a circle
-        that all of it belongs to may be joined.
+        A sender sees everything in the session, and so does the model that replies to them.
+        Therefore everything in it must have exactly this token's audience and boundary.
         """
         if self.is_admin:
             return True
@@ -217,22 +218,21 @@ def token_report(added: TokenAdded, *, moment: Moment) -> TokenReport:
 
 class TokenBook:
     """
-    The home's tokens, by their hash. Keeps nothing but what the last look at the home's journal
-    gave.
+    The home's tokens, by hash. Caches only the last read of the home's journal.
 
-    `now` is the clock's; ends are judged by it and by the home's journal. An end that was applied
-    once is noted there, so that no clock takes it back.
+    `now` is the clock's time. Expiry is judged by it and by the home's journal. An expiry that was
+    applied once is noted in the journal, so that a clock set back does not revive the token.
     """
 
     def __init__(self, home: HomeLedger) -> None:
         self._home = home
         self._of: dict[str, TokenAdded] | None = (
-            None  # the very tokens that `_by_digest` was made from
+            None  # `_of` holds the tokens from which `_by_digest` was built
         )
         self._by_digest: dict[str, TokenAdded] = {}
 
     async def find(self, token: str, *, now: int) -> Bearer | None:
-        """The token's owner, if it lives."""
+        """Return the token's owner, or None if the token is unknown, revoked or expired."""
         if not is_token(token):
             return None
         added = (await self._known()).get(digest_of(token))
@@ -252,7 +252,8 @@ class TokenBook:
 
     async def still_lives(self, bearers: Collection[Bearer], *, now: int) -> set[str]:
         """
-        Of these, the hashes of those that live as they were: the same person, scopes and audience.
+        Return the hashes of the given tokens that are still valid with the same person, scopes and
+        audience.
         """
         known = await self._known()
         living = set()
@@ -291,8 +292,9 @@ class TokenBook:
         way: str | None = None,
     ) -> tuple[str, TokenAdded]:
         """
-        A new token, shown here and never again. A name that lives is refused; expired ones make
-        room.
+        Add a token and return it; it is shown here and never again.
+
+        Refuse the name of a living token. Revoke expired codes to make room.
         """
         _check(name, person, scopes)
         circle_of(audience, person)
@@ -300,7 +302,7 @@ class TokenBook:
         moment = self._home.moment(now)
         if expires_at is not None:
             refuse_disputed(moment, "no token with an end can be made")
-        token = new_token()  # a code has the same form: it is recognised in a text too
+        token = new_token()  # a code has the same form, so it is recognised in a text too
         added = TokenAdded(
             name=name,
             digest=digest_of(token),
@@ -331,7 +333,7 @@ class TokenBook:
                 each.name
                 for each in state.tokens.values()
                 if each.way == CODE and is_over(each.expires_at, moment)
-            ]  # nobody would list or revoke them
+            ]  # revoke expired codes here, because nobody would list or revoke them
             return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
         await self._home.choose(choose)
@@ -341,8 +343,9 @@ class TokenBook:
         self, code: str, *, name: str, expires_at: int, now: int
     ) -> tuple[str, TokenAdded] | None:
         """
-        A page's token for a code that the home knows, in one commit: a code is used once, whoever
-        is quicker. None: it is not known, used or too old.
+        Exchange a code for a page's token in one commit, so that a code is used at most once.
+
+        Return None if the code is unknown, used or too old.
         """
         token = new_token()
         made: list[TokenAdded] = []

@@ -1,8 +1,8 @@
 """
-What goes over a stream, as bytes: records with their seq as id, pieces and notices without one.
+Stream frames as bytes: records with their seq as id, pieces and notices without an id.
 
-A client resumes by the id, so only what is in the journal has one. JSON text holds no raw newline,
-so a frame is one `data` line.
+A client resumes by the id, so only journal records have one. JSON text contains no raw newline, so
+a frame is one `data` line.
 """
 
 from typing import Any, NamedTuple
@@ -15,13 +15,13 @@ from holdfast.runtime.streams.feed import Delta, Heard
 
 KEEP_ALIVE = b": still here\n\n"
 _OPEN_TYPES = frozenset({"session_born", "tail_repaired", "model_given"})
-"""Records of the session itself, which say nothing of any turn."""
+"""Records of the session itself, which reveal nothing about a turn."""
 
 
 class Frame(NamedTuple):
     """
-    Bytes for everyone who may see them. `turn` is whose circle they belong to; `is_open` needs
-    none.
+    Bytes for every follower that may see them. `turn` decides the audience; an `is_open` frame is
+    for all.
     """
 
     data: bytes
@@ -50,7 +50,7 @@ _decode_circle = msgspec.json.Decoder(_Circle).decode
 
 
 class RecordSent(msgspec.Struct, frozen=True):
-    """A record as it is stored, as clients get it."""
+    """A stored record, as clients receive it."""
 
     seq: int
     at: int
@@ -102,7 +102,7 @@ def frame_from_piece(piece: Heard) -> Frame:
 
 
 def frame_from_event(name: str, told: Any) -> Frame:
-    """Something about the session or the stream itself."""
+    """Return a frame about the session or the stream itself."""
     return Frame(
         b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(told)),
         None,
@@ -113,8 +113,8 @@ def frame_from_event(name: str, told: Any) -> Frame:
 
 def circle_from_input(body: bytes) -> tuple[str, tuple[str, str]]:
     """
-    Which circle a turn belongs to. A context that can't be read belongs to none, so nobody with
-    less than everything sees it.
+    Return the turn, and its audience and boundary. A context that can't be read gets neither, so
+    only a bearer that may see everything sees the turn.
     """
     accepted = _decode_input(body)
     try:

@@ -1,10 +1,10 @@
 """
-All live inboxes of this process: one board for them, and what moves it.
+All live inboxes of this process. They share one board, which this module updates.
 
-It begins with the list that `GET /v1/approvals` gives, and moves with the sessions that notices and
-heads name: their folded state says what waits there now. So it costs no task and no open journal
-for a session that nothing happens in, and next to nothing for a person who only waits. It is there
-while somebody looks, and a while longer.
+The board starts with the list of `GET /v1/approvals`. Notices and heads name the sessions that
+changed, and their folded state gives the open prompts. So an idle session costs no task and no open
+journal, and a waiting person costs almost nothing. The board exists while a stream is open and
+`LINGER_SECONDS` longer.
 """
 
 import asyncio
@@ -24,14 +24,16 @@ from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
 
 LINGER_SECONDS = (
-    60.0  # a page that is loaded again, or a line that broke, finds its cursor still known
+    60.0  # a page that is reloaded, or reconnects after a break, finds its cursor still valid
 )
 _LOOKING_AT_ONCE = 8
 _log = logging.getLogger("holdfast.gateway.streams.inbox_hub")
 
 
 class Inboxes:
-    """`open` joins; `run` moves the board; `notice` and `look` say what may have moved."""
+    """
+    `open` joins; `run` updates the board; `notice` and `look` mark sessions that may have changed.
+    """
 
     def __init__(self, service: Service, streams: Streams) -> None:
         self._service = service
@@ -44,15 +46,13 @@ class Inboxes:
         self._looking = asyncio.Semaphore(_LOOKING_AT_ONCE)
         self._dirty: set[SessionId] = set()
         self._moving: set[SessionId] = set()
-        # Could not be looked at (held, or the disk refused): with the next look.
+        # Sessions that could not be read (lock held, disk error). The next check tries them again.
         self._late: set[SessionId] = set()
         self._news = asyncio.Event()
 
     @asynccontextmanager
     async def open(self, bearer: Bearer, *, after: str | None) -> AsyncGenerator[Inbox, None]:
-        """
-        A place on the board, after the cursor; without one, with everything that stands first.
-        """
+        """Join the board after the cursor; without one, start with all open prompts."""
         board = await self._begun()
         self._tell(board, board.expire(self._now()))
         inbox = Inbox(board, bearer, after)
@@ -69,8 +69,8 @@ class Inboxes:
 
     async def _begun(self) -> Board:
         """
-        What moves while the list is read is looked at again afterwards: the heads are taken first,
-        and notices are kept from then on.
+        Return the board, building it first if needed. Heads are read before the list, and notices
+        are kept from then on, so that a change during the read is checked again.
         """
         async with self._beginning:
             if self._board is None:
@@ -78,21 +78,21 @@ class Inboxes:
                 board = Board()
                 patience = self._service.patience()
                 board.begin(await self._service.approvals(patience=patience))
-                self._late.update(patience.found)  # told as the index knew them
+                self._late.update(patience.found)  # reported as the index knew them
                 self._board, self._left_at = board, time.monotonic()
                 self._news.set()
             return self._board
 
     def notice(self, session: SessionId) -> None:
-        """Something was appended, by anyone."""
+        """Mark a session after an append by any process."""
         if self._board is not None or self._beginning.locked():
             self._dirty.add(session)
             self._news.set()
 
     def look(self, heads: Heads) -> None:
         """
-        Once a second: prompts that ran out, journals that moved without a notice, and those that
-        could not be looked at before.
+        Check once a second: expired prompts, journals that grew without a notice, and sessions that
+        could not be read before.
         """
         board = self._board
         if board is None:
@@ -145,8 +145,8 @@ class Inboxes:
         self, board: Board, session: SessionId
     ) -> tuple[Sequence[ApprovalReport], Mapping[ApprovalId, PromptEnd | None]]:
         """
-        What waits there now, and how what stood there before has ended. Of a session that can't be
-        believed, read or found, nothing waits: as in the list.
+        Return the session's open prompts, and how earlier ones ended. A session that is sealed,
+        unreadable or missing has no open prompts, as in the list.
         """
         try:
             async with self._service.shelf.use(session) as ledger:

@@ -1,10 +1,9 @@
 """
 One person's live inbox: a stream's place on the board, and nothing else that grows.
 
-First everything that stands and is for this token, in pages, as of one moment; then every change
-after that moment, once, in order. One that is too slow for the changes that are kept is told of the
-gap, and begins again with everything that stands. While the client takes nothing, nothing is put
-together for it.
+It first sends all open prompts for this token, in pages, as of one moment. Then it sends every
+later change once, in order. If the stream is too slow for the kept changes, it reports a gap and
+starts again with all open prompts. While the client reads nothing, nothing is built for it.
 """
 
 import re
@@ -23,22 +22,24 @@ CURSOR_PATTERN = "^[0-9a-f]{16}-[0-9]{1,15}$"
 
 class Inbox(Listener):
     """
-    Owned by the request that made it. `cursor` is what the client heard last; None for one that
-    heard nothing yet.
+    Owned by the request that created it. `cursor` is the client's last received id, or None for a
+    new client.
     """
 
     def __init__(self, board: Board, bearer: Bearer, cursor: str | None) -> None:
         super().__init__(bearer)
         self._board = board
-        # The next change to look at; None: whatever was heard is too old, or of another life.
+        # The next change to read. None if the cursor is too old or belongs to another board.
         self._place: int | None = _place_on(board, cursor)
-        # What stood at `_place` and is still to be told; None once it is.
+        # Prompts that were open at `_place` and are still to be sent; None once all are sent.
         self._standing: deque[Prompt] | None = None
         self._has_heard = cursor is not None
 
     @property
     def cursor(self) -> str | None:
-        """Up to where everything was told. None while it is not yet known what stands."""
+        """
+        Return the id up to which everything was sent. None while open prompts are still being sent.
+        """
         return (
             None
             if self._place is None or self._standing is not None
@@ -52,8 +53,8 @@ class Inbox(Listener):
     @property
     def keep_alive(self) -> bytes:
         """
-        With the place it stands at, which others' changes have moved on: whoever comes back with it
-        has missed nothing.
+        Include the current place, which other people's changes have moved on. A client that resumes
+        from it has missed nothing.
         """
         return (
             super().keep_alive
@@ -63,8 +64,8 @@ class Inbox(Listener):
 
     def tell(self, change: Change, place: int) -> None:
         """
-        A change was made at this place. What is not for this one is passed at once, so that it
-        counts as no gap later.
+        Note a change at this place. Skip a change for other people at once, so that it never counts
+        as a gap.
         """
         if change.prompt.is_for(self.bearer):
             self.wake.set()
@@ -88,7 +89,7 @@ class Inbox(Listener):
         return gap
 
     def _page(self, left: deque[Prompt]) -> bytes:
-        """The id comes with the last page: whoever is cut off before it begins again."""
+        """Send the id with the last page: a client that is cut off earlier starts again."""
         page: list[bytes] = []
         size = 0
         while left and size < _PAGE_BYTES:
@@ -122,8 +123,8 @@ class Inbox(Listener):
 
 def check_cursor(given: str | None) -> str | None:
     """
-    The header's value, if it is one that we could have given; `Refused` for any other. An empty one
-    is none.
+    Return the header's value if this server could have issued it. Refuse any other. An empty value
+    means no cursor.
     """
     if not given:
         return None

@@ -1,11 +1,10 @@
 """
-What waits, in all sessions: the prompts that stand, and the last changes to them, numbered.
+The open prompts of all sessions, and the last changes to them, numbered.
 
-Nothing here reads a journal. Whoever has looked at a session says what waits there now; each
-difference to what stood before is one change. Changes are kept as the bytes that go out, bounded in
-number and size. A place is the number of the next change; with the board's own life before it, it
-is a stream's cursor, so that a number of another process or of an earlier board is never taken for
-one of this.
+This module reads no journal. The caller reads a session and passes its open prompts; each
+difference from the board is one change. Changes are kept as outgoing bytes, bounded in number and
+size. A place is the number of the next change. A stream's cursor is the board's own id and a place,
+so a number from another process or an earlier board is never mistaken for one of this board.
 """
 
 import secrets
@@ -22,14 +21,13 @@ from holdfast.ids import ApprovalId, SessionId
 from holdfast.runtime.reports.open_prompts import PromptEnd
 from holdfast.runtime.reports.types import ApprovalReport
 
-# a busy home's last minutes: whoever was away for longer reads the whole list, which is then the
-# shorter way
+# Covers a busy home's last minutes. After a longer absence, reading the whole list is shorter.
 KEPT_CHANGES = 1_024
 KEPT_BYTES = 4 * 1024 * 1024
 
 
 class Prompt(NamedTuple):
-    """One that stands: as it goes out, and whom it is for."""
+    """An open prompt: its outgoing bytes, and the people it is for."""
 
     id: ApprovalId
     session: SessionId
@@ -59,7 +57,8 @@ class Prompt(NamedTuple):
 
 class Change(NamedTuple):
     """
-    Bytes for whoever the prompt is for: the event without its id, which is the place after it.
+    Bytes for the people a prompt is for: the event without its id. The id is the place after the
+    change.
     """
 
     prompt: Prompt
@@ -67,7 +66,7 @@ class Change(NamedTuple):
 
 
 class Board:
-    """Moved by one caller at a time, never while it waits for anything."""
+    """One caller at a time updates the board, and never awaits meanwhile."""
 
     def __init__(self) -> None:
         self.life = secrets.token_hex(8)
@@ -86,7 +85,7 @@ class Board:
         return islice(self._changes, max(0, place - self.first_place), None)
 
     def standing_for(self, bearer: Bearer) -> list[Prompt]:
-        """Sorted by id, as the list is."""
+        """Return this bearer's open prompts, sorted by id as the list is."""
         found = [
             prompt
             for prompts in self._standing.values()
@@ -99,7 +98,7 @@ class Board:
         return self._standing.get(session, {}).keys()
 
     def begin(self, reports: Iterable[ApprovalReport]) -> None:
-        """What stands before there is any change."""
+        """Set the open prompts before the first change."""
         for report in reports:
             self._stand(Prompt.of(report))
 
@@ -112,8 +111,7 @@ class Board:
         now: int,
     ) -> list[Change]:
         """
-        What is new in a session, now that this waits there: prompts that ended, then prompts that
-        were made.
+        Return the changes of a session, given its open prompts: ended prompts first, then new ones.
         """
         before = self._standing.get(session, {})
         waiting = {report.id for report in reports}
@@ -130,8 +128,8 @@ class Board:
 
     def expire(self, now: int) -> list[Change]:
         """
-        Prompts whose time is over, whether or not anybody has come to journal it: no answer to them
-        counts any more.
+        End prompts whose time is over, even if their expiry is not in the journal yet: no answer to
+        them counts any more.
         """
         if self._next_expiry is None or now < self._next_expiry:
             return []
@@ -172,8 +170,8 @@ class Board:
 
 def _ended(prompt: Prompt, end: PromptEnd | None) -> Change:
     """
-    `answered`, `closed`; or `gone`, when the session that asked can't take an answer any more:
-    deleted, sealed, or in another life.
+    Return the change for an ended prompt: `answered`, `closed`, or `gone` if its session was
+    deleted, sealed or replaced by a new instance.
     """
     told: dict[str, Any] = {"id": prompt.id, "session": prompt.session}
     if end is not None and end.closed_as is not None:

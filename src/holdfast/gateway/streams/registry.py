@@ -1,10 +1,10 @@
 """
-Every live stream of this process, whatever it tells: how many there may be, and what ends them.
+All live streams of this process: their limits and their ends.
 
-A stream is one connection and one token. Once a second, for all of them together: the streams of a
-token that died end, a client that takes nothing is cut, one to whom nothing came is told that the
-line is alive, and whoever follows journals is shown their heads. So an idle stream costs its
-connection, and no task that looks.
+A stream is one connection and one token. One check a second serves all of them. It ends the streams
+of revoked tokens, cuts clients that read nothing, sends keep-alives to idle streams, and shows the
+journals' heads to the code that follows them. So an idle stream costs a connection but no polling
+task.
 """
 
 import asyncio
@@ -21,28 +21,28 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 
 KEEP_ALIVE_SECONDS = 15.0
-LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also how soon a revoked token's streams are found
-UNSURE_SECONDS = 1.8  # how long a stream may go on when nobody can say whether its token lives
-ENDING_SECONDS = 1.5  # an ended stream that has not gone by itself is cut
-# Cutting and giving up do not wait for a check that hangs. Together they stay below five
-# seconds, as G3 promises.
+LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also bounds how long a revoked token streams
+UNSURE_SECONDS = 1.8  # longest time that a stream continues while its token can't be checked
+ENDING_SECONDS = 1.5  # after this, an ended stream that has not closed is cut
+# Cutting and ending do not wait for a check that hangs. Together they take less than the five
+# seconds that G3 promises.
 _TICK_SECONDS = 0.5
-STALLED_SECONDS = 60.0  # a client that takes nothing for so long has gone
+STALLED_SECONDS = 60.0  # a client that reads nothing for this long is gone
 
 Heads = Sequence[tuple[SessionId, InstanceId, int]]
 _log = logging.getLogger("holdfast.gateway.streams.registry")
 
 
 class Listener:
-    """One stream. Owned by the request that made it; what it tells is its kind's business."""
+    """One stream, owned by the request that created it. A subclass decides which data it sends."""
 
     def __init__(self, bearer: Bearer) -> None:
         self.bearer = bearer
-        # Set when there may be something to read, or to end.
+        # Set when there may be something to read, or a reason to end.
         self.wake = asyncio.Event()
         self.ended: str | None = None
         self.ended_at = 0.0
-        # Moved by whoever sends: since when the client has taken nothing, and when it last did.
+        # The sender sets these: since when the client has read nothing, and when it last did.
         self.blocked_since: float | None = None
         self.sent_at = time.monotonic()
         self.is_quiet = False
@@ -54,12 +54,12 @@ class Listener:
         self.wake.set()
 
     async def read(self) -> bytes:
-        """What is new for this one, up to a page; empty when nothing is."""
+        """Return new data for this stream, up to a page, or empty bytes."""
         raise NotImplementedError
 
     @property
     def place(self) -> dict[str, int | str]:
-        """Where it stands, told when it ends."""
+        """Return the stream's position, which its end event reports."""
         raise NotImplementedError
 
     @property
@@ -68,7 +68,7 @@ class Listener:
 
 
 class Streams:
-    """All of them. `run` looks after them; `hold` lets one in."""
+    """All streams. `run` checks them; `hold` admits one."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Streams:
         self._listeners: set[Listener] = set()
         self._of_token: Counter[str] = Counter()
         self._of_person: Counter[str] = Counter()
-        # When it was last known of every token whether it lives.
+        # When every token was last checked.
         self._sure_at = time.monotonic()
         self._is_over = False
 
@@ -98,7 +98,7 @@ class Streams:
 
     @contextmanager
     def hold(self, listener: Listener) -> Generator[None, None, None]:
-        """`Refused` when there is no room for another: of this token, of this person or at all."""
+        """Admit a stream. Refuse it if this token, this person or the server has too many."""
         digest, person = listener.bearer.digest, listener.bearer.person
         if self._is_over:
             raise Refused("the server is stopping", code="stopping", hint="try again in a moment")
@@ -136,8 +136,8 @@ class Streams:
 
     async def run(self, *followed: Callable[[Heads], None]) -> None:
         """
-        For ever; until cancelled. A look that hangs keeps nobody's stream open: the tokens are
-        unsure meanwhile.
+        Check the streams until cancelled. A check that hangs keeps no stream open, because tokens
+        count as unsure meanwhile.
         """
         looking, looking_since, started = None, 0.0, asyncio.get_running_loop().time
         try:
@@ -160,8 +160,8 @@ class Streams:
 
     async def look(self, *followed: Callable[[Heads], None]) -> None:
         """
-        One round. What can't be looked at now is looked at in the next; tokens that nobody can
-        vouch for meanwhile are good for no stream.
+        Run one check. If it fails, the next one repeats it. If tokens stay unchecked for too long,
+        end all streams.
         """
         if not self._listeners:
             self._sure_at = time.monotonic()
@@ -206,7 +206,7 @@ class Streams:
             each.end(reason)
 
     def end_all(self, reason: str) -> None:
-        """No more streams, and an end for those there are."""
+        """Admit no more streams, and end the open ones."""
         self._is_over = True
         self._end_each(reason)
 

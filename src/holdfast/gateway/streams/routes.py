@@ -1,10 +1,10 @@
 """
-The routes that answer with a live stream, as raw ASGI endpoints: the stream outlives the handler's
+The routes that answer with a live stream, as raw ASGI endpoints. The stream outlives the handler's
 return, so its listener is held here.
 
-Each checks what the plain route beside it checks: `/v1/sessions/{id}/events` that the session is
-this token's to see, `/v1/approvals/events` that it may read at all. Which prompts are its own is
-the list's own question, asked of each.
+Each makes the same checks as the plain route beside it. `/v1/sessions/{id}/events` checks that the
+token may see the session. `/v1/approvals/events` checks that the token may read, and then checks
+each prompt.
 """
 
 from contextlib import AbstractAsyncContextManager
@@ -27,7 +27,7 @@ from holdfast.runtime.reports.open_prompts import prompts_of
 class SessionEvents:
     """
     `GET /v1/sessions/{channel}/{thread}/events`: a stream that runs until its client leaves, its
-    token dies or the server stops.
+    token ends or the server stops.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -41,7 +41,7 @@ class SessionEvents:
         service = self._gateway.service
         instance = await service.world.store.current(
             session
-        )  # asked first: what is seen below is of this life, or of none that is followed
+        )  # ask first: the check below then applies to this instance, or the stream is refused
         if not await is_seen(service.world, service.shelf, session, bearer.sees):
             raise unknown_session()
         async with self._gateway.tails.follow(
@@ -52,8 +52,7 @@ class SessionEvents:
 
     async def _standing(self, session: SessionId, bearer: Bearer) -> bytes:
         """
-        What waits for the person who follows: told at the start of every stream, so also after
-        every restart.
+        Return the follower's open prompts. Every stream starts with them, also after a restart.
         """
         async with self._gateway.service.shelf.use(session) as ledger:
             asked = [each for each in prompts_of(ledger) if bearer.person in each.may_answer]
@@ -62,7 +61,7 @@ class SessionEvents:
 
 
 class InboxEvents:
-    """`GET /v1/approvals/events`: the same, of all sessions."""
+    """`GET /v1/approvals/events`: the same for the prompts of all sessions."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

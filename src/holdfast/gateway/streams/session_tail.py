@@ -1,12 +1,11 @@
 """
-Followed sessions: one tail each, however many follow. The tail reads the journal, followers read
-the tail.
+Followed sessions: one tail per session. The tail reads the journal; followers read the tail.
 
-A tail keeps the last records and pieces as the bytes that go out, bounded in number and size. A
-follower keeps only its place: one that is too slow, or comes with an old cursor, reads records from
-the journal until it is back, and is told of the pieces it missed with a gap. So a client that never
-reads costs a place and nothing more, and nobody misses or repeats a record. A session that nothing
-happens in costs no task and no open journal.
+A tail keeps the last records and text pieces as outgoing bytes, bounded in number and size. A
+follower keeps only its place. If it is too slow or has an old cursor, it reads records from the
+journal until it has caught up, and a gap event reports the pieces that it missed. So a client that
+never reads costs one place, and no follower misses or repeats a record. An idle session costs no
+task and no open journal.
 """
 
 import asyncio
@@ -32,14 +31,14 @@ from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.runtime.streams.feed import Gap
 
-# pieces of text are gathered for so long: a thousand followers are woken a few times for a
-# sentence, not for each of its words
+# Pieces of text are collected for this long. A thousand followers are then woken a few times per
+# sentence, not for each token.
 PIECES_SECONDS = 0.03
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
 _PAGE_BYTES = (
     64 * 1024
-)  # what one follower is given at once, and so what one that takes nothing holds
+)  # bytes given to one follower at once, which is also the most that a stalled one holds
 _READING_AT_ONCE = 8
 _CROWD = 100
 _SECONDS_EACH = 0.000_02
@@ -54,9 +53,9 @@ class Follower(Listener):
     def __init__(self, tail: "SharedTail", bearer: Bearer, cursor: int) -> None:
         super().__init__(bearer)
         self.tail = tail
-        # The last record sent. Moves only when what was read is handed over.
+        # The last record sent. It moves only when the read bytes are handed over.
         self.cursor = cursor
-        # Place in the tail's frames; None while it reads from the journal.
+        # Place in the tail's frames; None while reading from the journal.
         self._place: int | None = None
         self._missed_pieces = False
 
@@ -65,7 +64,7 @@ class Follower(Listener):
         return {"seq": self.cursor}
 
     async def read(self) -> bytes:
-        """What is new for this follower, up to a page; empty when nothing is."""
+        """Return new frames for this follower, up to a page, or empty bytes."""
         self.wake.clear()
         tail = self.tail
         if self._place is not None and self._place < tail.first_place:
@@ -119,7 +118,7 @@ class Follower(Listener):
 
 
 class SharedTail:
-    """One followed session. Lives while somebody follows."""
+    """One followed session. It exists while it has followers."""
 
     def __init__(self, session: SessionId, reading: asyncio.Semaphore, service: Service) -> None:
         self.session = session
@@ -130,9 +129,9 @@ class SharedTail:
         self._frames: deque[Frame] = deque()
         self._bytes = 0
         self.first_place = 0
-        # Every record after this one is among the frames.
+        # The frames hold every record after this one.
         self.kept_after = 0
-        # By turn; made when the first follower comes who may not see everything.
+        # By turn. Built when the first follower arrives that may not see everything.
         self.circles: Circles | None = None
         self.followers: set[Follower] = set()
         self.is_sealed = False
@@ -146,7 +145,7 @@ class SharedTail:
         return list(islice(self._frames, max(0, place - self.first_place), None))
 
     def place_after(self, cursor: int) -> int:
-        """Where the first record past the cursor stands; pieces before it are of the past."""
+        """Return the place of the first record after the cursor. Pieces before it are skipped."""
         for offset, frame in enumerate(self._frames):
             if frame.seq is not None and frame.seq > cursor:
                 return self.first_place + offset
@@ -175,7 +174,7 @@ class SharedTail:
             follower.end(reason)
 
     async def begin(self) -> None:
-        """The first look: where the session stands, and its last records."""
+        """Read the session's position and its last records."""
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
             if self.instance is not None:  # another follower was first
                 return
@@ -191,19 +190,19 @@ class SharedTail:
 
     def is_behind(self, instance: str | None, seq: int, *, is_sealed: bool) -> bool:
         """
-        Is there more to tell than the tail knows: records, a seal, another life, or none at all?
+        Return whether the tail lacks something: records, a seal, a new instance or a deletion.
         """
         return instance != self.instance or seq > self.seq or (is_sealed and not self.is_sealed)
 
     async def move(self, hear: Callable[[], None] = lambda: None) -> None:
         """
-        Take over what is new in the journal. `hear` takes the pieces first: they were said before
-        the record that ends them was written.
+        Take in new records. `hear` takes the pieces first, because they came before the record that
+        ends them.
         """
         async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
             if (
                 ledger.instance != self.instance
-            ):  # what was said meanwhile belongs to a life that nobody here may be allowed to see
+            ):  # the pieces belong to an instance that these followers may not be allowed to see
                 self.end_all("new_life")
                 return
             hear()
@@ -235,7 +234,7 @@ class SharedTail:
         self.keep(frame_from_record(record))
 
     async def page_after(self, cursor: int) -> list[Frame]:
-        """Records from the journal, after a cursor and not past what the tail has."""
+        """Read records from the journal, after the cursor and up to the tail's last one."""
         async with self._reading, self._service.shelf.use(self.session) as ledger:
             if ledger.instance != self.instance:
                 self.end_all("new_life")
@@ -245,7 +244,8 @@ class SharedTail:
 
     async def know_circles(self) -> None:
         """
-        Read, once, which turn belongs to which circle: for followers who may not see everything.
+        Read once which audience and boundary each turn has, for followers that may not see
+        everything.
         """
         if self.circles is not None:
             return
@@ -262,7 +262,7 @@ class SharedTail:
 
 
 class _Enough(Exception):
-    """A page is full."""
+    """Raised when a page is full."""
 
 
 async def _page(ledger: Ledger, after: int) -> list[Record]:
@@ -282,7 +282,9 @@ async def _page(ledger: Ledger, after: int) -> list[Record]:
 
 
 class _Marking(asyncio.Event):
-    """What a tail's ear sets: it makes the tail move, instead of waking somebody who waits."""
+    """
+    The event that the live feed sets. It makes the tail move instead of waking a waiting task.
+    """
 
     def __init__(self, mark: Callable[[], None]) -> None:
         super().__init__()
@@ -312,15 +314,15 @@ class Tails:
         self, session: SessionId, bearer: Bearer, *, instance: InstanceId | None, after: int | None
     ) -> AsyncGenerator[Follower, None]:
         """
-        A place in the tail of this life of the session, which the bearer may see, after the cursor;
-        without one, from the beginning.
+        Join the tail of this instance, which the bearer may see, after the cursor or from the
+        beginning.
         """
         tail = self._tail_of(session, instance)
         follower = Follower(tail, bearer, after or 0)
         with self._streams.hold(follower), self._joined(tail, follower):
             if tail.instance is None:
                 await tail.begin()
-            if tail.instance != instance:  # who may see the one need not see the other
+            if tail.instance != instance:  # a bearer who may see one instance may not see another
                 raise Busy(f"{session} has begun a new life just now", hint="try again")
             await self._check_cursor(tail, after)
             if not follower.bearer.reads_every_circle:
@@ -329,8 +331,8 @@ class Tails:
 
     def _tail_of(self, session: SessionId, instance: InstanceId | None) -> SharedTail:
         """
-        The one that others follow, unless it is of an earlier life: whoever still hangs on to that
-        is told, and nobody joins it.
+        Return the shared tail. If it belongs to an earlier instance, end its followers and make a
+        new one.
         """
         tail = self._tails.get(session)
         if tail is not None and tail.instance not in (None, instance):
@@ -345,7 +347,7 @@ class Tails:
 
     @contextmanager
     def _joined(self, tail: SharedTail, follower: Follower) -> Generator[None, None, None]:
-        """A tail lives, and has an ear, from its first follower to its last."""
+        """Keep a tail and its listener from its first follower to its last."""
         session = tail.session
         if session not in self._tails:
             self._tails[session] = tail
@@ -399,8 +401,8 @@ class Tails:
 
     def notice(self, session: SessionId) -> None:
         """
-        Something was appended, by anyone. For a crowd, what comes close together is told together:
-        telling it takes longer than the wait.
+        Mark the session after an append by any process. With many followers, wait and combine
+        appends, because waking them all takes longer than the wait.
         """
         if (tail := self._tails.get(session)) is not None:
             crowd = len(tail.followers)
@@ -439,7 +441,7 @@ class Tails:
         except (
             HoldfastError,
             OSError,
-        ) as exc:  # busy, in doubt, or a disk that refuses: the next look finds out
+        ) as exc:  # busy, in doubt or a disk error: the next check tries again
             _log.info("%s could not be looked at now (%s)", tail.session, exc)
         finally:
             self._moving.discard(tail.session)
@@ -448,7 +450,7 @@ class Tails:
 
     def look(self, heads: Heads) -> None:
         """
-        Journals that grew without a notice; and a deletion or a seal, which append nothing to them.
+        Find journals that grew without a notice, and deletions and seals, which append nothing.
         """
         known = {session: (instance, seq) for session, instance, seq in heads}
         sealed = self._service.home.state.sealed

@@ -1,9 +1,9 @@
 """
 One live stream over one connection: plain ASGI, two tasks, no buffer of its own.
 
-Not `sse-starlette`: it keeps four tasks and a queue for each follower, and a tail is read at the
-client's own speed here. What is sent is what `Listener.read` gives; while the client takes nothing,
-nothing is read for it.
+`sse-starlette` keeps four tasks and a queue for each follower, so it is not used. Here a tail is
+read at the client's own speed. The stream sends the bytes that `Listener.read` returns. While the
+client reads nothing, nothing is read for it.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _HEADERS = [
 
 class Stream:
     """
-    An ASGI response. `first` goes out before anything that is read; `life` is the session's, in
-    which its seqs count.
+    An ASGI response. `first` is sent before anything else. `life` is the instance that its seqs
+    belong to.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Stream:
 
     async def _read(self) -> bytes:
         """
-        What can't be read any more ends the stream with its reason: the answer has begun, so it
+        Read the next bytes. On an error end the stream with its reason: the answer has begun, so it
         can't become a problem.
         """
         try:
@@ -99,7 +99,7 @@ class Stream:
         follower.blocked_since, follower.sent_at, follower.is_quiet = None, time.monotonic(), False
 
     async def _watch(self, receive: Receive) -> None:
-        """Until the client leaves. What it sends meanwhile is nothing to us."""
+        """Wait until the client leaves. Ignore the bytes that it sends."""
         while (await receive())["type"] != "http.disconnect":
             pass
         self._follower.end("left")

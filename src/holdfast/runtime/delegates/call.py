@@ -1,8 +1,8 @@
 """
-A call to a delegate, from the last look to its durable start. Nothing runs here: what follows is
-owed to the delegate's own session.
+A call to a delegate, from its last binding to its durable start. Nothing runs here: the rest is
+owed by the delegate's own session.
 
-The look and the decision are a tool's: persisted authority and current policy together, under the
+Binding and decision are like a tool's: persisted authority and current policy together, under the
 lock.
 """
 
@@ -28,8 +28,8 @@ async def start_delegate(
     epoch: int,
 ) -> None:
     """
-    Commit point: from here on there is exactly one session for this call, born or to be born. A
-    start that is refused is a result.
+    Commit point: from here on there is exactly one session for this call, created or to be created.
+    A refused start is a result.
     """
     state = ledger.state
     turn, call = state.turns.get(turn_id), state.open_call(turn_id, call_id)
@@ -48,9 +48,7 @@ async def start_delegate(
 
 
 def _checked(world: World, looked: Looked, agent: str) -> Looked:
-    """
-    An agent that this process could not drive is not called: nobody would wait for it in vain.
-    """
+    """Refuse an agent that this process could not drive, so that no call waits for it in vain."""
     try:
         world.model(world.agent(agent).model)
     except Unusable as exc:

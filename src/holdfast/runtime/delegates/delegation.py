@@ -1,19 +1,22 @@
 """
-Delegates: sessions that a call of another session started. Their birth, the word that nobody wants
-them any more, and the report of how they ended.
+Delegates: sessions that a call of another session started. This file creates them, stops unwanted
+ones, and reports their ends.
 
-Two journals can't be written at once, so each step is durable in one before it is made in the
+Two journals cannot be written at once. So each step is durable in one before it is made in the
 other, and is owed there until it is done:
 
-    delegate_started   in the parent, with the name and life of the session to be born; a crash here leaves a birth owed (`BearDelegate`)
-    session_born       of the delegate, with its one input under the narrowed context; a crash here leaves what any session owes
+    delegate_started   in the parent, with the name and instance of the session to be created; a
+                       crash here leaves its creation owed (`BearDelegate`)
+    session_born       in the delegate, with its one input under the narrowed context; a crash here
+                       leaves the work that any session owes
     turn_ended         in the delegate; a crash here leaves a report owed (`ReportToParent`)
-    call_finished      in the parent, decided under its lock: the first report is taken, every other is dropped
+    call_finished      in the parent, decided under its lock: the first report is taken, every
+                       other is dropped
     delegate_reported  in the delegate: nothing is owed any more
 
-A delegate does nothing on its own word. Before a drive, a start and an answer it is compared with
-the call that it works for, in its parent's journal: the very call must still wait for it, and what
-it was given must be what that call's turn could give.
+A delegate does nothing on its own authority. Before a drive, a start and an answer it is compared
+with its call in the parent's journal: exactly that call must still wait for it, and its authority
+must be one that the call's turn could give.
 """
 
 from collections.abc import Iterable
@@ -60,7 +63,7 @@ class _Task(msgspec.Struct):
 
 
 class Delegation:
-    """One per open home; it remembers nothing."""
+    """One per open home; it keeps no state."""
 
     def __init__(self, world: World, shelf: OpenSessions) -> None:
         self._world = world
@@ -70,8 +73,8 @@ class Delegation:
 
     def new(self, turn: Turn, call: CallId, definition: ToolDefinition) -> NewDelegate:
         """
-        What a start would journal. The session's name follows from the call; its life is minted
-        here, and kept by the first start that is durable.
+        The values that a start would journal. The session's name follows from the call. Its
+        instance is created here, and the first durable start keeps it.
         """
         agent = delegate_of_tool(definition.name)
         tools = tuple(
@@ -90,8 +93,8 @@ class Delegation:
 
     async def bear(self, ledger: Ledger, turn_id: TurnId, call_id: CallId) -> None:
         """
-        See to it that the delegate's session exists, with its task. After a crash the same one is
-        found, and not made twice.
+        Make sure that the delegate's session exists, with its task. After a crash the same session
+        is found, and not created twice.
         """
         turn, call = ledger.state.turns.get(turn_id), ledger.state.open_call(turn_id, call_id)
         if (
@@ -116,8 +119,8 @@ class Delegation:
 
     async def _bear(self, state: SessionState, turn: Turn, child: Delegate, *, task: str) -> None:
         """
-        Commit point: the session and its input come to be together. A crash before leaves nothing,
-        after it a session that owes its turn.
+        Commit point: the session and its input are created together. Crash before it: nothing
+        exists. Crash after it: the session owes its turn.
         """
         agent = self._world.agent(child.agent)
         parent = self._parent_of(state, turn, child)
@@ -173,11 +176,11 @@ class Delegation:
 
     async def unwanted(self, state: SessionState) -> str | None:
         """
-        In whose name a delegate must stop; None while it may go on, and for every session that is
-        no delegate's.
+        The name under which a delegate must stop. None while it may continue, and for every session
+        that is not a delegate.
 
-        Read from its parent's journal, and from that one's parent's: a cancel anywhere above holds
-        here at once, told or not.
+        Read from its parent's journal, and from that one's parent's: a cancel anywhere above
+        applies here at once, with or without a notice.
         """
         parent = state.parent
         if parent is None:
@@ -208,7 +211,7 @@ class Delegation:
             return await self.unwanted(above.state)
 
     async def stop_if_unwanted(self, ledger: Ledger) -> bool:
-        """Cancel a delegate that must not go on, durably. True: it must not."""
+        """Cancel a delegate that must not continue, durably. Return whether it must stop."""
         by = await self.unwanted(ledger.state)
         if by is None:
             return False
@@ -222,15 +225,17 @@ class Delegation:
     # --- stopping
 
     async def stop_unwanted_below(self, ledger: Ledger) -> None:
-        """Every delegate of this session that nobody waits for any more, and theirs."""
+        """
+        Stop every delegate of this session that no call waits for any more, and their delegates.
+        """
         for child in tuple(ledger.state.delegates.values()):
             if not is_wanted(ledger.state, child):
                 await self.stop(ledger, child.call)
 
     async def stop(self, ledger: Ledger, call: CallId) -> None:
         """
-        Cancel a delegate and whatever it started. One with nothing running ends, and is reported,
-        at once; else whoever drives it does that.
+        Cancel a delegate and everything it started. If nothing runs in it, it ends and is reported
+        at once; otherwise its driver does that.
         """
         child = ledger.state.delegates.get(call)
         if child is None:
@@ -251,8 +256,8 @@ class Delegation:
 
     async def stop_orphans(self, children: Iterable[Delegate]) -> None:
         """
-        Delegates of a life that is over: nobody waits for them, and they are told so while somebody
-        is here to do it.
+        Stop the delegates of an ended instance: no call waits for them, and this process is here to
+        cancel them.
         """
         for child in children:
             if await self._world.store.current(child.session) == child.instance:
@@ -263,8 +268,8 @@ class Delegation:
 
     async def settle_lost(self, ledger: Ledger) -> None:
         """
-        Delegates that can never report: deleted, sealed, or gone on in another life. Whoever waits
-        for them is told that nobody knows.
+        Finish calls whose delegates can never report: deleted, sealed, or replaced by another
+        instance. Each gets an unknown outcome.
         """
         for child in tuple(ledger.state.delegates.values()):
             if await self._is_lost(child):
@@ -301,10 +306,10 @@ class Delegation:
 
     async def report(self, ledger: Ledger) -> None:
         """
-        Tell the parent how it ended, once, and remember that it knows.
+        Report the delegate's end to the parent, once, and record that the parent has it.
 
-        A crash between the two tells it again, and the parent drops that. A parent that is sealed
-        or lives another life takes nothing: nothing waits there.
+        A crash between the two reports again, and the parent drops that. A parent that is sealed or
+        in another instance takes nothing: nothing waits there.
         """
         state, parent = ledger.state, ledger.state.parent
         if parent is None or not owes_report(state):
@@ -360,7 +365,7 @@ class Delegation:
     # --- prompts below
 
     async def prompts_below(self, turn: Turn) -> tuple[ApprovalReport, ...]:
-        """What the delegates of a turn, and theirs, ask people."""
+        """The open prompts of a turn's delegates, and of their delegates."""
         found: list[ApprovalReport] = []
         for call in turn.delegated:
             child = call.delegate
@@ -379,16 +384,14 @@ class Delegation:
         return tuple(found)
 
     async def asked_below(self, state: SessionState) -> dict[TurnId, tuple[ApprovalId, ...]]:
-        """
-        For each turn of a session that waits for delegates: the prompts that it waits for there.
-        """
+        """For each turn that waits for delegates, the prompts that it waits for there."""
         parked = [turn for turn in state.turns.values() if turn.delegated]
         return {
             turn.turn: tuple(each.id for each in await self.prompts_below(turn)) for turn in parked
         }
 
     async def standing(self, ledger: Ledger, turn: TurnId | None) -> TurnReport:
-        """A turn as it stands; what its delegates ask people is what it waits for."""
+        """Report a turn's state; its delegates' prompts count as its own."""
         report = await turn_report(ledger, turn)
         open_turn = find_turn(ledger.state, turn) if turn is not None else None
         if open_turn is None or not open_turn.delegated:
@@ -403,8 +406,7 @@ class Delegation:
 
 def handed_down(turn: Turn, child: Delegate) -> TurnContext:
     """
-    The authority of a delegate of this turn: the turn's own, as journalled, and nothing that
-    anybody asked for on top.
+    The authority of a delegate of this turn: the turn's own, as journalled, and nothing on top.
     """
     if isinstance(turn.context, LostContext):
         raise Refused(f"nothing can be handed down: {turn.context.reason}", code="no_authority")
@@ -419,8 +421,8 @@ def handed_down(turn: Turn, child: Delegate) -> TurnContext:
 
 def _is_what_was_handed_down(state: SessionState, turn: Turn, child: Delegate) -> bool:
     """
-    Whether the delegate's authority, as its own journal has it, is what its parent's journal says
-    it can be. A lost one allows nothing by itself.
+    Whether the delegate's authority in its own journal is the one that its parent's journal allows.
+    A lost one allows nothing by itself.
     """
     mine = state.turns.get(FIRST_TURN)
     contexts = [mine.context] if mine is not None else [each.context for each in state.queued]
@@ -447,8 +449,8 @@ def _told(report: TurnReport, agent: str, doubts: int) -> tuple[CallOutcome, str
 
 def refuse_delegates_name(session: SessionId) -> None:
     """
-    Nobody but a call brings such a session into the world: one that is there already would take the
-    place of a delegate.
+    Refuse the name: only a call creates such a session. An existing one would take the place of a
+    delegate.
     """
     if session.startswith(f"{DELEGATE_CHANNEL}/"):
         raise Refused(

@@ -1,9 +1,9 @@
 """
-A look at one call: what exactly would run, or why it can't. No effect; done when a call is made,
-and again right before it starts.
+Bind one call: determine its exact plan, or why it cannot run. Binding has no effect. It happens
+when a call is made, and again right before it starts.
 
-Where it would run comes from the turn's journalled context. A workspace that is no longer the
-folder it was when the message was accepted is no workspace.
+The place comes from the turn's journalled context. If the workspace is no longer the folder that it
+was when the message was accepted, the call has no workspace.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-look")
 
 
 class Found(NamedTuple):
-    """What a look at some calls found, in their order, and what their requester was granted."""
+    """The results of binding some calls, in their order, and the grants of their requester."""
 
     looked: tuple[Looked, ...]
     grants: tuple[GrantProposed, ...]
@@ -70,7 +70,10 @@ def scene_of(world: World, state: SessionState, turn: Turn, call: CallId) -> Sce
 
 
 def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
-    """Jobs that are there for this turn; all others are not, whatever id is asked for."""
+    """
+    Yield the jobs that this turn may see. Every other job is reported as missing, whichever id is
+    asked for.
+    """
     for name in (
         *state.jobs,
         *(over for over, _ in state.ended_jobs.items() if over not in state.jobs),
@@ -99,7 +102,7 @@ def _jobs_of(state: SessionState, context: TurnContext) -> Iterator[JobFacts]:
 
 def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     """
-    An agent's tools by the names that the model calls them by; settings may name them otherwise
+    Return an agent's tools by the names that the model calls. Settings may name them differently
     (`module:attribute`).
     """
     return {
@@ -120,10 +123,11 @@ def _box_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
 
 def turn_tools(world: World, turn: Turn) -> dict[str, Tool]:
     """
-    What the turn may call: its agent's tools; a delegate's, only what every agent above it has too,
-    now and when it was started.
+    Return the tools that the turn may call.
 
-    Handing on further is a delegate's own matter: whatever it hands on to is held to the same.
+    A turn has its agent's tools. A delegate has only the tools that every agent above it has too,
+    now and when it was started. Delegate tools are exempt: the delegate that they start is held to
+    the same rule.
     """
     agent = world.agents.get(turn.agent)
     tools = agent_tools(world, agent) if agent is not None else {}
@@ -146,7 +150,7 @@ def is_delegate(tool: Tool) -> bool:
 
 
 def _has(tools: dict[str, Tool], tool: Tool) -> bool:
-    """The very same: another tool of that name is another tool."""
+    """Whether it is the same tool: another tool of that name does not count."""
     known = tools.get(tool.definition.name)
     return known is not None and (
         known is tool or known.definition.digest() == tool.definition.digest()
@@ -155,15 +159,14 @@ def _has(tools: dict[str, Tool], tool: Tool) -> bool:
 
 def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
     """
-    The tool of that name, if the turn may call it: what `turn_tools` has under it, without asking
-    the box for all the others.
+    Return the tool of that name, if the turn may call it. Equal to a lookup in `turn_tools`,
+    without loading all the other tools.
     """
     if turn.delegate_of is not None:
         return turn_tools(world, turn).get(name)
     agent = world.agents.get(turn.agent)
-    for each in reversed(
-        _box_names(world, agent) if agent is not None else ()
-    ):  # of two that are called alike, the last counts
+    # The last of two tools with the same name counts.
+    for each in reversed(_box_names(world, agent) if agent is not None else ()):
         if each == name or ":" in each:
             tool = world.tools.get(each)
             if tool is not None and tool.definition.name == name:
@@ -183,22 +186,20 @@ async def look(world: World, state: SessionState, turn: Turn, call: Call) -> Loo
                 "a loop of your own calls its agents itself; delegates are for Holdfast's",
             ),
         )
-    # What was already validated is validated again as it stands: the same text in, the same text
-    # out.
+    # Validated arguments are validated again as they stand: the same text in, the same text out.
     written = call.arguments if call.arguments is not None else call.made
     scene = scene_of(world, state, turn, call.call)
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel"):
-        return _without_secrets(
-            _look(tool, written, scene), scene
-        )  # nothing of the world to look at: the arguments are all there is
+        # Only the arguments matter for these kinds, so binding reads no files and needs no thread.
+        return _without_secrets(_look(tool, written, scene), scene)
     looked = await asyncio.get_running_loop().run_in_executor(_THREADS, _look, tool, written, scene)
     return _of_a_lost_workspace(_without_secrets(looked, scene), scene, turn)
 
 
 def _without_secrets(looked: Looked, scene: Scene) -> Looked:
     """
-    A look is journalled and shown: a call whose prompt or arguments would hold a known secret is
-    refused, and the reason holds none (S1).
+    Refuse a call whose prompt or arguments would hold a known secret: a bound call is journalled
+    and shown. The reason holds no secret either (S1).
     """
     secrecy = secrecy_of(scene.secrets)
     if not secrecy.holds(msgspec.json.encode((looked.arguments, looked.binding, looked.problem))):
@@ -218,8 +219,8 @@ def _without_secrets(looked: Looked, scene: Scene) -> Looked:
 
 def _of_a_lost_workspace(looked: Looked, scene: Scene, turn: Turn) -> Looked:
     """
-    What can't be bound because the workspace is another folder by now is told so: the tool knows
-    only that there is none.
+    If the workspace was replaced by another folder, say so. The tool knows only that it has no
+    workspace.
     """
     given = turn.context.workspace if isinstance(turn.context, TurnContext) else None
     if (
@@ -249,9 +250,8 @@ def _missing(world: World, turn: Turn, name: str) -> tuple[str, str]:
     return "unknown_tool", f"there is no tool {name!r} here"
 
 
-@lru_cache(
-    maxsize=256
-)  # what a class has does not change; asking a protocol takes longer than the whole look
+# Cached because a class never changes, and the protocol check takes longer than the binding.
+@lru_cache(maxsize=256)
 def _has_background(kind: type[Tool]) -> bool:
     return issubclass(kind, RunsInBackground)
 

@@ -1,9 +1,9 @@
 """
-Whether this process can drive a session on: it must be able to resolve the turn's model, agent and
+Check whether this process can drive a session: it must resolve the turn's model, agent and
 workspace, and every tool of the open batch.
 
-What it lacks is said in words. What it lacks only for another turn, or for one that waits for a
-person, hinders nothing.
+The result names the missing part. A part that only another turn needs, or a turn that waits for a
+person, does not count.
 """
 
 import logging
@@ -19,7 +19,7 @@ _log = logging.getLogger("holdfast.service")
 
 
 def why_cannot_drive(world: World, state: SessionState) -> str | None:
-    """What this process lacks to drive the session on, in words; None when it lacks nothing."""
+    """Return the part that this process lacks to drive the session; None if it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
     turns = (
         [running]
@@ -44,7 +44,7 @@ def why_cannot_drive(world: World, state: SessionState) -> str | None:
 
 
 def lacks(world: World, agent: str, model: str) -> str | None:
-    """What is missing of this agent and this model, whatever the turn."""
+    """Return the missing part of this agent and this model, for any turn."""
     try:
         agent_tools(world, world.agent(agent))
         world.model(model)
@@ -70,8 +70,12 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
 
 def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> str | None:
     """
-    A folder that is not there may be where somebody else drives. One that was replaced is here:
-    what was approved for the old one is voided.
+    Check the turn's workspace.
+
+    There are two cases:
+
+    1. The folder is missing: another process may have it, so this one cannot drive.
+    2. The folder was replaced: this process drives, and approvals for the old folder are voided.
     """
     workspace = context.workspace if isinstance(context, TurnContext) else None
     if workspace is None:
@@ -83,11 +87,11 @@ def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) 
 
 def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
     """
-    The user's program lies where the agent's tools write: who changes it is loaded next to the keys
-    the next time.
+    Check whether the user's program lies where the agent's tools write. A changed program would be
+    loaded next to the keys at the next start.
 
-    That is refused where answers of scripts do not count as consent, because such code could give
-    them. Elsewhere it is said.
+    This is refused where answers of scripts do not count as consent, because such code could give
+    them. Elsewhere it is logged.
     """
     tools = [name for name in world.agent(agent).tools if name in WRITING_TOOLS]
     folders = world.code_folders(workspace) if tools else ()
@@ -106,9 +110,7 @@ def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
 
 
 def _lacking_delegate(world: World, agent: str) -> str | None:
-    """
-    What is missing to bring a delegate into the world that was started and may not be there yet.
-    """
+    """Return the missing part for a delegate that was started and may not exist yet."""
     try:
         return lacks(world, agent, world.agent(agent).model)
     except Unusable as exc:

@@ -1,11 +1,13 @@
 """
-One drive of one session: claim, settle what a crash left, then do what `react` says is owed until
-nothing is, or the caller's turn has ended or paused.
+One drive of one session.
 
-The loop is: fold, react, perform, append. It keeps no state of its own but the tasks that are out;
-if it dies at any line, the next driver computes the same work from the journal. Model calls and
-tools run side by side with the loop, which meanwhile sees cancels from anywhere and stops what they
-stop.
+The driver claims the session and settles the work that a crash left. Then it performs the work that
+`react` names, until nothing is owed or the caller's turn has ended or paused.
+
+The loop is: fold, react, perform, append. Its only state is the set of running tasks. If it dies at
+any line, the next driver computes the same work from the journal. Model calls and tools run in
+tasks beside the loop. The loop meanwhile sees cancels from any process and stops the cancelled
+tasks.
 """
 
 import asyncio
@@ -93,15 +95,16 @@ Until = Callable[[SessionState], bool]
 
 
 class _Beside(NamedTuple):
-    """One thing that runs side by side with the loop, and never twice at once."""
+    """One task that runs beside the loop. The same task never runs twice at once."""
 
     kind: Literal["model", "tool", "deliver"]
     turn: TurnId
-    what: str = "-"  # the call, or the delivery
+    # The id of the call or delivery.
+    what: str = "-"
 
 
 class Driver:
-    """One per drive; made by the service for a ledger that it holds open."""
+    """One per drive. The service creates it for a ledger that it holds open."""
 
     def __init__(
         self, world: World, ledger: Ledger, home: HomeLedger, feed: Feed, delegation: Delegation
@@ -111,14 +114,14 @@ class Driver:
         self._home = home
         self._feed = feed
         self._delegation = delegation
-        # Effects on other sessions that this drive has tried: each once, and then it is theirs.
+        # Effects on other sessions that this drive has tried. Each is tried once per drive.
         self._tried: set[SessionEffect] = set()
-        # What runs side by side with the loop; there while it runs.
+        # The tasks that run beside the loop; the group exists while the loop runs.
         self._group: asyncio.TaskGroup
         self._tasks: dict[_Beside, asyncio.Task[None]] = {}
-        # One for the whole drive, armed anew each time.
+        # One timer for the whole drive, armed again after each tick.
         self._timer: asyncio.TimerHandle
-        # Prompts that were open when everybody was last told.
+        # The prompts that were open at the last notification.
         self._asked: frozenset[ApprovalId] = frozenset()
         self._last_failure: ModelFailed | None = None
         self._secrecy = secrecy_of(world.secrets)
@@ -130,9 +133,9 @@ class Driver:
             retry_seconds=world.model_times.retry_seconds,
         )
         self._compactor = Compactor(world, ledger, feed, ledger.drive)
-        # The epoch of the claim that this driver holds; None while it holds none.
+        # The epoch of the claim that this driver holds; None without a claim.
         self._claimed: int | None = None
-        # Turns that this drive has asked memory for.
+        # Turns for which this drive has queried memory.
         self._recalled: frozenset[TurnId] = frozenset()
 
     @property
@@ -141,8 +144,8 @@ class Driver:
 
     async def claim(self) -> bool:
         """
-        Become the driver. False when another process drives, or another task of this one: the claim
-        is the process's, and two would share it.
+        Become the driver. Return False if another process drives, or another task of this process:
+        the claim belongs to the process, so two tasks would share it.
         """
         if (lacking := why_cannot_drive(self._world, self._ledger.state)) is not None:
             raise CannotDrive(
@@ -153,10 +156,14 @@ class Driver:
         return await self.claim_at_once()
 
     async def claim_at_once(self) -> bool:
-        """`claim`, for whoever has asked `why_not` itself and has waited for nothing since."""
+        """
+        Like `claim`, but skip the drivability check. Call it only right after `why_cannot_drive`
+        returned None, with no await in between.
+        """
         if self._ledger.driving:
             return self.owns_claim
-        self._ledger.driving = True  # before the wait, or a second task comes in between
+        # Set before the await; otherwise a second task could claim in between.
+        self._ledger.driving = True
         try:
             if await self._ledger.attempt.try_claim():
                 self._claimed = self._ledger.epoch
@@ -175,8 +182,8 @@ class Driver:
 
     async def settle(self) -> None:
         """
-        What was in flight under an older epoch is ended and recorded, by the lettered cases.
-        Nothing to do costs nothing.
+        End and record every call that was in flight under an older epoch, by the lettered recovery
+        cases. Costs nothing when there is nothing to settle.
         """
         epoch = self._epoch
         orphaned = turns_to_recover(self._ledger.state, epoch)
@@ -199,7 +206,7 @@ class Driver:
         return self._claimed
 
     async def run(self, until: Until) -> None:
-        """Do what is owed. Needs the claim."""
+        """Perform the owed work. The driver must hold the claim."""
         await self.settle()
         await self._delegation.stop_if_unwanted(self._ledger)
         await self._outbox.settle()
@@ -221,7 +228,7 @@ class Driver:
         )
 
     def _look_again(self, watch: asyncio.Event) -> None:
-        """As if somebody had given notice."""
+        """Act as if a notice had arrived."""
         self._ledger.noticed = True
         watch.set()
         self._look_again_in_a_while(watch)
@@ -245,8 +252,8 @@ class Driver:
 
     def _tell_of_prompts(self) -> None:
         """
-        The end of a drive is told anyway. What is asked, or no longer is, while something else runs
-        on is told now: whoever must answer waits for no sibling.
+        Notify now if the set of open prompts changed while other calls are still running; otherwise
+        approvers would hear of a prompt only when the drive ends.
         """
         if (asked := prompts_open(self._ledger.state)) != self._asked:
             self._asked = asked
@@ -260,7 +267,7 @@ class Driver:
     def _stop_what_was_cancelled(self, state: SessionState) -> None:
         for beside, task in self._tasks.items():
             if beside.kind == "deliver":
-                continue  # what is said of a turn outlives it
+                continue  # a delivery outlives its turn
             turn = state.turns.get(beside.turn)
             gone = turn is None or turn.cancelled_by is not None
             if (
@@ -278,14 +285,17 @@ class Driver:
                 self._tasks.pop(beside, None)
                 self._ledger.poke()
 
-        # Its name has four words: the simulation of a home reads from it whose turn a request is
-        # made for.
+        # The task name has four words: the simulation of a home reads from it the turn that a
+        # request is made for.
         self._tasks[beside] = self._group.create_task(
             guarded(), name=f"{self._ledger.session} {' '.join(beside)}"
         )
 
     def _next(self, state: SessionState) -> Coroutine[Any, Any, Any] | None:
-        """Start what can run side by side; return the next step that must be awaited, if any."""
+        """
+        Start the work that can run beside the loop. Return the next step that must be awaited, if
+        any.
+        """
         for effect in react(state):
             if (step := self._perform(state, effect)) is not None:
                 return step
@@ -309,9 +319,8 @@ class Driver:
                     self._start_tool(turn, call)
             case AwaitTool(turn=turn, call=call, epoch=epoch):
                 if epoch < self._epoch:
-                    self._start_tool(
-                        turn, call
-                    )  # pure or idempotent: recovery has called all others in doubt
+                    # Only pure or idempotent calls get here: recovery has put all others in doubt.
+                    self._start_tool(turn, call)
             case Park(turn=turn):
                 born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
                 return commit(ParkTurn(turn=turn, born=born))
@@ -322,7 +331,7 @@ class Driver:
             case ReportJob(job=job):
                 return commit(ReportEndedJob(job=job))
             case Deliver():
-                pass  # started before anything else, beside whatever runs
+                pass  # `_start_deliveries` has started it already
         return None
 
     async def _begin_turn(self, state: SessionState) -> None:
@@ -335,8 +344,8 @@ class Driver:
             else ()
         )
         self._recalled |= {turn}
-        # A crash before this leaves a message that waits, and the next driver recalls for it; after
-        # it, what was recalled is what the turn goes on with.
+        # Crash before this commit: the message still waits, and the next driver recalls for it.
+        # Crash after it: the turn continues with the recalled items.
         await self._ledger.drive(StartTurn(epoch=self._epoch), *recalled)
 
     # --- other sessions
@@ -358,7 +367,10 @@ class Driver:
     # --- deliveries
 
     async def deliver_owed(self) -> None:
-        """For a loop that is not ours: send what is queued, now. Needs the claim."""
+        """
+        Send the queued deliveries now, for a turn that an external loop drives. The driver must
+        hold the claim.
+        """
         for owed in tuple(self._ledger.state.deliveries.values()):
             if not owed.sent:
                 await self._outbox.deliver(owed.delivery)
@@ -379,7 +391,7 @@ class Driver:
             self._start(beside, partial(self._model_step, turn))
 
     async def _model_step(self, turn_id: TurnId) -> None:
-        """One model call, from its durable start to its durable outcome."""
+        """Run one model call, from its durable start to its durable outcome."""
         ledger, world = self._ledger, self._world
         shown = await self._start_model_call(turn_id)
         turn = ledger.state.turns.get(turn_id)
@@ -407,8 +419,8 @@ class Driver:
 
     async def _start_model_call(self, turn_id: TurnId) -> Sequence[ToolDefinition]:
         """
-        Unless one of ours is out already: after the wait that a failure asks for, and with room
-        made for it. Returns what the model is told that it may call.
+        Start a model call unless one of this driver is running. First wait out the retry delay and
+        compact the view if needed. Return the tools that the model is shown.
         """
         ledger, world = self._ledger, self._world
         turn = ledger.state.turns.get(turn_id)
@@ -447,8 +459,8 @@ class Driver:
 
     async def _take_answer(self, turn: Turn, number: int, answer: ModelAnswer) -> None:
         """
-        Taken only under a verified fence; with it, in the same commit, what may run and what must
-        ask.
+        Take the answer only under a verified fence. The same commit decides which calls may run and
+        which must ask.
         """
         ledger = self._ledger
         answer, secret = hidden_answer(self._secrecy, answer)
@@ -476,10 +488,15 @@ class Driver:
 
     async def _resume(self, turn: Turn) -> None:
         """
-        Everybody has answered; what was approved starts in the same commit, where it can.
+        Resume the turn after every prompt is answered. The same commit starts the approved calls
+        where it can.
 
-        A single call does, whatever it takes to get it ready: there is nothing beside it that would
-        wait. Several that take their time get ready side by side.
+        There are two cases:
+
+        1. One approved call: it starts in this commit, however long its preparation takes. No other
+           call waits for it.
+        2. Several approved calls: only calls that prepare at once start here. The others prepare
+           side by side.
         """
         approved = [call for call in turn.calls if call.status is CallStatus.APPROVED]
         may = starts_alone if len(approved) == 1 else starts_at_once
@@ -492,10 +509,10 @@ class Driver:
         self, turn: Turn, calls: list[Call], found: Found, may: Callable[[Tool | None], bool]
     ) -> list[Ready]:
         """
-        Calls that may start in the very commit that lets them. Whether they do is decided there;
-        those that must ask first do not.
+        Prepare the calls that may start in the commit that decides them. That commit decides
+        whether they start; calls that must ask first do not.
 
-        Not for a delegate's: before each start its parent's journal is looked at.
+        Return nothing for a delegate: the parent's journal is checked before each of its starts.
         """
         if self._ledger.state.parent is not None:
             return []
@@ -520,8 +537,8 @@ class Driver:
         keeping: Sequence[Produced],
     ) -> None:
         """
-        One commit, decided by the policy of right before it; what it started is let go, and what it
-        did not is given up.
+        Make one commit, decided by the policy read right before it. Run the calls that it started
+        and abandon the others.
         """
         ledger, waiting = self._ledger, list(ready)
         try:
@@ -547,8 +564,8 @@ class Driver:
         self, turn: Turn, calls: list[Call], secret: frozenset[int] = frozenset()
     ) -> Found:
         """
-        What a look at each call finds; those at the indexes `secret` held a secret and are not
-        looked at.
+        Bind each call. Calls at the indexes in `secret` held a secret and are refused without
+        binding.
         """
         state = self._ledger.state
         looked: list[Looked] = []
@@ -588,8 +605,8 @@ class Driver:
 
     def let_go(self) -> None:
         """
-        The attempt is over, and its claim with it: whoever waits for this driver looks for itself,
-        and hears why.
+        The attempt is over, and its claim with it. Tasks that wait for this driver then catch up
+        themselves and get the reason.
         """
         if self.owns_claim:
             self._claimed, self._ledger.driving = None, False
@@ -597,7 +614,7 @@ class Driver:
 
     async def give_up(self) -> None:
         """
-        Release the claim. Look again afterwards: a record may have come in between our last look
+        Release the claim. Catch up again afterwards: a record may have come between the last check
         and the release.
         """
         if not self.owns_claim:

@@ -1,9 +1,9 @@
 """
-One model call: the request made from the turn's view, bounded silence, and the failure it may end
+One model call: the request built from the turn's view, bounded silence, and the failures it may end
 in.
 
-No lock is held meanwhile. Partial text goes to whoever follows and nowhere else; only a whole
-answer is returned.
+No lock is held during the call. Partial text goes only to followers; only a whole answer is
+returned.
 """
 
 import asyncio
@@ -27,10 +27,11 @@ from holdfast.session.view.surrogates import mended, whole
 _log = logging.getLogger("holdfast.models")
 
 RETRY_SECONDS_MAX = 30.0
-# of each call: its id, and the record of its own that says why it did not run, should there be too
-# many
+# For each call: its id, and its own record with the reason if it is one of too many and does not
+# run.
 _CALL_BYTES = 512
-_ANSWER_MARGIN_BYTES = 8 * 1024  # a record's header, and what is said of the turn beside the answer
+# A record's header, and the turn's fields beside the answer.
+_ANSWER_MARGIN_BYTES = 8 * 1024
 
 
 def request_for(
@@ -45,14 +46,14 @@ def request_for(
 
 
 def overhead_chars(world: World, turn: Turn, shown: Sequence[ToolDefinition]) -> int:
-    """What a request holds besides the view."""
+    """Count the characters of a request besides the view."""
     return len(world.agent(turn.agent).instructions) + sum(
         [len(each.name) + len(each.description) + len(each.parameters) for each in shown]
     )
 
 
 def shown_tools(world: World, turn: Turn, policy: Policy) -> Sequence[ToolDefinition]:
-    """What the model is told that it may call."""
+    """Return the tools that the model is shown."""
     definitions = [tool.definition for tool in turn_tools(world, turn).values()]
     return [
         each
@@ -70,7 +71,7 @@ def _schema(definition: ToolDefinition) -> ToolSchema:
 async def ask_model(
     model: Model, request: ModelRequest, *, on_text: OnText, times: ModelTimes
 ) -> ModelAnswer:
-    """One attempt. Silence before the first token, or between two, is a timeout."""
+    """Make one attempt. Silence before the first token, or between two tokens, is a timeout."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(times.first_token_seconds) as limit:
@@ -86,8 +87,8 @@ async def ask_model(
         ) from None
     kept = mended(answer)
     if kept is not answer:
-        # The record shows where, by U+FFFD or by the call that was refused; that it was not the
-        # model's own choice of words, only the log can say.
+        # The record shows the place, by U+FFFD or by the refused call. Only the log can say that
+        # the model did not write U+FFFD itself.
         _log.warning(
             "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no other half, and no call runs with one",
             model.name,
@@ -99,9 +100,9 @@ async def ask_model(
 
 def _why_not_kept(answer: ModelAnswer) -> str | None:
     """
-    What keeps an answer out of the journal. It is found here, and is the model's failure: found by
-    the append, it would end the drive and not the call, and the next drive would ask, and pay, for
-    the same again.
+    Return why an answer does not fit into the journal. The check is here, so it counts as the
+    model's failure. Found by the append, it would end the drive instead of the call, and the next
+    drive would pay for the same call again.
     """
     size = len(msgspec.json.encode(answer))
     if size + len(answer.calls) * _CALL_BYTES + _ANSWER_MARGIN_BYTES <= limits.RECORD_BYTES_MAX:
@@ -111,8 +112,8 @@ def _why_not_kept(answer: ModelAnswer) -> str | None:
 
 def is_final(failure: ModelFailed, turn: Turn) -> bool:
     """
-    Whether another try of the same call could not help, or the tries are used up. A first overflow
-    is mended by a summary.
+    Whether another try of the same call cannot help, or the tries are used up. A first overflow is
+    solved by a summary.
     """
     if failure.kind == "overflow":
         return turn.overflows > 0
@@ -120,7 +121,9 @@ def is_final(failure: ModelFailed, turn: Turn) -> bool:
 
 
 def retry_delay(turn: Turn, failure: ModelFailed | None, times: ModelTimes) -> float:
-    """Before the next try: what the provider asked for, else twice as long each time."""
+    """
+    Return the delay before the next try: the provider's value, else a doubled delay each time.
+    """
     if turn.model_failures == 0 or turn.last_failure == "overflow":
         return 0.0
     asked = failure.retry_after_seconds if failure is not None else None

@@ -1,11 +1,13 @@
 """
-What is owed to channels: queued with the record it tells of, sent once, confirmed, or given up in
-words.
+Replies, prompts and notices that are owed to channels. Each is queued with the record that causes
+it, sent once, and confirmed or given up with a reason.
 
-    queued     in the same commit as the turn's end or the prompt: no reply without its delivery, no delivery without its reply
-    sent       durable before it leaves: a crash before this line sends it later, after it leaves it in doubt
+    queued     in the same commit as the turn's end or the prompt, so neither exists alone
+    sent       durable before it leaves: a crash before this commit sends it later, a crash after
+               it leaves it in doubt
     confirmed  the channel has it; it is never queued again under this id
-    failed     given up after bounded tries, or in doubt: may or may not have arrived, said so, and never sent again by itself
+    failed     given up after bounded tries, or in doubt: it may have arrived, the record says so,
+               and it is never sent again automatically
 """
 
 import asyncio
@@ -28,7 +30,7 @@ from holdfast.session.state import SessionState
 from holdfast.session.turn_ids import turn_id_of
 
 TRIES_MAX = 3
-SEND_SECONDS_MAX = 30.0  # whatever a channel thinks: no drive ends later than this for one send
+SEND_SECONDS_MAX = 30.0  # a drive waits at most this long for one send, whatever the channel does
 
 Channels = Callable[[], Mapping[str, Channel]]
 
@@ -36,7 +38,7 @@ _OWING: frozenset[type[SessionEvent]] = frozenset({ApprovalRequested, TurnEnded}
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What a notice says of a prompt: enough to find it, nothing of what would run."""
+    """The notice of a prompt: enough to find it, nothing of the plan."""
 
     id: str
     session: str
@@ -48,8 +50,8 @@ def owed_by(
     now: Channels, before: SessionState, events: Sequence[SessionEvent]
 ) -> tuple[QueueDelivery, ...]:
     """
-    What these events owe to whom, over the channels of now; decided in the same commit, against the
-    same state.
+    Return the deliveries that these events owe, over the current channels. They are decided in the
+    same commit, against the same state.
     """
     if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
         return ()
@@ -72,7 +74,7 @@ def owed_by(
                     )
                 )
             case TurnEnded() if before.parent is not None:
-                pass  # a delegate answers to the call that started it, and to nobody else
+                pass  # a delegate reports only to the call that started it
             case TurnEnded(outcome="completed", reply=str() as reply):
                 found.extend(
                     _to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply)
@@ -89,7 +91,8 @@ def owed_by(
 
 def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnId) -> str:
     """
-    What a turn came over: as its context says, which may be as new as the commit that ends it.
+    Return the channel that a turn came over, from its context. The context may be as new as the
+    commit that ends the turn.
     """
     open_turn = state.turns.get(turn)
     context = (
@@ -125,8 +128,8 @@ def _to_all(
 
 class Outbox:
     """
-    Of one drive. Only a session's driver sends: two senders could each think that the other did
-    not.
+    The outbox of one drive. Only a session's driver sends: with two senders, each could assume that
+    the other did not send.
     """
 
     def __init__(
@@ -145,7 +148,7 @@ class Outbox:
         self._retry_seconds = retry_seconds
 
     async def settle(self) -> None:
-        """What an earlier driver sent without living to hear of it."""
+        """Mark as in doubt each delivery that an earlier driver sent and never confirmed."""
         for delivery in unsettled(self._ledger.state):
             await self._mark(
                 delivery.delivery,
@@ -163,10 +166,10 @@ class Outbox:
                 delivery, "no_channel", f"there is no channel {owed.channel!r} here any more"
             )
             return
-        # A crash before this is durable sends it again later: nothing has left. After it, nobody
-        # knows.
+        # Crash before this is durable: nothing has left, and it is sent later. Crash after it: the
+        # delivery is in doubt.
         if not await self._mark(delivery, "sent", ""):
-            return  # another driver has sent it since we last looked
+            return  # another driver has sent it since our last check
         parcel = Parcel(
             delivery=delivery,
             session=self._ledger.session,
@@ -192,7 +195,7 @@ class Outbox:
         return "failed", "it was not tried"
 
     async def _mark(self, delivery: str, became: str, detail: str) -> bool:
-        """Whether it is so since now, and by us."""
+        """Return whether this commit made the change."""
         outcome = await self._ledger.drive(
             MarkDelivery(delivery=delivery, became=became, detail=self._secrecy.hidden(detail))
         )

@@ -1,10 +1,10 @@
 """
-One tool call, from the last look to its recorded outcome.
+One tool call, from its last binding to its recorded outcome.
 
-Prepared first (still without effect), then started durably, and only then let go. If we die before
-the start is durable, nothing ran; if we die after it, the outcome is in doubt unless the tool
-declared that it may be repeated. A started call that we stop ourselves is in doubt too: part of it
-may have happened. A call that goes to the background is handed over in `jobs/call.py`.
+The call is prepared first (without effect), then started durably, and only then run. If the process
+dies before the start is durable, nothing ran. If it dies after that, the outcome is in doubt unless
+the tool declared that it may be repeated. A started call that this process stops is in doubt too:
+part of it may have happened. `jobs/call.py` starts calls that run in the background.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from holdfast.session.state import Call, Turn
 
 class Ready(NamedTuple):
     """
-    A call that can be started, in whatever commit; and what is let go once that commit is durable.
+    A call that any commit can start, with the prepared work that runs once that commit is durable.
     """
 
     turn: TurnId
@@ -104,30 +104,30 @@ async def get_ready(
     epoch: int,
 ) -> Ready:
     """
-    Up to the commit point: from the commit of its start on the call counts as started, whatever
-    happens.
+    Prepare the call up to its commit point. Once its start is committed, the call counts as
+    started, whatever happens.
     """
     try:
         prepared = await _prepared(world, ledger, turn, call, looked)
     except CannotBind as exc:
-        # Changed since the look, or the launcher could not get ready. Nothing ran; the start is
-        # decided with this in hand, and is a denial.
+        # The plan changed since the binding, or the launcher could not get ready. Nothing ran. The
+        # start is decided with this problem, as a denial.
         prepared, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
     return Ready(turn.turn, looked, grants, epoch, prepared)
 
 
 def starts_at_once(tool: Tool | None) -> bool:
     """
-    A function of this process: looking at it and getting it ready take no time, so it can be
-    started in the commit that decides on it.
+    Whether the tool is a function of this process. Binding and preparing it take no time, so the
+    commit that decides it can start it.
     """
     return tool is not None and tool.definition.kind == "plain"
 
 
 def starts_alone(tool: Tool | None) -> bool:
     """
-    Anything but a delegate, which is started in a commit of its own kind: a call that nothing else
-    waits beside, looked at and got ready first.
+    Whether the tool is anything but a delegate; a delegate is started by another command. Such a
+    call is bound and prepared first, and no other call waits for it.
     """
     return tool is not None and not is_delegate(tool)
 
@@ -141,7 +141,7 @@ async def see_through(
     run: int,
     prepared: Prepared,
 ) -> None:
-    """Of a call whose start is durable."""
+    """Run a call whose start is durable, and record its outcome."""
     returned = await _go(world, ledger, feed, turn_id, call_id, prepared)
     await finish(_record(ledger, turn_id, call_id, run, returned))
     if returned is None:
@@ -154,9 +154,8 @@ async def _prepared(
     tool = tool_for(world, turn, call.tool)
     if tool is None or looked.arguments is None or looked.binding is None:
         return None
-    if (
-        tool.definition.kind == "reminder"
-    ):  # an append to this very session, and so the runtime's own work
+    # A reminder is an append to this session, so the runtime does it itself.
+    if tool.definition.kind == "reminder":
         return ReminderWork(
             world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments
         )
@@ -171,7 +170,10 @@ async def _prepared(
 async def _go(
     world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared
 ) -> ToolReturned | None:
-    """Run to the end. None: it was stopped by us, so what it did is unknown."""
+    """
+    Run the call to its end. Return None if it was cancelled while running; its effect is then
+    unknown.
+    """
     ledger.attempt.release_nowait()
     try:
         return await prepared.go(
@@ -186,8 +188,8 @@ async def _record(
     ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None
 ) -> None:
     """
-    The outcome. If this was the last call of its batch, the next model call starts in the same
-    commit.
+    Record the outcome. If this was the last call of its batch, the next model call starts in the
+    same commit.
     """
     if returned is None or returned.outcome == "cancelled":
         text = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
@@ -209,5 +211,5 @@ async def _record(
             output=output,
         )
     produced = ledger.attempt.produced("tool_outcome", payload(command))
-    # A takeover found here leaves the outcome in quarantine, and the error says where.
+    # If this finds a takeover, the outcome goes to quarantine and the error says where.
     await ledger.drive(command, check=Check.FENCE, keeping=[produced])

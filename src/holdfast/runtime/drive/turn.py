@@ -1,10 +1,10 @@
 """
-Seeing a turn through, whoever drives it: driven here if nobody does, else followed, with the
-delegates below it and whoever waits for it above.
+Drive a turn to its end or pause, or follow the process that drives it. Includes the turn's
+delegates and the parents that wait for it.
 
-The verbs append first and come here second: nothing here takes anything in, and nothing decides.
-Nothing is remembered between two calls either, so that a process that dies at any line leaves what
-the journal says is owed. Whoever comes here leaves by `leave` or `hand_on`, on every way out.
+The verbs append first and call this module second. It accepts no input and decides nothing. It
+keeps nothing between two calls, so a process that dies at any line leaves exactly the work that the
+journal names. Every caller leaves by `leave` or `hand_on`, on every way out.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from holdfast.session.turn_ids import find_turn
 
 
 class TurnRunner:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class TurnRunner:
         self._noting = noting
 
     def driver(self, ledger: Ledger) -> Driver:
-        """For one drive; it holds no claim yet."""
+        """Create the driver for one drive; it has no claim yet."""
         return Driver(self._world, ledger, self._home, self._feed, self._delegation)
 
     # --- one session
@@ -58,18 +58,18 @@ class TurnRunner:
         self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool = False
     ) -> None:
         """
-        To its end, or to a pause that only a person ends: what its delegates can do without one is
-        done. One of a foreign loop goes on with its loop.
+        Drive the turn to its end, or to a pause that only a person can end. Its delegates run as
+        far as they can without a person. A turn of an external loop is left to that loop.
         """
         if is_foreign(ledger.state, turn):
             return
         await self.drive_until(ledger, driver, _over_or_parked(turn), claimed=claimed)
-        if (
-            driver.owns_claim
-        ):  # over in the commit that took it in: nobody drove, and its end is still to be told
+        # The turn ended in the commit that accepted it, so no drive ran; its deliveries are still
+        # owed.
+        if driver.owns_claim:
             await driver.deliver_owed()
-            # it waits for a delegate, perhaps: a claim that is kept meanwhile keeps everybody else
-            # out, and ourselves
+            # The turn may wait for a delegate. A claim kept meanwhile would keep every other driver
+            # out, this process included.
             await driver.give_up()
         while await self.moved_below(ledger, turn):
             await self.drive_until(ledger, driver, _over_or_parked(turn))
@@ -78,10 +78,10 @@ class TurnRunner:
         self, ledger: Ledger, driver: Driver, until: Until, *, claimed: bool = False
     ) -> None:
         """
-        Until it holds, drive if nobody does; else follow whoever does, trying the claim on each
+        Drive until `until` holds. If another process drives, follow it, and try the claim on each
         notice and every second.
 
-        Raises CannotDrive when nobody drives and this process can't.
+        Raise CannotDrive if no process drives and this one cannot.
         """
         watch = ledger.watch()
         try:
@@ -91,28 +91,29 @@ class TurnRunner:
                     claimed, before = False, ledger.state.seq
                     await self.drive(ledger, driver, until)
                     if ledger.state.seq != before:
-                        continue  # else another drive at once would come no further either
+                        # Without progress, another drive at once would not progress either.
+                        continue
                 await wait_for(watch)
-                if (
-                    not ledger.driving or ledger.attempt.stopped is not None
-                ):  # of a spent ledger nobody drives any more: the reason is raised
+                # A spent ledger has no driver any more; `refresh` raises the reason.
+                if not ledger.driving or ledger.attempt.stopped is not None:
                     await ledger.refresh()
         finally:
             ledger.unwatch(watch)
 
     async def drive(self, ledger: Ledger, driver: Driver, until: Until) -> None:
-        """One drive, by a driver that has the claim; it has given it up when this returns."""
+        """
+        Run one drive with a driver that holds the claim. The claim is released when this returns.
+        """
         try:
             await driver.run(until)
         finally:
             await driver.give_up()
         for child in tuple(ledger.state.delegates.values()):
             if not is_wanted(ledger.state, child):
-                await self._drive_below(
-                    child
-                )  # it was cancelled, and ends once what it had started has
-        # Whoever gives up looks once more: what came in between the last look and the release is
-        # told to all.
+                # It was cancelled, and ends after the calls that it had started.
+                await self._drive_below(child)
+        # After giving up, check again and notify if work is owed: a record may have come between
+        # the last check and the release.
         await ledger.look()
         if react(ledger.state):
             self._world.notifier.notify(ledger.session)
@@ -121,8 +122,8 @@ class TurnRunner:
 
     async def moved_below(self, ledger: Ledger, turn: TurnId) -> bool:
         """
-        Drive the delegates of a parked turn, side by side, as far as they come. True: one of them
-        ended, and the turn may go on.
+        Drive the delegates of a parked turn, side by side, as far as they get. Return True if one
+        of them ended, so the turn may continue.
         """
         await self._delegation.settle_lost(ledger)
         before = find_turn(ledger.state, turn)
@@ -145,8 +146,8 @@ class TurnRunner:
 
     async def _drive_below(self, child: Delegate) -> HoldfastError | None:
         """
-        One delegate to its end or its pause. What hinders it is said by whoever waits for it, after
-        its siblings had their chance.
+        Drive one delegate to its end or its pause. Return its error; the caller raises it after the
+        siblings had their chance.
         """
         try:
             async with self._shelf.use(child.session) as ledger:
@@ -162,8 +163,8 @@ class TurnRunner:
 
     async def drive_up(self, ledger: Ledger) -> TurnReport | None:
         """
-        After a delegate moved: drive on whoever waits for it, up to the request that a person made,
-        and tell of that. None: it is nobody's delegate.
+        After a delegate moved, drive the parents that wait for it, up to the request that a person
+        made. Return the report of that request, or None if the session is not a delegate.
         """
         parent = ledger.state.parent
         if parent is None or await self._world.store.current(parent.session) != parent.instance:
@@ -172,9 +173,9 @@ class TurnRunner:
             driver = self.driver(above)
             try:
                 if above.journal.sealed is None and ledger.state.reported:
-                    with suppress(
-                        CannotDrive
-                    ):  # the delegate's own end stands; who has what the parent needs goes on
+                    # The delegate's end stands. A process that has the parent's parts continues the
+                    # parent.
+                    with suppress(CannotDrive):
                         await self.drive_turn(above, driver, parent.turn)
                 return await self.drive_up(above) or await self._delegation.standing(
                     above, parent.turn
@@ -186,8 +187,8 @@ class TurnRunner:
 
     async def leave(self, ledger: Ledger, driver: Driver) -> None:
         """
-        On every way out: the claim is given up, the anchor is durable, the index knows, followers
-        are told.
+        On every way out: release the claim, make the anchor durable, update the index and notify
+        followers.
         """
         if (
             ledger.only_read is not None
@@ -197,9 +198,8 @@ class TurnRunner:
             driver.let_go()
             return
         await driver.give_up()
-        syncing = (
-            ledger.journal.sync_anchor()
-        )  # where a thread does it, it is on its way: the index is written meanwhile
+        # Where a thread syncs the anchor, it runs while the index is written.
+        syncing = ledger.journal.sync_anchor()
         try:
             self._noting.now(ledger)
             self._world.notifier.notify(ledger.session)
@@ -209,15 +209,15 @@ class TurnRunner:
 
     def hand_on(self, ledger: Ledger) -> None:
         """
-        After an append that somebody else drives on: it is durable already, and the anchor may lag.
-        The index knows in a moment.
+        Leave after an append that another process drives on. The append is durable, and the anchor
+        may lag. The index is updated in a moment.
         """
         if ledger.journal.sealed is None and ledger.attempt.stopped is None:
             self._noting.soon(ledger)
 
 
 def is_foreign(state: SessionState, turn: TurnId) -> bool:
-    """Its next step is nobody's but its own loop's: to wait here for it may be for ever."""
+    """Only the external loop can advance this turn, so waiting here could block forever."""
     found = find_turn(state, turn)
     return found is not None and found.loop == "foreign"
 

@@ -1,10 +1,10 @@
 """
-A call that goes to the background: made ready, submitted durably with the turn's narrowed context,
-and only then let go. And the tool that stops one.
+A call that runs in the background: prepared, submitted durably with the turn's narrowed context,
+and only then started. And the tool that stops a job.
 
-If we die before the commit, the launcher sees its pipe close and nothing ran; if we die after it,
-the job goes on or is found gone, and is never started again. What is let go is what the journal
-says after the commit, read back: a job whose record can't be restored never starts.
+If the process dies before the commit, the launcher sees its pipe close and nothing ran. If it dies
+after the commit, the job runs on or is found gone, and is never started again. The job is started
+from its record after the commit, read back: a job whose record cannot be restored never starts.
 """
 
 import msgspec
@@ -108,11 +108,11 @@ async def _submit(
     job: JobId,
 ) -> Job | None:
     """
-    Commit point: start, job, the call's result and the next model call, in one. None: it may not
-    start after all.
+    Commit point: start, job, the call's result and the next model call, in one commit. Return None
+    if the call may not start after all.
 
-    A crash before it: nothing ran, and the call is asked about or started anew. A crash after it,
-    before the job is let go: it is found gone, and is in doubt.
+    Crash before it: nothing ran, and the call is asked about or started anew. Crash after it,
+    before the job is started: the job is found gone, and is in doubt.
     """
     command = StartTool(
         turn=turn.turn,
@@ -185,13 +185,13 @@ class _PreparedCancel:
             return ToolReturned(outcome="error", text=refused.message)
 
     async def abandon(self) -> None:
-        """Nothing to give up."""
+        """Nothing is prepared, so there is nothing to give up."""
 
 
 async def cancel_and_tell(world: World, ledger: Ledger, command: CancelJob) -> str:
     """
-    The wish is durable before anything is asked to end. Whether the job is there for whoever asks
-    is decided with it; `Refused` says it is not.
+    Record the cancel request durably before the job is asked to end. The same commit decides
+    whether the caller may see the job; otherwise it raises `Refused`.
     """
     outcome = (await ledger.commit(command)).of(command)
     if outcome == "over":

@@ -1,11 +1,11 @@
 """
-Following what a job says: from the beginning, as it says it; last, how it ended.
+Follow a job's output from its beginning, as it is written; last, its end.
 
-While it runs its words come from where it writes them, and once it is over the rest comes from the
-journal: nothing is told twice, and nothing is left out. Where the two can't be told apart for sure,
-all of the end is told, since twice is better than not at all. A running job's output is not
-verified: any program that may write into the home can change it. The end is, and where both differ
-the follower is told.
+While the job runs, its output comes from its own file. Once it has ended, the rest comes from the
+journal, so nothing is sent twice and nothing is left out. If the two cannot be matched for sure,
+the whole result is sent, since twice is better than not at all. A running job's output is not
+verified: any program that may write into the home can change it. The result is verified, and the
+follower is told where both differ.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from holdfast.secrecy import Secrecy, secrecy_of
 from holdfast.session.features.jobs.decide import known_job
 from holdfast.session.state import Job
 
-_LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees what a job says
+_LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees new output
 _READ_BYTES = 64 * 1024
 _VERIFIED = "[the output above was not verified; the verified result follows]\n"
 
 
 async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterator[str | JobReport]:
-    """Secrets are hidden. One of another circle is not there."""
+    """Secrets are hidden. A job of another audience or boundary is reported as unknown."""
     name = JobId(job)
     async with session_of_job(service, name, circle) as ledger:
         told = _Told(secrecy_of(service.world.secrets))
@@ -40,7 +40,8 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
                     yield piece
                 continue
             if not _still_runs(service, found):
-                # All of it was read while nobody else had cleared it: only now is the end said.
+                # All output was read before another process could clear it. Only now is the end
+                # recorded.
                 await service.jobs.settle(ledger)
             else:
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
@@ -53,8 +54,8 @@ async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterato
 
 class _Told:
     """
-    What a follower was told so far: how much of it there is, and its fingerprint. Of a character
-    that is not whole yet, nothing.
+    The output sent to a follower so far: its length and its digest. An incomplete character is held
+    back.
     """
 
     def __init__(self, secrecy: Secrecy) -> None:
@@ -77,8 +78,8 @@ class _Told:
 
     def rest_of(self, text: str) -> str:
         """
-        What of a job's last word is news. One that was stopped begins with a sentence of ours,
-        which it did not say itself.
+        The part of a job's result that is new. The result of a stopped job begins with a sentence
+        of Holdfast, which the job did not write.
         """
         if self._begins(text):
             return text[self._chars :]

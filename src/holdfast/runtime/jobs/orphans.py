@@ -1,9 +1,9 @@
 """
-The jobs of a life that is over: nobody will look after them any more, so what still runs is ended
-before it is called in doubt.
+The jobs of an ended instance. No process will watch them any more, so running ones are ended before
+they are recorded as in doubt.
 
-Found by the journal, as far as it can be believed, and by their own folders: a job that was
-submitted in a record which is lost runs on for nobody else to stop.
+They are found by the journal, as far as it verifies, and by their own folders: if the record that
+submitted a job is lost, no other process would stop that job.
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ from holdfast.session.state import Job
 
 
 async def end_jobs(world: World, instance: InstanceId | None, known: Iterable[Job]) -> None:
-    """For good: what they have said goes with the session."""
+    """End the jobs permanently: their output is deleted with the session."""
     if (place := world.jobs) is None:
         return
     for left in await _all_of(place, instance, known):
@@ -29,8 +29,8 @@ async def end_jobs(world: World, instance: InstanceId | None, known: Iterable[Jo
 
 async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple[Job, ...]) -> None:
     """
-    Commit point: a job's last word is durable in quarantine before its folder goes. A crash before
-    that finds the folder again, after it the word.
+    Commit point: a job's result is durable in quarantine before its folder is removed. Crash before
+    it: the folder is found again. Crash after it: the result is in quarantine.
     """
     if (place := world.jobs) is None:
         return
@@ -39,7 +39,7 @@ async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple
         seen = await place.look(
             left.job, left.process, instance=journal.instance, secrets=world.secrets
         )
-        # Of one that is known, and left no word, the new life says itself that it is in doubt.
+        # The new instance itself records a known job without a result as in doubt.
         if left.job not in names or seen.returned is not None:
             await journal.quarantine(
                 "tool_outcome", known_secrets().hidden_json(payload(_last_word(left.job, seen)))

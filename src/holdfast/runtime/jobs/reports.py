@@ -1,4 +1,4 @@
-"""What people and programs are told of a job, with the field names of `--json`."""
+"""Reports about jobs for people and programs, with the field names of `--json`."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ from holdfast.session.state import EndedJob, Job
 
 class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `state` is running or ended; `refused` says that its authority was lost, and that it was
+    `state` is running or ended. `refused` says that the job's authority was lost, so it was
     reported to nobody.
     """
 
     id: JobId
     session: SessionId
-    turn: TurnId  # that submitted it
+    turn: TurnId  # the turn that submitted it
     tool: str
     state: str
     outcome: str | None  # ok, error, timed_out, in_doubt
@@ -35,7 +35,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     cancelled_by: str | None = None
     seconds_max: float | None = None
     host: str | None = None
-    text: str | None = None  # what it gave back; only where one job is shown
+    text: str | None = None  # its result; only where one job is shown
     output: str | None = None
 
 

@@ -1,11 +1,9 @@
 """
-Looking at jobs, and stopping them: what the commands and the library call. Following what one says
-is in `jobs/follow.py`.
+List, show and stop jobs, for the commands and the library. `jobs/follow.py` follows a job's output.
 
-A job is there for the circle that it was submitted in (the same session, audience and boundary),
-and for the home's owner; to everybody else there is no such job, in the same words as for one that
-never was. Whoever looks also finds out what has ended meanwhile, and says so in the journal;
-nothing is driven here.
+A job is visible to readers of the session, audience and boundary that it was submitted in, and to
+the home's owner. Other readers get the same error as for a job that never existed. Each of these
+verbs also records jobs that have ended meanwhile; nothing is driven here.
 """
 
 import asyncio
@@ -37,7 +35,7 @@ from holdfast.session.state import EndedJob, Job
 
 
 class Circle(msgspec.Struct, frozen=True, kw_only=True):
-    """Who looks. `may_all`: the home's owner, speaking for themselves."""
+    """The reader. `may_all`: the home's owner, in person."""
 
     person: str
     audience: Audience
@@ -46,7 +44,7 @@ class Circle(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def local(cls, person: str, *, may_all: bool = False) -> "Circle":
-        """Somebody at this machine, as their messages would be."""
+        """A person at this machine, with the context that their messages would have."""
         return cls(
             person=person,
             audience=Audience.PERSONAL,
@@ -71,14 +69,14 @@ async def list_jobs(
     patience: LockWaitBudget | None = None,
 ) -> tuple[JobReport, ...]:
     """
-    Those that run; with `everything`, also those that ended lately. Of a session that is busy none
-    is told, and the patience says which it is.
+    List the running jobs; with `everything`, also those that ended recently. A busy session is left
+    out, and `patience` names it.
     """
     patience = patience or service.patience()
     if session is not None:
         names = [session_id(session)]
     else:
-        await service.owing(patience)  # finds out what has ended, and brings the index up to date
+        await service.owing(patience)  # records ended jobs, and brings the index up to date
         names = (
             [row.session for row in service.world.index.rows()]
             if everything
@@ -116,13 +114,13 @@ async def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[
 
 
 class _AllFound(Exception):
-    """A way out of a fold, and no error."""
+    """Leaves a fold early; not an error."""
 
 
 async def _what_ran(ledger: Ledger, over: Sequence[EndedJob]) -> dict[JobId, Any]:
     """
-    The arguments of jobs that are over, which only the journal keeps: one pass, from the first of
-    them to the last.
+    The arguments of ended jobs, which only the journal keeps: one pass, from the first of them to
+    the last.
     """
     wanted = {each.submitted_seq for each in over}
     found: dict[JobId, Any] = {}
@@ -152,7 +150,7 @@ async def _looked_at(service: Service, session: SessionId) -> AsyncGenerator[Led
 
 
 async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
-    """With its arguments and, once it is over, what it gave back."""
+    """Show one job with its arguments and, once it has ended, its result."""
     async with session_of_job(service, JobId(job), circle) as ledger:
         return await report_of(ledger, JobId(job))
 
@@ -161,7 +159,7 @@ async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
 async def session_of_job(
     service: Service, job: JobId, circle: Circle
 ) -> AsyncGenerator[Ledger, None]:
-    """The session that has the job, if the job is there for them."""
+    """The session of the job, if the reader may see the job."""
     async with _looked_at(service, await _name_of_session(service, job)) as ledger:
         found = known_job(ledger.state, job)
         if found is None or not circle.sees(found):
@@ -171,8 +169,8 @@ async def session_of_job(
 
 async def _name_of_session(service: Service, job: JobId) -> SessionId:
     """
-    As the index has it, or else from the journals; one that can't be looked at now is passed over,
-    and hinders nobody else's.
+    Find the session by the index, or else from the journals. A session that cannot be read now is
+    skipped, so that it does not block the others.
     """
     known = service.world.index.session_of(ApprovalId(job))
     if known is not None and await service.world.store.current(known) is not None:
@@ -217,8 +215,8 @@ async def _event(ledger: Ledger, seq: int) -> object:
 
 async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
     """
-    The wish is durable, then the job is asked to end; returns when it has, or when that takes
-    longer than it should.
+    Record the request durably, then ask the job to end. Return when it has ended, or when that
+    takes too long.
     """
     name = JobId(job)
     command = CancelJob(
@@ -239,7 +237,7 @@ async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
                     await wait_for(watch)
                     await ledger.refresh()
         except TimeoutError:
-            pass  # it is another program's task, or does not end: the wish stands
+            pass  # it is another program's task, or does not end: the request stays recorded
         finally:
             ledger.unwatch(watch)
         note(service.world, ledger)

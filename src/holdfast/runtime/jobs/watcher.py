@@ -1,10 +1,9 @@
 """
-Keeping watch over jobs: one task for all of them, however many sessions they belong to.
+Watch jobs: one task for all of them, however many sessions they belong to.
 
-A job's truth is its journal. What is seen of its process (or of the task that hosts it) becomes an
-end there once, with the report that goes with it; whoever finds out first says it, and `decide`
-makes it exactly once. A job that is watched by nobody goes on by itself: `serve`, `resume` and
-`jobs` find it later.
+The journal is the truth about a job. The observed end of its process (or of the task that hosts it)
+is recorded there once, with its report. Any process may record it first, and `decide` makes it
+exactly once. A job that no process watches runs on: `serve`, `resume` and `jobs` find it later.
 """
 
 import asyncio
@@ -31,28 +30,27 @@ from holdfast.session.authority.context import TurnContext
 from holdfast.session.commands import EndJob
 from holdfast.session.state import Job
 
-# descriptors tell of a death at once; this is for where there are none, and for what else may be
-# missed
+# Descriptors report a death at once. This is for systems without them, and for anything else that
+# is missed.
 LOOK_AGAIN_SECONDS = 5.0
-ENDING_SECONDS = (
-    6.0  # a supervisor that was asked to end a job takes two; one that takes longer is ended itself
-)
+# A supervisor takes two seconds to end a job on request; one that takes longer is ended itself.
+ENDING_SECONDS = 6.0
 
-# Jobs that are tasks of this process, whichever service of it hosts them: what is not here, and
-# names this process, is lost.
+# Jobs that are tasks of this process, hosted by any of its services. A job that names this process
+# and is not in this set is lost.
 _HOSTED: set[JobId] = set()
 _log = logging.getLogger("holdfast.jobs")
 
 
 class Found(NamedTuple):
-    """A job that is over, and all that it said where that is more than the model is told."""
+    """An ended job, with its whole output if that is more than the model sees."""
 
     command: EndJob
     full: bytes | None = None
 
 
 def hosted_here() -> int:
-    """Jobs that are tasks of this process."""
+    """Count the jobs that are tasks of this process."""
     return len(_HOSTED)
 
 
@@ -76,40 +74,40 @@ class JobKeeper:
         self._drive = drive
         self._group: asyncio.TaskGroup | None = None
         self._hosted: dict[JobId, asyncio.Task[None]] = {}
-        # Descriptors that tell of a supervisor's death, by job.
+        # Descriptors that report a supervisor's death, by job.
         self._deaths: dict[JobId, int] = {}
         self._asked: dict[JobId, float] = {}
         self._watched: set[SessionId] = set()
         self._due: set[SessionId] = set()
         self._wake = asyncio.Event()
         self._is_leaving = False
-        # Whether what a job's end leaves owed is driven here at once: a program that stays, and
-        # that nobody else drives for.
+        # Whether the work that a job's end leaves owed is driven here at once: for a program that
+        # stays, without another driver.
         self.drives = False
         world.on_job = self.let_go
 
-    # --- what is told
+    # --- notifications from other parts
 
     def let_go(self, session: SessionId, job: JobId, task: Prepared | None) -> None:
-        """A job of this process runs from now on; with a Prepared, here."""
+        """Watch a job that this process has started; with a Prepared, run it here."""
         if task is not None and self._group is not None:
             _HOSTED.add(job)
             hosted = self._hosted[job] = self._group.create_task(
                 self._host(session, job, task), name=f"{session} {job}"
             )
-            # One that is cut off before its first step never comes to its own end, and would be
-            # thought to run for as long as this process lives.
+            # A task that is cancelled before its first step never reaches its own cleanup; without
+            # this, the job would count as running for as long as this process runs.
             hosted.add_done_callback(lambda _: self._let_be(job))
         self.watch(session)
 
     def watch(self, session: SessionId) -> None:
-        """Look at this session's jobs, now and until none runs."""
+        """Check this session's jobs, now and until none runs."""
         self._watched.add(session)
         self._due.add(session)
         self._wake.set()
 
     def notice(self, session: SessionId) -> None:
-        """Somebody appended something; a cancel, perhaps."""
+        """A record was appended; it may be a cancel."""
         if session in self._watched:
             self.watch(session)
 
@@ -141,8 +139,8 @@ class JobKeeper:
                 await ledger.look()
                 ended = await self.settle(ledger)
                 running = running_jobs(ledger)
-        except HoldfastError as exc:  # busy, sealed or in doubt: the job's word stays where it is
-            if exc.code == "unknown":  # somebody has deleted it, and its jobs with it
+        except HoldfastError as exc:  # busy, sealed or in doubt: the job's result stays where it is
+            if exc.code == "unknown":  # the session was deleted, and its jobs with it
                 self._watched.discard(session)
             else:
                 _log.warning(
@@ -158,8 +156,8 @@ class JobKeeper:
 
     async def _driven(self, session: SessionId) -> None:
         """
-        A task of ours that drives it already stops at what it came for: what the job left owed is
-        then still to be driven, and by nobody else.
+        A task that already drives this session stops at its own turn, so the job's report must be
+        driven here.
         """
         try:
             async with self._shelf.use(session) as ledger:
@@ -200,8 +198,7 @@ class JobKeeper:
 
     async def settle(self, ledger: Ledger) -> int:
         """
-        Say of every job that is over how it ended; stop those that were cancelled. Returns how many
-        were found to be over.
+        Record the end of every ended job, and stop the cancelled ones. Return how many have ended.
         """
         ended = 0
         for job in running_jobs(ledger):
@@ -223,7 +220,7 @@ class JobKeeper:
             if job.cancelled_by is not None:
                 await self._stop(job, process)
             return None
-        # Whatever left the group and still carries the call's name ends with it.
+        # Every process that left the group and still carries the call's name ends with it.
         await place.end(job.call, process)
         return self._end_of(job, seen)
 
@@ -234,7 +231,7 @@ class JobKeeper:
             return None
         place = self._world.jobs
         if place is None or (place.lives(process) and process != place.own_process()):
-            return None  # another program hosts it, and lives
+            return None  # another program hosts it, and is alive
         return Found(in_doubt(job, "the program that ran it is gone"))
 
     @staticmethod
@@ -247,7 +244,7 @@ class JobKeeper:
 
     async def _stop(self, job: Job, process: ProcessFacts) -> None:
         """
-        Asked once; a supervisor that does not end is ended itself, and the next look finds it gone.
+        Ask once. A supervisor that does not end is ended itself, and the next check finds it gone.
         """
         place, now = self._world.jobs, asyncio.get_running_loop().time()
         if place is None:
@@ -266,8 +263,8 @@ class JobKeeper:
 
     async def _end(self, ledger: Ledger, job: Job, found: Found) -> int:
         """
-        Commit point: before it the job's word stays where it is, for whoever looks next; after it
-        the journal has it, and its folder may go.
+        Commit point. Crash before it: the job's result stays in its folder for the next check.
+        Crash after it: the journal has the result, and the folder may be removed.
         """
         command = found.command
         if found.full is not None:
@@ -343,8 +340,8 @@ class JobKeeper:
 
     def leave(self, *, at_once: bool) -> None:
         """
-        Processes go on by themselves. Tasks are waited for; at once, they are cut off, and found to
-        be in doubt.
+        Stop driving. Processes run on by themselves. Tasks are awaited; with `at_once` they are cut
+        off, and are in doubt.
         """
         self.drives = False
         if at_once:
@@ -375,7 +372,7 @@ def in_doubt(job: Job, why: str) -> EndJob:
 
 
 def stopped(job: Job, returned: ToolReturned | None) -> EndJob:
-    """By us: part of it may have happened (T6)."""
+    """Stopped by Holdfast: part of it may have happened (T6)."""
     said = f"\n{returned.text}" if returned is not None and returned.text else ""
     text = f"In doubt: it was stopped while it ran. Part of it may have happened; check before trying again.{said}"
     return EndJob(job=job.job, outcome="in_doubt", text=text, code="stopped")

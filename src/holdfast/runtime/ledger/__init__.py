@@ -1,1 +1,1 @@
-"""One open session as this process knows it: its folded state and the one way to move it."""
+"""One open session in this process: its folded state and the one way to move it."""

@@ -4,10 +4,11 @@ An attempt: one drive of a turn from claim to release, and its fence.
     held --release--> released --reacquire--> held      abort or dispose, from anywhere --> over
 
 The journal port holds no lock when a call returns, so none is held here over a model, a tool, a
-prompt or a summary. What an attempt keeps is its position (what it has folded), the claim it drives
-by, and what it produced and has not journalled yet. Coming back re-hashes and verifies
-(`Check.FENCE`); owned records are folded in, anything else is a takeover. A takeover is sticky, and
-what was produced goes to quarantine: never written on top of history we do not believe, never lost.
+prompt or a summary. An attempt keeps three things: its position (the last folded record), its
+claim, and the produced results that are not journalled yet. Reacquiring re-hashes and verifies
+(`Check.FENCE`). Owned records are folded in; anything else is a takeover. A takeover is sticky, and
+the produced results go to quarantine: never written on top of history that is not believed, never
+lost.
 
 Any task and any thread of the process may write through an attempt. Folding and deciding exclude
 each other, so a decide sees one state.
@@ -36,35 +37,36 @@ from holdfast.ports.journal_store import (
 from holdfast.runtime.cancellation import finish
 from holdfast.secrecy import known
 
-# each waits for the lock as long as the store allows, so this is half a minute, not a busy loop
+# Each try waits for the lock as long as the store allows, so this is half a minute, not a busy
+# loop.
 BUSY_TRIES = 3
 
 
 class Phase(Enum):
-    """Where an attempt stands."""
+    """The state of an attempt."""
 
     HELD = "held"
-    """Between acquire or reacquire and release: what was folded was verified a moment ago."""
+    """Between acquire or reacquire and release: the folded records were just verified."""
 
     RELEASED = "released"
     """A model, a tool, a prompt or a summary is at work; owned records may arrive meanwhile."""
 
     OVER = "over"
-    """Aborted or disposed: the claim is given up, nothing more is written."""
+    """Aborted or disposed: the claim is released, nothing more is written."""
 
 
 class WriteAs(Enum):
-    """In which right a write is made."""
+    """The right that a write is made with."""
 
     DRIVER = "driver"
-    """With the claim's epoch, where there is a claim: fenced off once somebody else drives."""
+    """With the claim's epoch, if there is a claim: fenced off once another process drives."""
 
     PARTICIPANT = "anyone"
-    """A message, an answer, a cancel, a mirror: whoever drives, or gives up driving meanwhile."""
+    """A message, an answer, a cancel, a mirror: allowed whichever process drives."""
 
 
 class Produced:
-    """Something the world gave us that the journal does not have yet: a reply, a tool's outcome."""
+    """A result from outside that the journal does not have yet: a reply, a tool's outcome."""
 
     def __init__(self, kind: str, payload: bytes) -> None:
         self.kind = kind
@@ -72,12 +74,12 @@ class Produced:
 
 
 def nothing(_: Section) -> Sequence[Draft]:
-    """Decide to write nothing: an append with it only comes up to the head."""
+    """Decide to write nothing: an append with it only catches up to the head."""
     return ()
 
 
 class Attempt:
-    """Owns its journal handle and its claim: both end with it, once, whatever happened."""
+    """Owns its journal handle and its claim. Both end with it, once, whatever happened."""
 
     def __init__(
         self,
@@ -90,30 +92,30 @@ class Attempt:
         self._journal = journal
         self._fold = fold
         self._claim = claim
-        # The last record folded. Moves only with durable records, under `_state`.
+        # The last folded record. Moves only with durable records, under `_state`.
         self._position = position
         # Excludes folding from deciding. Taken inside the store's lock, never around it, and never
         # over an await.
         self._state = threading.RLock()
-        # For the fields below; held for a few assignments, so the event loop never waits for
-        # somebody's decide.
+        # For the fields below. Held for a few assignments, so the event loop never waits for a
+        # decide.
         self._guard = threading.Lock()
         self._phase = Phase.HELD
-        # Where the attempt was let go; None while it is held.
+        # The head at release; None while held.
         self._fence: Head | None = None
-        # The first Untrusted, Fenced or InDoubt: the answer to everything after it.
+        # The first Untrusted, Fenced or InDoubt: every later write raises it.
         self._stopped: Untrusted | Fenced | InDoubt | None = None
         self._produced: list[Produced] = []
         self._quarantined: list[str] = []
-        # Writes under way, sync and async. Ending waits until there are none.
+        # Running writes, sync and async. Ending waits until there are none.
         self._writing = 0
         self._release_wanted = False
         self._end_wanted = False
         self._ending = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._idle_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        # The thread that is inside a decide of ours, and the drafts it collects: a write from there
-        # joins that one.
+        # The thread that runs a decide of this attempt, and the drafts it collects. A write from
+        # that thread joins this one.
         self._decider: tuple[int, Section, list[Draft]] | None = None
 
     @classmethod
@@ -126,8 +128,8 @@ class Attempt:
         after: int = 0,
     ) -> "Attempt":
         """
-        Come up to the head and hold; records up to `after` are folded already. Fails as every write
-        would when the session is sealed.
+        Catch up to the head and hold; records up to `after` are folded already. Fails like every
+        write if the session is sealed.
         """
         attempt = cls(journal, fold, position=Head(0, b""), claim=claim)
         try:
@@ -144,7 +146,7 @@ class Attempt:
 
     @property
     def position(self) -> Head:
-        """The last record folded."""
+        """The last folded record."""
         return self._position
 
     @property
@@ -163,8 +165,8 @@ class Attempt:
 
     def is_at_head(self) -> bool:
         """
-        Everything that anyone has acknowledged is folded. Saves an append that would only look;
-        checks no bytes.
+        Whether every acknowledged record is folded. Saves an append that would only catch up;
+        verifies no bytes.
         """
         return (
             self._stopped is None
@@ -174,7 +176,7 @@ class Attempt:
 
     def produced(self, kind: str, payload: bytes) -> Produced:
         """
-        Remember what came back from outside (a JSON object, UTF-8), until a write that names it in
+        Remember a result from outside (a JSON object, UTF-8), until a write that names it in
         `keeping` has journalled it.
 
         If that never happens, because of a takeover or an abort, it goes to quarantine.
@@ -195,10 +197,10 @@ class Attempt:
         as_: WriteAs = WriteAs.DRIVER,
     ) -> Appended:
         """
-        One owned write, held or released. Everything new is folded before it returns.
+        Make one owned write, held or released. Everything new is folded before it returns.
 
-        `decide` is called with the lock held: its suffix is what is not folded yet. In a decide use
-        `write_now`, which joins.
+        `decide` is called with the lock held; its suffix holds the records that are not folded yet.
+        Inside a decide use `write_now`, which joins.
         """
         self._check_open()
         if self._stopped is not None:
@@ -227,10 +229,10 @@ class Attempt:
         self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT
     ) -> Appended | None:
         """
-        The same, for synchronous callers. Inside a decide of this attempt it joins that write and
-        returns None.
+        Like `write`, for synchronous callers. Inside a decide of this attempt it joins that write
+        and returns None.
 
-        What it joined is kept or not with the outer write, whose caller hears of it.
+        Joined drafts are kept or lost with the outer write, whose caller gets the error.
         """
         joined = self._decider
         if joined is not None and joined[0] == threading.get_ident():
@@ -250,8 +252,8 @@ class Attempt:
             finally:
                 self._end_write()
         except (Untrusted, Fenced, InDoubt) as exc:
-            # What was produced goes to quarantine with the next asynchronous step: each of them
-            # looks.
+            # The next asynchronous step moves the produced results to quarantine: each of them
+            # checks.
             raise self._stop(exc) from exc
         return done
 
@@ -262,7 +264,7 @@ class Attempt:
             )
 
     def _begin_write(self) -> None:
-        """Every one is followed by its `_end_write`, whatever comes of it."""
+        """Count a running write. Every call is followed by `_end_write`, whatever happens."""
         with self._guard:
             self._writing += 1
 
@@ -274,15 +276,14 @@ class Attempt:
 
     def _settle(self) -> None:
         """
-        With `_guard` held and no write under way: do what was asked for meanwhile, wake who waits
-        for quiet.
+        Apply the requests made during the write, and wake the tasks that wait for idle. Called with
+        `_guard` held and no write running.
         """
         if self._release_wanted:
             self._let_go()
         for loop, idle in self._idle_waiters:
-            with suppress(
-                RuntimeError
-            ):  # its loop was closed under it: nobody waits there, and what was written is written
+            # Its loop was closed: nothing waits there, and the write is complete.
+            with suppress(RuntimeError):
                 loop.call_soon_threadsafe(idle.set)
         self._idle_waiters.clear()
 
@@ -303,7 +304,7 @@ class Attempt:
 
     def _move(self, done: Appended, keeping: Sequence[Produced]) -> None:
         """
-        Fold what is durable. Writes may return in any order: each brings everything since its
+        Fold the durable records. Writes may return in any order: each brings everything since its
         start, so nothing is missed.
         """
         with self._state:
@@ -325,7 +326,7 @@ class Attempt:
     # Release and reacquire
 
     def release_nowait(self) -> None:
-        """Let go for model I/O; inside a write, right after it."""
+        """Release for model I/O; during a write, right after it."""
         with self._guard:
             if self._phase is not Phase.HELD:
                 return
@@ -334,7 +335,7 @@ class Attempt:
                 self._let_go()
 
     async def release(self) -> None:
-        """Let go for model I/O, once no write is under way. The fence is the head then."""
+        """Release for model I/O, once no write is running. The fence is the head at that time."""
         self.release_nowait()
         await self._wait_until_idle()
 
@@ -351,11 +352,11 @@ class Attempt:
         as_: WriteAs = WriteAs.DRIVER,
     ) -> Appended:
         """
-        Come back: verify all of the active segment and everything new, fold it, and write what
-        `decide` says in the same section.
+        Reacquire: verify all of the active segment and everything new, fold it, and write the
+        drafts of `decide` in the same section.
 
-        A lock that can't be had is tried again, then `Busy`: the attempt stays released, nothing is
-        lost, call it again.
+        If the lock cannot be had, try again, then raise `Busy`. The attempt then stays released and
+        nothing is lost; call it again.
         """
         for tries_left in reversed(range(BUSY_TRIES)):
             try:
@@ -373,14 +374,16 @@ class Attempt:
     # Driving
 
     async def try_claim(self) -> bool:
-        """Become the session's driver, if nobody is. Idempotent; never waits for another driver."""
+        """
+        Become the session's driver, if there is none. Idempotent; never waits for another driver.
+        """
         if self._claim is None:
             self._claim = await self._journal.claim()
         return self._claim is not None
 
     async def give_up(self) -> None:
         """
-        Stop driving and go on as anyone. Whoever gives up looks once more afterwards: a record may
+        Stop driving and continue as a participant. The caller checks again afterwards: a record may
         have come in between.
         """
         claim, self._claim = self._claim, None
@@ -391,8 +394,8 @@ class Attempt:
 
     def _stop(self, exc: Untrusted | Fenced | InDoubt) -> Untrusted | Fenced | InDoubt:
         """
-        The first reason stays the reason. A copy: a store may give one error to everybody whom a
-        commit failed.
+        Keep the first reason. It is a copy: a store may raise one error object in all callers of a
+        failed commit.
         """
         with self._guard:
             if self._stopped is None:
@@ -401,8 +404,8 @@ class Attempt:
 
     async def _tell(self, exc: Untrusted | Fenced | InDoubt) -> None:
         """
-        After a takeover: keep what was produced, and say where in the error that is about to be
-        raised.
+        After a takeover, move the produced results to quarantine, and add their places to the error
+        that is about to be raised.
         """
         if not isinstance(exc, Untrusted):
             return
@@ -414,8 +417,8 @@ class Attempt:
 
     async def _save_produced(self) -> None:
         """
-        To quarantine, each once. What can't be kept there stays remembered: the next step tries
-        again.
+        Move each produced result to quarantine, once. A result that cannot be kept there stays in
+        memory, and the next step tries again.
         """
         async with self._saving:
             while self._produced:
@@ -429,20 +432,19 @@ class Attempt:
 
     def abort_nowait(self) -> None:
         """
-        No more writes after the one under way, if any; its end, or `dispose`, gives up the claim.
+        Allow no write after the running one, if any. Its end, or `dispose`, releases the claim.
         """
         self._end_wanted = True
 
     async def abort(self) -> None:
         """
-        Give up the claim, after writes and releases under way; the handle stays readable.
-        Idempotent.
+        Release the claim, after running writes and releases. The handle stays readable. Idempotent.
         """
         self.abort_nowait()
         await finish(self._abort())
 
     async def dispose(self) -> None:
-        """Abort, and close the handle. Idempotent; every step is tried, whatever the others did."""
+        """Abort, and close the handle. Idempotent; every step is tried, even if another fails."""
         self.abort_nowait()
         await finish(self._dispose())
 
@@ -468,7 +470,7 @@ class Attempt:
                 if self._stopped is None:
                     await self._journal.sync_anchor()
             finally:
-                # From here a crash and a clean end are the same to whoever claims next.
+                # From here on, the next claimer cannot tell a crash from a clean end.
                 self._phase, self._fence = Phase.OVER, None
                 if self._claim is not None:
                     await self._claim.release()

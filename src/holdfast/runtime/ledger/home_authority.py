@@ -1,8 +1,8 @@
 """
-A home's authority taken back at once: after a restore, and when a person says that the clock is
-right although the journal is ahead of it.
+Revoke a home's authority at once: after a restore, and when an operator accepts the clock although
+the journal is ahead of it.
 
-Both are one commit to the home's journal, so a crash leaves all of it or none.
+Each is one commit to the home's journal, so a crash leaves all of it or none.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,7 +29,7 @@ from holdfast.session.home.events import (
 )
 
 Keep = Callable[[TokenAdded | GrantProposed], Awaitable[bool]]
-"""Asked for each: whether it goes on."""
+"""Called for each token and grant: whether to keep it."""
 
 
 class DroppedToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class DroppedGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
-    """What the home does not let people do any more."""
+    """The tokens and grants that the home no longer honours."""
 
     tokens: tuple[DroppedToken, ...] = ()
     grants: tuple[DroppedGrant, ...] = ()
@@ -70,7 +70,7 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What accepting the clock did."""
+    """The result of accepting the clock."""
 
     clock: str
     journal: str
@@ -79,10 +79,10 @@ class ClockReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) -> Dropped:
     """
-    After a backup was put back: what was revoked since it was made is not known to it, so
-    everything goes that is not kept by name.
+    Drop every token and grant that is not kept by name, after a restore. A backup does not know the
+    revocations that came after it.
 
-    Nobody else has this home open yet: what is asked about is what is dropped.
+    No other process has this home open yet, so the set that `keep` sees is the set that is dropped.
     """
     every = restored_authority(await home.refresh())
     kept: set[str] = set()
@@ -97,11 +97,13 @@ async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) 
 
 async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockReport | None:
     """
-    A person says that the clock is right. None where nothing disputes it.
+    Accept the clock as right, at an operator's request. Return None if the clock is not disputed.
 
-    There are two cases: the clock is far ahead of the journal (the home was not used for long), and
-    its time is noted; or the journal is ahead of the clock, and its times are believed no more, so
-    everything with an end goes.
+    There are two cases:
+
+    1. The clock is far ahead of the journal, because the home was not used for long: note its time.
+    2. The journal is ahead of the clock: its times are no longer believed, so all authority with an
+       expiry is dropped.
     """
     done: list[ClockReport] = []
 

@@ -1,9 +1,9 @@
 """
-The home's own journal as this process knows it: grants, registry, tokens.
+The home's own journal in this process: grants, registry, tokens.
 
-A grant's life is GrantProposed here, ApprovalAnswered in the session, GrantActivated here. Only
-active ones count, so a crash between any two steps leaves either no grant, or an answer whose grant
-`_settle` can still activate: it is decided by what the session's journal says, and by nothing else.
+A grant takes three steps: GrantProposed here, ApprovalAnswered in the session, GrantActivated here.
+Only active grants count. So a crash between two steps leaves either no grant, or an answer whose
+grant `_settle` can still activate. Only the session's journal decides that.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from holdfast.session.snapshots.home import decode_home_state
 from holdfast.session.state import SessionState
 
 _log = logging.getLogger("holdfast.home")
-# a process that commits all the time compares its clock with the home's time once a minute
+# A process that commits all the time compares its clock with the home's time once a minute.
 _LOOK_AT_CLOCK_EVERY_MS = 60_000
 
 
@@ -46,18 +46,18 @@ class HomeLedger:
     def __init__(self, store: JournalStore, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock
-        # The clock when it was last compared with the home's time.
+        # The clock at its last comparison with the home's time.
         self._compared_at: int | None = None
         self.state = HomeState()
         self._attempt: Attempt | None = None
         self._opening = asyncio.Lock()
 
     async def _opened(self) -> Attempt:
-        """One attempt, however many ask at once: two would fold every record twice."""
+        """Open one attempt, however many tasks ask at once: two would fold every record twice."""
         async with self._opening:
             if self._attempt is not None and isinstance(self._attempt.stopped, InDoubt | Fenced):
-                # Spent. A server stays: it opens the home anew and sees what became of it, as it
-                # does with a session.
+                # Spent. A server keeps running: it opens the home again and reads the outcome, as
+                # it does with a session.
                 spent, self._attempt = self._attempt, None
                 await spent.dispose()
             if self._attempt is None:
@@ -72,8 +72,8 @@ class HomeLedger:
 
     async def _start_from_snapshot(self, journal: Journal) -> int:
         """
-        The fold so far, if one is kept that stands for a record of this very journal; returns that
-        record's number. Else from nothing.
+        Start from a snapshot, if one covers a record of exactly this journal, and return that
+        record's number. Otherwise start empty and return 0.
         """
         kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
         state = await asyncio.to_thread(decode_home_state, kept.data) if kept is not None else None
@@ -97,8 +97,8 @@ class HomeLedger:
 
     async def _looked(self) -> HomeState:
         """
-        Nobody can append where nothing can be written: what verifies is all there is. Whoever wants
-        to write hears so.
+        Load the records that verify. Where nothing can be written, no record can be added, so they
+        are complete. A later write fails with the reason.
         """
         async with self._opening:
             self.state = HomeState()
@@ -113,23 +113,23 @@ class HomeLedger:
 
     def moment(self, clock_ms: int, *, session_at: int = 0) -> Moment:
         """
-        The present as ends are judged: by the clock, and by the newest times that this home's
-        journal and, where it is at hand, a session's hold.
+        The present for judging expiry: by the clock, and by the newest times in this home's journal
+        and, if given, in a session's.
         """
         return Moment(
             clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms))
         )
 
     def decided_at(self, stamp: int, *, clock_ms: int) -> int:
-        """The time to decide by, where the next record of a session would carry `stamp`."""
+        """The time to decide by, if the next record of a session would carry `stamp`."""
         return (
             stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
         )
 
     async def check_clock(self) -> None:
         """
-        Before something is journalled: refuse a clock that is far ahead, and note the time where
-        the home's journal is a day behind it.
+        Before a commit: refuse a clock that is far ahead, and note the time if the home's journal
+        is a day behind it.
         """
         if self._clock is None:
             return
@@ -144,14 +144,13 @@ class HomeLedger:
 
     async def note_time(self, clock_ms: int) -> None:
         """
-        So that a clock which is set back later revives nothing. A home that can't be written now,
-        or a clock far ahead, is not noted.
+        Note the time, so that a clock which is set back later revives nothing. The note is skipped
+        if the home cannot be written now, or the clock is far ahead.
         """
 
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
-            now = (
-                clock_ms if self._clock is None else self._clock.now_ms()
-            )  # under the lock: a clock may be set while it is waited for
+            # Read under the lock: the clock may be set while the lock is awaited.
+            now = clock_ms if self._clock is None else self._clock.now_ms()
             return (TimeNoted(clock=now),) if now > state.time else ()
 
         try:
@@ -168,8 +167,8 @@ class HomeLedger:
 
     async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
         """
-        `choose` sees the home as it is under the lock. A clock far ahead of the home's journal is
-        refused.
+        Append the events that `choose` returns; it sees the home as it is under the lock. A clock
+        far ahead of the home's journal is refused.
         """
 
         def with_a_clock(state: HomeState) -> Sequence[AnyHomeEvent]:
@@ -183,8 +182,8 @@ class HomeLedger:
         self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]
     ) -> None:
         """
-        The same, whatever the clock says: for a person who decides about the clock, or about a home
-        from a backup.
+        Like `choose`, whatever the clock says. For an operator who decides about the clock, or
+        about a home from a backup.
         """
 
         def decide(section: Section) -> Sequence[Draft]:
@@ -201,15 +200,15 @@ class HomeLedger:
         self, requester: str | None, session: SessionState
     ) -> tuple[GrantProposed, ...]:
         """
-        Active ones, as of now; empty for a turn that nobody asked for. What a crash left half made
-        in this session is settled first.
+        The requester's active grants, as of now; empty for a turn without a requester. Grants of
+        this session that a crash left half made are settled first.
         """
         if requester is None:
             return ()
         state = await self.refresh()
         await self._settle(session)
-        # Deciding compares with the clock and the session's newest time. A clock that went back is
-        # caught here, by the home's.
+        # `decide` compares with the clock and the session's newest time. Here the home's time
+        # catches a clock that went back.
         moment = self.moment(self._clock.now_ms() if self._clock is not None else state.time)
         return tuple(
             grant
@@ -240,7 +239,7 @@ class HomeLedger:
         await self.choose(choose)
 
     async def _settle(self, session: SessionState) -> None:
-        """Finish what a crash left between proposing and activating."""
+        """Finish grants that a crash left between proposal and activation."""
         for grant in list(self.state.proposed.values()):
             if (grant.session, grant.instance) != (session.session, session.instance):
                 continue
@@ -273,7 +272,7 @@ async def _head_of(journal: Journal, seq: int) -> Head | None:
 
 
 def _evolve(state: HomeState, record: Record) -> None:
-    if record.type != "tail_repaired":  # the store's own note; it says nothing about the home
+    if record.type != "tail_repaired":  # the store's own note; it does not concern the home
         state.evolve(decode_home_event(record.type, record.version, record.body), at=record.at)
 
 
@@ -292,8 +291,8 @@ def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
 
 def _is_of(grant: GrantProposed, answer_id: str | None, by: str | None, option: str | None) -> bool:
     """
-    Whether this very answer proposed it: somebody else's, or one for another scope, activates
-    nothing.
+    Whether exactly this answer proposed the grant. An answer of another person, or for another
+    scope, activates nothing.
     """
     return (answer_id, by, SCOPES.get(option or "")) == (
         grant.answer,

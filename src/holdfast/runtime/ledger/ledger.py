@@ -1,9 +1,9 @@
 """
-One session as this process knows it: the folded state, and the one way to move it.
+One session in this process: the folded state, and the one way to move it.
 
-State moves only with durable records: `commit` decides under the write lock on everything that is
-in the journal, and folds what the store says is kept. Any number of tasks may commit through one
-ledger. Whoever waits for something to happen waits on `changed`.
+State moves only with durable records. `commit` decides under the write lock on everything that is
+in the journal, and folds the records that the store reports as kept. Any number of tasks may commit
+through one ledger. Tasks wait for changes with `watch`.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 from holdfast.session.view.messages import Usage
 
-_REMEMBERED_MAX = 64  # of each kind: what somebody who waits here asks for is among the last few
+_REMEMBERED_MAX = 64  # of each kind: a waiting caller asks only for one of the last few
 _RECENT_KEPT = 128
-SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
+SNAPSHOT_EVERY = 2000  # records: folding fewer takes no noticeable time
 
 
 class Ending(NamedTuple):
@@ -44,7 +44,10 @@ class Ending(NamedTuple):
 
 
 class _Coming(msgspec.Struct, frozen=True):
-    """Decided here and on its way: if it is kept as it was decided, this is what it comes to."""
+    """
+    One event that was decided here and is being written, with the state that it leads to if it is
+    kept as decided.
+    """
 
     draft: Draft
     at: int
@@ -66,7 +69,7 @@ _REMEMBERED: frozenset[type[SessionEvent]] = frozenset({TurnEnded, ToolStarted, 
 
 
 class Timekeeper(Protocol):
-    """The home's idea of the time: see `HomeLedger`."""
+    """The home's time; see `HomeLedger`."""
 
     async def check_clock(self) -> None: ...
 
@@ -78,7 +81,7 @@ Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]
 
 
 class Ledger:
-    """Owned by whoever opened it; shared by the tasks of one process."""
+    """Owned by the task that opened it; shared by the tasks of one process."""
 
     def __init__(self, journal: Journal) -> None:
         self.journal = journal
@@ -86,35 +89,35 @@ class Ledger:
         # Moves only in `_fold`, with durable records.
         self.state: SessionState = initial(journal.session, journal.instance)
         self._attempt: Attempt | None = None
-        # The ends of the last turns, so that who asked can be told without another look at the
-        # journal.
+        # The ends of the last turns, so that a waiting caller gets its result without reading the
+        # journal again.
         self.endings: OrderedDict[TurnId, Ending] = OrderedDict()
-        # The last calls that this process has seen start; for answers that must say whether theirs
-        # did.
+        # The last calls that this process has seen start, for answers that must report whether
+        # their call started.
         self.started: OrderedDict[str, int] = OrderedDict()
-        # The last prompts that were asked here, so that the index learns where they belong.
+        # The last prompts that were asked here, so that the index learns their session.
         self.asked: OrderedDict[ApprovalId, Record] = OrderedDict()
         # For followers that are close behind.
         self.recent: deque[Record] = deque(maxlen=_RECENT_KEPT)
-        # The mac of the last record folded; and the record that the snapshot we know of stands for.
+        # The mac of the last folded record, and the last record of the newest known snapshot.
         self._last_mac: bytes | None = None
         self._kept_seq = 0
-        # Why this process only looks: a genuine record of a newer Holdfast, or a place where
-        # nothing can be written.
+        # The reason why this process only reads: a genuine record of a newer Holdfast, or a place
+        # where nothing can be written.
         self.only_read: NewerVersion | ReadOnly | None = None
         self.driving = False
-        # Somebody elsewhere says that something was appended; cleared by the next look.
+        # Set by a notice that another process appended a record; cleared by the next catch-up.
         self.noticed = False
-        # Whoever waits, in the order of arrival: a simulation that is seeded wakes them the same
-        # way every time.
+        # Waiting tasks in the order of arrival, so that a seeded simulation wakes them the same way
+        # every time.
         self._changed: dict[asyncio.Event, None] = {}
-        # By the number that a record of ours will have if nothing comes between; so that what was
-        # decided is not worked out twice.
+        # By the number that our record will have if no other record comes first. It saves evolving
+        # the state twice.
         self._coming: dict[int, _Coming] = {}
-        # What else belongs into a commit because of its events: what is owed to channels. Asked
-        # anew for each.
+        # Further commands that the events of a commit require: the deliveries owed to channels.
+        # Called for each commit.
         self.also: Also | None = None
-        # Set by the driver while it holds the claim: its commits end with the bookkeeping that is
+        # Set by the driver while it holds the claim. Its commits end with the bookkeeping that is
         # owed.
         self.driver_facts: Callable[[], DriverFacts] | None = None
         self.time: Timekeeper | None = None
@@ -122,8 +125,8 @@ class Ledger:
     @classmethod
     async def open(cls, journal: Journal) -> "Ledger":
         """
-        The handle is the ledger's from here on: it is closed with it, or at once when nothing comes
-        of it.
+        Open the ledger, which then owns the handle. The handle is closed with it, or at once if
+        opening fails.
         """
         ledger = cls(journal)
         async with _closed_if_it_fails(journal):
@@ -133,8 +136,8 @@ class Ledger:
     @classmethod
     async def read_only(cls, journal: Journal, why: NewerVersion | ReadOnly) -> "Ledger":
         """
-        It is never written: it holds a genuine record of a newer Holdfast (D8), up to which it can
-        be looked at, or it lies where nothing can be.
+        Open a ledger that never writes. Either the journal holds a genuine record of a newer
+        Holdfast (D8) and is read up to it, or it lies where nothing can be written.
         """
         ledger = cls(journal)
         ledger.only_read = why
@@ -155,8 +158,8 @@ class Ledger:
 
     async def _start_from_snapshot(self) -> None:
         """
-        The fold so far, if one is kept that stands for a record of this very journal. Anything else
-        is ignored: the journal is folded from its first record.
+        Start from a snapshot, if one covers a record of exactly this journal. Otherwise fold the
+        journal from its first record.
         """
         journal = self.journal
         kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
@@ -183,7 +186,10 @@ class Ledger:
         )
 
     async def keep_snapshot_if_due(self) -> None:
-        """Once enough came since the last one that folding it again would be felt."""
+        """
+        Keep a snapshot once so many records came since the last one that folding them takes
+        noticeable time.
+        """
         state, journal = self.state, self.journal
         if (
             state.seq - self._kept_seq < SNAPSHOT_EVERY
@@ -224,8 +230,8 @@ class Ledger:
     @property
     def folded_seq(self) -> int:
         """
-        The last record that `state` knows: before the journal's last while an append is on its way
-        back, and where its caller was cancelled meanwhile.
+        The last record that `state` includes. It is behind the journal's last record while an
+        append returns, and after its caller was cancelled meanwhile.
         """
         return self.journal.head.seq if self._attempt is None else self._attempt.position.seq
 
@@ -267,8 +273,8 @@ class Ledger:
         keeping: Sequence[Produced] = (),
     ) -> Coroutine[Any, Any, Committed]:
         """
-        Decide, append, fold, in anyone's right. A refusal is raised after whatever it left in the
-        journal is durable.
+        Decide, append and fold, with the rights of any participant. A refusal is raised after the
+        events it left in the journal are durable.
         """
         return self._commit(commands, check, keeping, WriteAs.PARTICIPANT)
 
@@ -279,8 +285,8 @@ class Ledger:
         keeping: Sequence[Produced] = (),
     ) -> Coroutine[Any, Any, Committed]:
         """
-        The same, in the driver's right: fenced off once somebody else drives. It ends with the
-        bookkeeping that is owed.
+        Like `commit`, with the driver's right: fenced off once another process drives. It ends with
+        the bookkeeping that is owed.
         """
         return self._commit(commands, check, keeping, WriteAs.DRIVER)
 
@@ -306,9 +312,8 @@ class Ledger:
 
         before = self.state.seq
         self.noticed = False
-        if (
-            commands and self.time is not None and not keeping
-        ):  # what has happened is written down, whatever the clock says
+        # A fact that has happened (`keeping`) is recorded whatever the clock says.
+        if commands and self.time is not None and not keeping:
             await self.time.check_clock()
         if check is Check.FENCE:
             await self.attempt.reacquire(decide, keeping=keeping, as_=as_)
@@ -324,8 +329,8 @@ class Ledger:
         self, commands: Sequence[SessionCommand], section: Section, driver: DriverFacts | None
     ) -> Committed:
         """
-        On everything that is in the journal, folded here or not yet; and with it what is owed to
-        channels because of it.
+        Decide on everything in the journal, folded here or not yet, and add the deliveries that the
+        events owe to channels.
         """
         state = self.state
         for record in section.suffix:
@@ -342,7 +347,7 @@ class Ledger:
     def _drafts(self, committed: Committed) -> list[Draft]:
         drafts = [Draft(*encode(event)) for event in committed.events]
         before = committed.before
-        self._coming.clear()  # what was decided before and is not there by now was not kept
+        self._coming.clear()  # earlier entries that are not folded by now were not kept
         for draft, event, after in zip(drafts, committed.events, committed.states, strict=True):
             self._coming[after.seq] = _Coming(draft, after.at, before, event, after)
             before = after
@@ -354,14 +359,17 @@ class Ledger:
         return evolve(state, event, seq=record.seq, at=record.at)
 
     async def refresh(self) -> None:
-        """Fold what others appended. Where nobody can append, what was read is all there is."""
+        """
+        Fold the records that others appended. Where nothing can be written, the loaded records are
+        complete.
+        """
         if not isinstance(self.only_read, ReadOnly):
             await self.commit()
 
     async def look(self) -> None:
         """
-        The same where nothing needs to be verified: if nobody appended anything, it takes no lock
-        and no other thread.
+        Like `refresh`, if nothing needs verifying: without new records it takes no lock and no
+        other thread.
         """
         if isinstance(self.only_read, ReadOnly) or self.attempt.is_at_head():
             self.noticed = False
@@ -369,16 +377,16 @@ class Ledger:
             await self.refresh()
 
     def poke(self) -> None:
-        """Wake whoever waits: something may have changed."""
+        """Wake all waiting tasks: something may have changed."""
         for event in self._changed:
             event.set()
 
     def notice(self) -> None:
         """
-        A hint from the notifier.
+        Handle a hint from the notifier.
 
-        While this process drives, only what was appended is news; while another one does, that it
-        gave up is news too.
+        While this process drives, only new records matter. While another process drives, its giving
+        up matters too.
         """
         if self.driving and self.attempt.is_at_head():
             return
@@ -387,8 +395,7 @@ class Ledger:
 
     def watch(self) -> asyncio.Event:
         """
-        An event that is set from now on whenever something may have changed; hand it back with
-        `unwatch`.
+        Return an event that is set whenever something may have changed. Return it with `unwatch`.
         """
         event = asyncio.Event()
         self._changed[event] = None
@@ -422,7 +429,7 @@ class _Found(Exception):
 
 
 async def record_at(journal: Journal, seq: int) -> Record | None:
-    """The first record of ours at or after `seq`."""
+    """The first record at or after `seq` that verifies."""
 
     def stop_at_first(record: Record) -> None:
         raise _Found(record)
@@ -440,5 +447,5 @@ def _trim(kept: OrderedDict[Any, Any]) -> None:
 
 
 def payload(value: msgspec.Struct) -> bytes:
-    """For quarantine: what was produced, as JSON."""
+    """The produced value as JSON, for quarantine."""
     return msgspec.json.encode(value)

@@ -1,8 +1,8 @@
 """
-Sessions that this process has open: shared by its tasks, closed again when nobody uses them.
+The sessions that this process has open. Its tasks share them; unused ones are closed.
 
-A parked session costs no task and, once it has been idle for a while or others need the room, no
-memory: it is simply opened again by whoever comes next.
+A parked session costs no task. It costs no memory either once it has been idle for a while or
+others need the room: the next user opens it again.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import JournalStore
 from holdfast.runtime.ledger.ledger import Also, Ledger, Timekeeper
 
-# open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit
+# Open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit.
 IDLE_KEPT = 64
 
 
@@ -32,28 +32,28 @@ class OpenSessions:
         self._store = store
         self._also = also
         self._time = time
-        # Told of every session that is found sealed, or is sealed while in use.
+        # Called for every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
-        # How many use each; also of those set aside, which are closed when the last of their users
-        # leaves, never under one.
+        # The number of users of each ledger, also of the dropped ones. A dropped ledger is closed
+        # when its last user leaves, never earlier.
         self._users: dict[Ledger, int] = {}
-        # There for as long as somebody opens it, or waits for whoever does.
+        # One lock per session while a task opens it or waits for it to be opened.
         self._opening: WeakValueDictionary[SessionId, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
     async def use(self, session: SessionId) -> AsyncGenerator[Ledger, None]:
         """
-        The session's ledger, opened if need be. `Refused` (unknown) when there is no such session.
+        Yield the session's ledger, opened if needed. Raise `Refused` (unknown) if the session does
+        not exist.
         """
         ledger = await self._take(session)
         try:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
             self._tell_if_sealed(ledger)
-            self._set_aside(
-                session, ledger
-            )  # the handle is spent: whoever comes next opens it anew
+            # The handle is spent: the next user opens the session again.
+            self._set_aside(session, ledger)
             raise
         finally:
             await self._put_back(session, ledger)
@@ -65,9 +65,8 @@ class OpenSessions:
             if known is not None and await self._is_spent(known):
                 self._set_aside(session, known)
                 await self._close_if_unused(session, known)
-            ledger = self._ledgers.get(
-                session
-            )  # once more: others may have needed its room meanwhile
+            # Read again: another task may have closed it to make room.
+            ledger = self._ledgers.get(session)
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
@@ -89,7 +88,7 @@ class OpenSessions:
             return await Ledger.read_only(await self._store.open(session), why)
 
     async def _is_spent(self, ledger: Ledger) -> bool:
-        """Sealed, in doubt, or of a life that is over."""
+        """Whether it is sealed, in doubt, or belongs to an ended instance."""
         if (
             ledger.only_read is not None
             or ledger.journal.sealed is not None
@@ -103,8 +102,8 @@ class OpenSessions:
 
     def _set_aside(self, session: SessionId, ledger: Ledger) -> None:
         """
-        Nobody gets it any more. Others may be in the middle of something with it: they hear for
-        themselves why it is spent.
+        Hand the ledger to no further user. Current users keep it and get the reason why it is spent
+        themselves.
         """
         if self._ledgers.get(session) is ledger:
             del self._ledgers[session]
@@ -120,7 +119,7 @@ class OpenSessions:
         await self._close_if_unused(session, ledger)
         idle = [(name, each) for name, each in self._ledgers.items() if each not in self._users]
         for name, each in idle[: max(0, len(idle) - IDLE_KEPT)]:
-            if each not in self._users:  # nobody has taken it while the one before was closed
+            if each not in self._users:  # no task took it while the previous one was closed
                 self._set_aside(name, each)
                 await self._close_if_unused(name, each)
 
@@ -134,6 +133,6 @@ class OpenSessions:
         kept = {**dict.fromkeys(self._ledgers.values()), **self._users}
         self._ledgers.clear()
         self._users.clear()
-        async with AsyncExitStack() as closing:  # each, whatever came of the others
+        async with AsyncExitStack() as closing:  # close each, even if closing another fails
             for ledger in kept:
                 closing.push_async_callback(ledger.close)

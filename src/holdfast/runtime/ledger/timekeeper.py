@@ -1,8 +1,8 @@
 """
-One idea of the present for everything that a service decides: the clock's, held against the home's
+The one notion of the present for all decisions of a service: the clock, compared with the home's
 journal.
 
-Whoever commits to a session asks here first. See `session/authority/expiry.py` for the rule, and
+Every commit to a session checks here first. See `session/authority/expiry.py` for the rule, and
 docs/decisions/0020 for its reasons.
 """
 
@@ -16,7 +16,7 @@ from holdfast.session.authority.expiry import Moment
 
 
 class HomeTime:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(self, home: HomeLedger, clock: Clock) -> None:
         self._home = home
@@ -27,7 +27,8 @@ class HomeTime:
 
     async def look(self) -> None:
         """
-        For a list: as new as the home's journal, and where that can't be read by the clock alone.
+        Catch up with the home's journal, for a list. If the journal cannot be read, the clock alone
+        counts.
         """
         with suppress(HoldfastError):
             await self._home.refresh()
@@ -36,7 +37,7 @@ class HomeTime:
         return self._home.decided_at(stamp, clock_ms=self._clock.now_ms())
 
     def moment(self, *, session_at: int = 0) -> Moment:
-        """As of the last look at the home's journal."""
+        """The present, as of the last read of the home's journal."""
         return self._home.moment(self._clock.now_ms(), session_at=session_at)
 
     def now_ms(self) -> int:
@@ -45,7 +46,7 @@ class HomeTime:
 
 
 def refuse_disputed(moment: Moment, what: str) -> None:
-    """Nothing is approved while nobody can say whether its time is over."""
+    """Refuse every approval while it is unknown whether its time is over."""
     if moment.is_disputed:
         days = (moment.journal - moment.clock) // 86_400_000
         raise Refused(

@@ -1,8 +1,8 @@
 """
-Taking a session out: every record as it is stored, or the conversation as people read it. Nothing
-is changed, and a sealed session is exported too.
+Export a session: every record as it is stored, or the conversation as people read it. Nothing is
+changed, and a sealed session is exported too.
 
-What can't be believed is said beside it, never left out in silence.
+Unverified parts are marked as such, never silently left out.
 """
 
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -43,8 +43,8 @@ from holdfast.session.view.messages import (
 
 async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
     """
-    Every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and the
-    key alone.
+    Yield every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and
+    the key alone.
     """
     journal = await service.world.store.open(session_id(session))
     try:
@@ -56,8 +56,8 @@ async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
 
 async def doubt_about(service: Service, session: str) -> str | None:
     """
-    Why what is exported can't be believed as it stands: it is sealed, or it can't be verified here.
-    Exported it is all the same.
+    Return why the export cannot be believed as it stands: the session is sealed, or cannot be
+    verified here. It is exported nevertheless.
     """
     try:
         sealed = (await service.show(session)).sealed
@@ -71,7 +71,7 @@ async def doubt_about(service: Service, session: str) -> str | None:
 
 
 async def export_markdown(service: Service, session: str) -> str:
-    """The conversation for people: who asked, what was answered, what ran and who approved it."""
+    """The conversation for people: requests, replies, calls and their approvers."""
     name = session_id(session)
     journal = await service.world.store.open(name)
     told = [f"# {name}", ""]
@@ -90,9 +90,8 @@ async def export_markdown(service: Service, session: str) -> str:
 
 
 def _conversation(records: Iterable[Record]) -> Iterator[str]:
-    foreign: set[TurnId] = (
-        set()
-    )  # turns of a loop that is not ours: no model's answer has their reply
+    # Turns of an external loop: their reply is in no model's answer.
+    foreign: set[TurnId] = set()
     for record in records:
         event = decode(record.type, record.version, record.body, seq=record.seq)
         yield from _told(
@@ -156,7 +155,9 @@ class _Named(msgspec.Struct):
 
 
 def _requester(accepted: InputAccepted) -> str:
-    """As the record has it: whether it still allows anything does not matter here."""
+    """
+    The requester in the record; whether the context still allows anything does not matter here.
+    """
     try:
         return msgspec.json.decode(accepted.context, type=_Named).requester or "nobody known"
     except msgspec.DecodeError:

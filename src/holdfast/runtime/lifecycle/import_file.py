@@ -1,9 +1,9 @@
 """
-Taking a session in from a file: of another program, or of our own `sessions export`.
+Import a session from a file: of another program, or of Holdfast's own `sessions export`.
 
-It becomes a session of its own, in a life of its own: text without contexts, tainted, nothing owed.
-Nothing in the file is an authority: not who is said to have asked, not what is said to have been
-approved. What could not be read is said, line by line.
+It becomes a new session with a new instance: text without contexts, tainted, nothing owed. Nothing
+in the file gives authority: neither its requesters nor its approvals. Each line that could not be
+read is reported.
 """
 
 from collections.abc import Iterator
@@ -47,7 +47,7 @@ FILE_BYTES_MAX = 512 * 1024 * 1024
 class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
-    turns: int  # pieces of conversation, or turns of our own
+    turns: int  # pieces of conversation, or turns of Holdfast
     compactions: int
     skipped: tuple[Skipped, ...]
     kind: str  # foreign, holdfast
@@ -57,8 +57,8 @@ async def import_file(
     service: Service, session: str, data: bytes, *, source: str, by: str
 ) -> ImportReport:
     """
-    A new session from a file's bytes. `Refused` when there is nothing in it that we can read, or
-    the name is taken.
+    Create a new session from a file's bytes. Raise `Refused` if nothing in it can be read, or the
+    name is taken.
     """
     name = session_id(session)
     refuse_delegates_name(name)
@@ -124,7 +124,7 @@ def _of_others(
             source=piece.source[:200],
             at=piece.at,
         )
-    compacted = 0  # pieces that a summary has taken the place of
+    compacted = 0  # pieces that a summary has replaced
     for summary in read.summaries:
         # The note of the import is the first entry and goes with the first summary.
         turns = summary.kept + 1 - compacted
@@ -153,8 +153,8 @@ def _of_ours(
     data: bytes, session: SessionId, instance: InstanceId, by: str
 ) -> tuple[list[SessionEvent], tuple[Skipped, ...]]:
     """
-    Records of an export, as far as they follow on each other. Without their key they are not
-    verified, so no context in them holds in the new life.
+    Read the records of an export, as far as they follow on each other. Without their key they are
+    not verified, so no context in them counts in the new instance.
     """
     skipped: list[Skipped] = []
     events: list[SessionEvent] = []
@@ -201,15 +201,14 @@ def _of_ours(
         for n, text in enumerate(notes)
     ]
     if told_first and any(isinstance(each, Compacted) for each in events):
-        events = [
-            each for each in events if not isinstance(each, Compacted)
-        ]  # summaries count entries from the first; the notes come before it
+        # Summaries count entries from the first, and the notes come before it.
+        events = [each for each in events if not isinstance(each, Compacted)]
     return [born, *told_first, *events], tuple(skipped)
 
 
 def _legacy_request(record: Record, session: SessionId, instance: InstanceId) -> str | None:
     """
-    An approval request from before contexts existed: it can be told of, and answered by nobody.
+    Describe an approval request from before contexts existed: it is shown, and cannot be answered.
     """
     if record.type != "approval_requested":
         return None
@@ -218,7 +217,7 @@ def _legacy_request(record: Record, session: SessionId, instance: InstanceId) ->
     except (ValueError, RecursionError):
         return None
     if "digest" in fields and "approval" in fields:
-        return None  # of today
+        return None  # a request of the current format
     call = str(fields.get("call") or record.seq)[:200]
     context = restore_legacy(fields, call=call, session=session, instance=instance)
     tool = str(fields.get("tool") or "a tool")[:200]

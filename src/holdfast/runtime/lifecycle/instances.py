@@ -1,10 +1,10 @@
 """
-New lives of sessions: unseal, fork and restore. And the end of one: delete.
+New instances of sessions: unseal, fork and restore. And the end of a session: delete.
 
-A new life is a new instance with records of the old one carried over, re-sealed under a new subkey,
-so that rows of an earlier life never verify in a later one. Nothing owed is carried over: open
-calls become in doubt, prompts are voided, queued inputs and deliveries are listed but not run, the
-turn is ended. The old bytes stay where they are.
+A new instance carries over records of the old one, re-sealed under a new subkey, so that rows of an
+earlier instance never verify in a later one. Nothing owed is carried over: open calls become in
+doubt, prompts are voided, queued inputs and deliveries are listed but not run, the turn is ended.
+The old bytes stay where they are.
 """
 
 import contextlib
@@ -39,16 +39,14 @@ from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.state import Delegate, Job, SessionState
 from holdfast.session.transitions import IllegalTransition
 
-_ATTACHED_CHARS_MAX = (
-    limits.TOOL_OUTPUT_VIEW_BYTES
-)  # of one reply or outcome: what the model would have seen of it
-_ATTACHED_BYTES_MAX = (
-    limits.RECORD_BYTES_MAX // 2
-)  # of all of them: they are one record of the new life
+# For one reply or outcome: the part that the model would have seen.
+_ATTACHED_CHARS_MAX = limits.TOOL_OUTPUT_VIEW_BYTES
+# For all of them together: they are one record of the new instance.
+_ATTACHED_BYTES_MAX = limits.RECORD_BYTES_MAX // 2
 
 
 class Carried:
-    """What of an earlier life makes sense: every event up to the first that does not."""
+    """The valid part of an earlier instance: every event up to the first that does not fit."""
 
     def __init__(
         self, session: SessionId, instance: InstanceId, *, until: int | None = None
@@ -56,7 +54,7 @@ class Carried:
         self._until = until
         self._state: SessionState = initial(session, instance)
         self.events: list[SessionEvent] = []
-        self.times: list[int] = []  # when each of them happened
+        self.times: list[int] = []  # the time of each event
         self.last_seq = 0
         self.records: list[Record] = []
 
@@ -72,8 +70,8 @@ class Carried:
             ) from exc
         self.last_seq = record.seq
         self.records.append(record)
-        # What an earlier unseal attached is in the view, and summaries count it: it comes along,
-        # with who decided.
+        # Items that an earlier unseal attached are in the view, and summaries count them: they are
+        # carried over, with the person who decided.
         if not isinstance(event, SessionBorn | TailRepaired):
             self.events.append(event)
             self.times.append(record.at)
@@ -93,7 +91,8 @@ class Carried:
 
 async def unseal(service: Service, session: str, *, by: str, reason: str) -> SessionReport:
     """
-    Go on from the last record that verifies, in a new life. Refused when the session is not sealed.
+    Continue from the last record that verifies, in a new instance. Refused if the session is not
+    sealed.
     """
     name = session_id(session)
     refuse_secrets(service.world, reason, by, what="reason")
@@ -132,7 +131,7 @@ async def unseal(service: Service, session: str, *, by: str, reason: str) -> Ses
 
 
 async def begun_beyond(service: Service, session: str) -> tuple[str, ...]:
-    """What `unseal` would tell of calls past the damage, for whoever decides."""
+    """The calls past the damage that `unseal` would report, for the person who decides."""
     journal = await service.world.store.open(session_id(session))
     try:
         return await lost_calls(journal, after=(await carried_from(journal)).last_seq)
@@ -142,10 +141,10 @@ async def begun_beyond(service: Service, session: str) -> tuple[str, ...]:
 
 async def delete(service: Service, session: SessionId, *, by: str) -> None:
     """
-    The end of a session, for good; its jobs end first, also those of one that can't be read.
+    Delete a session permanently. Its jobs end first, also those of a session that cannot be read.
 
-    A crash in between leaves a session whose jobs are found gone, and in doubt. While somebody
-    keeps its write lock, nothing of it ends.
+    A crash in between leaves a session whose jobs are found gone, and in doubt. While another
+    process holds its write lock, nothing of it ends.
     """
     if (busy := await service.world.store.held_by(session)) is not None:
         raise busy
@@ -160,7 +159,7 @@ async def delete(service: Service, session: SessionId, *, by: str) -> None:
 
 
 async def fork(service: Service, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
-    """A copy up to a turn's end, under another name, with no inherited consents."""
+    """Copy a session up to a turn's end, under another name, without its approvals."""
     source, target = session_id(session), session_id(into)
     refuse_delegates_name(target)
     journal = await service.world.store.open(source)
@@ -201,8 +200,8 @@ async def fork(service: Service, session: str, into: str, *, at_seq: int, by: st
 
 async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]:
     """
-    After a backup was put back: every session goes on in a new life, so that nothing owed runs
-    again. Sealed ones stay sealed.
+    After a restore, continue every session in a new instance, so that nothing owed runs again.
+    Sealed sessions stay sealed.
     """
     reports = []
     for name in await service.world.store.sessions():
@@ -230,26 +229,28 @@ async def restore_all(service: Service, *, by: str) -> tuple[SessionReport, ...]
 
 
 async def carried_from(journal: Journal, *, until: int | None = None) -> Carried:
-    """All of a life that verifies and makes sense, up to a record where one is named."""
+    """
+    Collect the part of an instance that verifies and is consistent, up to record `until` if given.
+    """
     carried = Carried(journal.session, journal.instance, until=until)
     try:
         await journal.load(carried.fold)
     except BrokenChain:
-        pass  # genuine records that make no sense together: what made sense before them is carried
+        pass  # genuine but inconsistent records: those before them are carried over
     except NewerVersion as exc:
         raise Refused(exc.message, code=exc.code, hint=exc.hint) from exc
     return carried
 
 
 class _Kept(msgspec.Struct):
-    """What is worth telling of a quarantined reply or outcome."""
+    """The fields of a quarantined reply or outcome that are reported."""
 
     text: str = ""
     outcome: str | None = None
 
 
 async def _attached(journal: Journal) -> tuple[str, ...]:
-    """Outcomes that could not be journalled when the session was sealed, in words."""
+    """Describe the outcomes that could not be journalled when the session was sealed."""
     told: list[str] = []
     for where in await journal.quarantined():
         try:
@@ -268,7 +269,7 @@ async def _attached(journal: Journal) -> tuple[str, ...]:
 
 
 def _bounded(told: list[str]) -> tuple[str, ...]:
-    """As much as one record holds, and how much more there is."""
+    """As many items as one record holds, and the number of the rest."""
     room, fits = _ATTACHED_BYTES_MAX, 0
     for each in told:
         room -= len(msgspec.json.encode(each))
@@ -284,8 +285,8 @@ def _bounded(told: list[str]) -> tuple[str, ...]:
 
 def _kept_in_words(kept: _Kept, where: str) -> str:
     """
-    Not more of it than a model sees of any result: what is attached is one record, however much was
-    kept.
+    Describe one item, with no more of its text than a model sees of any result: all attached items
+    are one record.
     """
     text = (
         kept.text
@@ -309,7 +310,7 @@ async def _begin(
     from_instance: InstanceId,
     attached: tuple[str, ...],
 ) -> SessionReport:
-    if origin != "restore":  # whoever restores a home has decided about an old one
+    if origin != "restore":  # an operator who restores a home has accepted its age
         await service.home.check_clock()
     instance = new_instance()
     born = SessionBorn(
@@ -332,8 +333,8 @@ async def _begin(
         [CloseLife(by=by, reason=reason, attached=tuple(map(secrecy.hidden, attached)))],
         now=0,
     )
-    # Times never fall along a journal, so the birth is told as no later than what it carries; when
-    # this life was made, the home's journal says.
+    # Times never decrease along a journal, so the first record gets a time no later than the
+    # carried ones. The home's journal has the time when this instance was created.
     times: list[int | None] = [carried.times[0] if carried.times else None, *carried.times]
     drafts = [Draft(*encode(event), at) for event, at in zip(events, times, strict=True)] + [
         Draft(*encode(event)) for event in closing.events

@@ -1,9 +1,9 @@
 """
-Calls that began past the damage of a session that goes on without their records: told in words,
-since nothing there can be folded.
+Calls that began past the damage of a session that continues without their records. They are
+described in words, since nothing there can be folded.
 
-Only what somebody with the key wrote is told. That nothing is told does not say that nothing began:
-what stood right behind the damage can't be believed.
+Only records written with the key count. An empty result does not prove that nothing began: the
+record right behind the damage cannot be believed.
 """
 
 import contextlib
@@ -17,14 +17,15 @@ from holdfast.session.codec import decode
 from holdfast.session.events import CallFinished, JobSubmitted, ToolStarted
 
 _TOLD_MAX = 20
-_ARGUMENTS_CHARS_MAX = 500  # what is told is one record of the new life, and goes to the model
+# All descriptions are one record of the new instance, and go to the model.
+_ARGUMENTS_CHARS_MAX = 500
 _TYPES = frozenset({"tool_started", "call_finished", "job_submitted"})
 
 
 async def lost_calls(journal: Journal, *, after: int) -> tuple[str, ...]:
     """
-    One line for each that is not known to have ended, by its record or in quarantine. Jobs are not
-    among them: their own folders tell of them.
+    Return one line for each call without a known end, in a record or in quarantine. Jobs are
+    excluded: their own folders describe them.
     """
     started: dict[CallId, tuple[int, ToolStarted]] = {}
     for record in await journal.beyond(after):
@@ -36,7 +37,7 @@ async def lost_calls(journal: Journal, *, after: int) -> tuple[str, ...]:
             case _:
                 pass
     for where in await journal.quarantined() if started else ():
-        with contextlib.suppress(HoldfastError):  # what is not ours to read ended nothing
+        with contextlib.suppress(HoldfastError):  # an item that we cannot read ends no call
             started.pop(_ended(*await journal.read_quarantined(where)), None)
     told = [_in_words(seq, event) for seq, event in started.values()]
     return (
@@ -50,7 +51,7 @@ class _Outcome(msgspec.Struct):
 
 
 def _ended(kind: str, data: bytes) -> CallId:
-    """Whose outcome it is that could not be journalled any more; nobody's, if it is none."""
+    """The call of a quarantined outcome; empty if the item is not an outcome."""
     try:
         return (
             msgspec.json.decode(data, type=_Outcome).call if kind == "tool_outcome" else CallId("")
@@ -67,7 +68,7 @@ def _event(record: Record) -> object:
             else None
         )
     except HoldfastError:
-        return None  # of a newer program, or not what it says it is: nothing is told of it
+        return None  # from a newer program, or malformed: it is left out
 
 
 def _in_words(seq: int, event: ToolStarted) -> str:

@@ -1,4 +1,4 @@
-"""Ids that nobody can guess: minted at the rim, and journalled before they mean anything."""
+"""Unguessable ids: created outside the core, and journalled before they mean anything."""
 
 import base64
 import secrets
@@ -10,5 +10,5 @@ RandomBytes = Callable[[int], bytes]
 
 
 def new_instance(random_bytes: RandomBytes = secrets.token_bytes) -> InstanceId:
-    """130 bits that nobody can guess: one life of a session."""
+    """130 unguessable bits: one instance of a session."""
     return InstanceId(base64.b32encode(random_bytes(17)).decode().lower()[:26])

@@ -1,10 +1,9 @@
 """
-Letting go of sessions that `[retention]` calls old. The index says who may be; the journal decides,
-and again at the moment of going.
+Delete sessions that `[retention]` calls old. The index names the candidates; the journal decides,
+and again at the moment of deletion.
 
-A session goes only when nothing is open, queued, waiting or owed in it, when it is not sealed, and
-when nobody has written to it since it was looked at. Each deletion is a record of the home's
-journal.
+A session is deleted only if nothing is open, queued, waiting or owed in it, if it is not sealed,
+and if nothing was written to it since the check. Each deletion is a record of the home's journal.
 """
 
 import asyncio
@@ -17,11 +16,11 @@ from holdfast.runtime.service import Service
 from holdfast.session.react import react, unsettled
 from holdfast.session.state import SessionState
 
-_BREATH = 64  # rows between two moments in which others go on
+_BREATH = 64  # rows between two moments in which other tasks run
 
 
 class Old(NamedTuple):
-    """A session that may go as long as this is its last record."""
+    """A session that may be deleted as long as this is its last record."""
 
     session: SessionId
     seq: int
@@ -30,8 +29,8 @@ class Old(NamedTuple):
 async def old_sessions(
     service: Service, *, before_ms: int, most: int | None = None
 ) -> Sequence[Old]:
-    """Those in which nothing happened since `before_ms`; at most so many."""
-    await service.owing()  # what the index had missed, it knows now
+    """Return sessions without a record since `before_ms`, at most `most`."""
+    await service.owing()  # brings the index up to date
     found: list[Old] = []
     for number, row in enumerate(service.world.index.rows()):
         if number % _BREATH == 0:
@@ -75,8 +74,8 @@ def _is_idle(state: SessionState) -> bool:
 
 async def let_go(service: Service, sessions: Sequence[Old], *, by: str) -> list[SessionId]:
     """
-    Returns those that are gone. One that somebody writes to, or that is gone already, is left
-    alone.
+    Delete these sessions; return the deleted ones. A session that is being written to, or is gone
+    already, is skipped.
     """
     gone: list[SessionId] = []
     for old in sessions:

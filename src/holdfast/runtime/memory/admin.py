@@ -1,10 +1,10 @@
 """
-Looking at memory from outside of a turn: list, show, forget, export. For people at the home; what a
-turn recalls is `memory/recall.py`.
+Read memory from outside of a turn: list, show, forget, export. For people at the home;
+`memory/recall.py` recalls for a turn.
 
-The home's owner sees every row, those that do not verify included, by their id and nothing else.
-Anybody else sees what is theirs: items that they are the person of. Whose they are is compared byte
-for byte; what is somebody else's is as if it were not there.
+The home's owner sees every row, but only the id of a row that does not verify. Other people see
+their own items only. Names are compared byte for byte. An item of another person is reported as
+missing.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _PAGE = 500
 
 class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     """
-    One remembered thing; of a row that does not verify only the id is told, since nothing else in
-    it can be believed.
+    One remembered item. A row that does not verify has only its id, since nothing else in it can be
+    believed.
     """
 
     id: str
@@ -46,7 +46,7 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class MemoryList(msgspec.Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryReport, ...]
-    next: str | None  # `--after` for what follows; None: there is no more
+    next: str | None  # `--after` for the next page; None on the last page
 
 
 async def memory_list(
@@ -57,7 +57,10 @@ async def memory_list(
     limit: int = 100,
     after: str | None = None,
 ) -> MemoryList:
-    """Oldest first. `person` None sees everything: the home's owner at the home itself."""
+    """
+    List items, oldest first. With `person` None, list everything: for the home's owner at the home
+    itself.
+    """
     found: list[MemoryReport] = []
     async for report in memory_items(service, person=person, session=session, after=after):
         if len(found) == limit:
@@ -94,7 +97,7 @@ async def memory_item(service: Service, name: str, *, person: str | None) -> Mem
 
 
 async def forget_memory(service: Service, name: str, *, person: str | None) -> None:
-    """Durable on return. What the journals of sessions say about it stays in them."""
+    """Remove an item: durable on return. Its records in the sessions' journals stay."""
     memory = _memory(service)
     await asyncio.to_thread(_row, memory, name, person)
     if not await asyncio.to_thread(memory.forget, name):
@@ -116,8 +119,8 @@ def _page(memory: Memory, after: str | None) -> list[MemoryRow]:
 
 def _row(memory: Memory, name: str, person: str | None) -> MemoryRow:
     """
-    The row of that id, if the person may see it. Whether one lies there that does not verify is
-    told to the owner alone.
+    Return the row of that id, if the person may see it. Only the owner learns of rows that do not
+    verify.
     """
     try:
         item = memory.get(name)

@@ -1,9 +1,9 @@
 """
-Recall for a turn: once, before its first model call, under the context that its journal holds.
+Recall for a turn: once, before its first model call, under the context in its journal.
 
-Outside of any lock, in a thread, bounded in time; whatever hinders it is noted with the turn, which
-goes on without. What is found becomes part of the same commit as the first model call, so it costs
-no sync of its own, and a crash leaves both or neither.
+It runs outside of any lock, in a thread, bounded in time. A failure is noted with the turn, which
+continues without memory. The items become part of the same commit as the first model call, so they
+cost no sync of their own, and a crash leaves both or neither.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ from holdfast.session.state import SessionState, Turn
 from holdfast.session.view.messages import NoteMessage, UserMessage
 
 _THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-recall")
-_PATIENCE = 2.0  # times the store's own bound: a disk that does not answer at all is not waited for
+_PATIENCE = 2.0  # times the store's own bound: a disk that does not answer is not awaited longer
 
 
 def remembers(world: World) -> bool:
     """
-    Whether a turn has to ask memory at all; where nothing was ever remembered, a message is taken
-    in and begun in one commit.
+    Whether a turn must query memory at all. If nothing was ever remembered, one commit accepts a
+    message and begins its turn.
     """
     return world.memory is not None and world.recall_seconds > 0 and not world.memory.is_empty()
 
@@ -48,8 +48,8 @@ async def recall_for_open(
     world: World, state: SessionState, turn: Turn
 ) -> tuple[RecordRecall, ...]:
     """
-    For a turn whose beginning is durable already: after a crash, or because others' records came
-    between.
+    Recall for a turn whose beginning is durable already: after a crash, or because other records
+    came between.
     """
     if not recall_is_owed(turn):
         return ()
@@ -65,7 +65,9 @@ async def recall_for(
     kind: InputKind,
     texts: Sequence[str],
 ) -> tuple[RecordRecall, ...]:
-    """What to commit with the first model call; nothing when there is nothing to say."""
+    """
+    Return the recall to commit with the first model call; empty if there is nothing to record.
+    """
     memory, circle = world.memory, circle_of(context, state.readers)
     words = query_words("\n".join(_asking(kind, text) for text in texts))
     if memory is None or circle is None or not words or not remembers(world):
@@ -103,7 +105,7 @@ async def recall_for(
 
 def _asking(kind: InputKind, text: str) -> str:
     """
-    What of a message memory is asked by. Of a job's report, which call it was; never its output,
-    which is nobody's word.
+    Return the part of a message that memory is queried with. For a job's report that is the call,
+    never its output, which no person wrote.
     """
     return text.partition(OUTPUT_FOLLOWS)[0] if kind == "job" else text

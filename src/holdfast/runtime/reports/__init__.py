@@ -1,1 +1,1 @@
-"""The values that people and programs are shown, computed from state and journal."""
+"""Reports for people and programs, computed from state and journal."""

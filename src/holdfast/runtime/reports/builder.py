@@ -1,4 +1,4 @@
-"""From state and journal to what is told of a turn and of a session."""
+"""From state and journal to the reports of a turn and of a session."""
 
 from collections.abc import Iterator
 
@@ -27,7 +27,7 @@ from holdfast.session.turn_ids import find_turn
 
 
 async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
-    """Where a turn stands now, or how it ended."""
+    """Report a turn's current state, or how it ended."""
     state = ledger.state
     if turn is None:
         return TurnReport(session=ledger.session, turn=None, outcome="completed", seq=state.seq)
@@ -63,7 +63,7 @@ def _open(ledger: Ledger, turn: Turn) -> TurnReport:
 
 
 async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
-    """From memory if it ended lately, else from its place in the journal."""
+    """Read the end from memory if it is recent, else from its place in the journal."""
     if (known := ledger.endings.get(turn)) is not None:
         return known
     result = ledger.state.results.get(turn)
@@ -74,7 +74,7 @@ async def _ending(ledger: Ledger, turn: TurnId) -> Ending | None:
     if found is None:
         return None
     event = decode(found.type, found.version, found.body, seq=found.seq)
-    if isinstance(event, InputDropped):  # it never began: no turn of its own ended
+    if isinstance(event, InputDropped):  # it never began, so it has no end of its own
         event = TurnEnded(turn=turn, outcome="cancelled", code="cancelled", message=event.reason)
     return Ending(found.seq, event, result.usage) if isinstance(event, TurnEnded) else None
 
@@ -95,8 +95,8 @@ def _ended(ledger: Ledger, turn: TurnId, ending: Ending) -> TurnReport:
 
 def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
     """
-    What the person is to be told of the turn's calls whose outcome is unknown (T2), if it was not
-    long ago: the words that the model got, and what was to run.
+    Describe for the person the turn's calls whose outcome is unknown (T2), if they are recent: the
+    text that the model got, and the call.
     """
     began: dict[CallId, ToolStarted] = {}
     told = []
@@ -134,7 +134,7 @@ def _error(event: TurnEnded) -> ErrorReport:
 
 
 def phase_of(state: SessionState) -> str:
-    """The session's one word: its running turn's phase, else parked, queued or idle."""
+    """The session's phase in one word: its running turn's phase, else parked, queued or idle."""
     if state.running is not None:
         return state.turns[state.running].phase.value
     if state.turns:

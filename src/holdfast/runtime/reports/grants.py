@@ -1,6 +1,6 @@
 """
-A remembered approval as people see it: on the command line, over HTTP and in the library, with the
-same words.
+A remembered approval as people see it: in the same words on the command line, over HTTP and in the
+library.
 """
 
 from typing import Any
@@ -47,8 +47,8 @@ def grant_report(
     grant: GrantProposed, granted_at: int, policy: Policy, *, now: int
 ) -> GrantReport | None:
     """
-    None once it is over. Whether it counts is judged by the rule of now; a call's own facts are
-    judged with the call.
+    Return None once the grant has expired. The current rule decides whether it counts; a call's own
+    facts are judged with the call.
     """
     ends = ends_at(grant, policy.remember_for_seconds)
     if grant.granted_by is not None and now >= ends:
@@ -78,10 +78,7 @@ def grant_report(
 
 
 def covered(grant: GrantProposed) -> str:
-    """
-    The words of the option that was answered, with the requester, the session and the arguments
-    named.
-    """
+    """The text of the answered option, with the requester, the session and the arguments named."""
     words = grant.offered or f"{grant.tool}, scope {grant.scope}"
     if grant.scope == "session":
         words = f"{words.removesuffix(_IN_SESSION)}, in the session {grant.session}"

@@ -1,10 +1,10 @@
 """
-What the index is told of a session, and when: at the end of a drive at once, after an append that
-somebody else drives on a moment later.
+Write a session's row to the index: at once at the end of a drive; a moment later after an append
+that another process drives on.
 
-The index is a cache whose rows are compared with their journal's head, so late is never wrong:
-whoever lists meanwhile opens the session instead. Whoever drives on tells the index where the turn
-came to, mostly before that moment is over; then the row in between is never written.
+The index is a cache whose rows are compared with their journal's head, so a late row is never
+wrong: a list opens the session instead. The process that drives on usually writes a newer row
+before that moment is over; then the row in between is never written.
 """
 
 import asyncio
@@ -22,13 +22,12 @@ from holdfast.session.react import react, unsettled
 from holdfast.session.state import SessionState
 
 SEALED = "sealed"  # the one phase that no turn has
-NOTE_SECONDS = (
-    0.25  # longer than a turn of instant answers takes, shorter than it takes anybody to look
-)
+# Longer than a turn of instant answers takes, shorter than a person takes to look.
+NOTE_SECONDS = 0.25
 
 
 def note(world: World, ledger: Ledger) -> IndexRow:
-    """Tell the index where a session stands."""
+    """Write the session's current row."""
     state = ledger.state
     reports = prompts_of(ledger)
     expiries = [
@@ -37,7 +36,7 @@ def note(world: World, ledger: Ledger) -> IndexRow:
     row = IndexRow(
         session=ledger.session,
         instance=ledger.instance,
-        seq=ledger.folded_seq,  # a row that claimed more than it knows would never be made again
+        seq=ledger.folded_seq,  # a row that claimed more than it knows would never be rewritten
         phase=phase_of(state),
         turns=state.turns_ended + len(state.turns),
         owes=bool(react(state) or unsettled(state)),
@@ -64,8 +63,8 @@ def note(world: World, ledger: Ledger) -> IndexRow:
 
 def write_sealed_row(world: World, session: SessionId, instance: InstanceId) -> None:
     """
-    A sealed session owes nothing, and nothing of it can be answered: lists must not say otherwise.
-    What else was known stays.
+    Mark a session as sealed: it owes nothing, and its prompts cannot be answered. The rest of the
+    row stays.
     """
     known = world.index.get(session)
     if known is not None and known.instance == instance and known.phase != SEALED:
@@ -108,7 +107,8 @@ class IndexWriter:
 
     def settle(self) -> None:
         """
-        All that is owed, now. What was sealed or stopped meanwhile is told by whoever found it so.
+        Write all pending rows now. A session that was sealed or stopped meanwhile is skipped; the
+        code that found it so reports it.
         """
         if self._timer is not None:
             self._timer.cancel()

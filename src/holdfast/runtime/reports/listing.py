@@ -1,10 +1,10 @@
 """
-Lists, without opening journals: from the index, whose rows are believed only when they verify and
-are as new as their journal's head.
+Lists, without opening journals: from the index, whose rows are believed only if they verify and are
+as new as their journal's head.
 
-Sessions that the index does not know well enough are opened, noted and closed again, one at a time:
-memory stays bounded, and a crash between append and index forgets nothing. One that somebody keeps
-locked is told as the index knows it, and as busy: a list waits for nobody longer than its
+Sessions that the index does not know well enough are opened, indexed and closed again, one at a
+time: memory stays bounded, and a crash between append and index loses nothing. A session whose lock
+is held is listed as the index knows it, and as busy: a list waits no longer than its
 `LockWaitBudget`.
 """
 
@@ -52,25 +52,24 @@ class SessionLine(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     owes: tuple[str, ...] = ()
     preview: str = ""
-    parent: SessionId | None = None  # of a delegate's session: the one it works for
-    busy: BusyReport | None = (
-        None  # somebody keeps its write lock: the rest is what the index knew before
-    )
-    updated_at: str | None = None  # its last record that the index knows
+    parent: SessionId | None = None  # the session that a delegate works for
+    # Another process holds its write lock; the rest is the older state in the index.
+    busy: BusyReport | None = None
+    updated_at: str | None = None  # the time of its last indexed record
 
 
 async def _survey(world: World, shelf: OpenSessions, patience: LockWaitBudget) -> list[Standing]:
     """
-    Where every living session stands, sorted, as new as the journals: whatever the index does not
-    know well enough is opened and noted.
+    The state of every existing session, sorted, as new as the journals. A session that the index
+    does not know well enough is opened and indexed.
 
-    Of one that is busy: as the index knew it, if it did.
+    A busy session is listed as the index knew it, if it did.
     """
     heads = await world.store.heads()
     known: dict[SessionId, Standing] = {}
     for page in world.index.survey():
         known.update({each.session: each for each in page})
-        await asyncio.sleep(0)  # ten thousands of them: others go on meanwhile
+        await asyncio.sleep(0)  # let other tasks run: there may be tens of thousands
     found: list[Standing] = []
     for session, instance, seq in heads:
         standing = known.get(session)
@@ -90,8 +89,9 @@ async def _noted(
     before: Standing | None,
 ) -> Standing | None:
     """
-    None for one that is sealed or unreadable: shown as such by `sessions`, never from a stale row.
-    Only of a busy one that row is all there is.
+    Index one session and return its state. Return None for a sealed or unreadable one: `sessions`
+    shows it as such, never from a stale row. For a busy session return the stale row, since nothing
+    else is available.
     """
     if await patience.busy(session) is not None:
         return before
@@ -102,8 +102,8 @@ async def _noted(
             return before
         if (
             exc.code == "no_key"
-            # of none of them anybody could say what waits, and an empty list would say that nothing
-            # does
+            # Without the key no session can be read, and an empty list would claim that nothing
+            # waits.
         ):
             raise
         world.index.forget(session)
@@ -124,7 +124,7 @@ async def _noted(
 
 
 async def _note_one(world: World, shelf: OpenSessions, session: SessionId) -> IndexRow | None:
-    """What its journal says; None when it is sealed."""
+    """Index the session by its journal; return None if it is sealed."""
     if (ledger := shelf.get(session)) is not None and ledger.journal.sealed is None:
         await ledger.refresh()
         return note(world, ledger)
@@ -147,8 +147,8 @@ async def owing(
 ) -> Sequence[SessionId]:
     patience = patience or LockWaitBudget(world.store)
     for session in await world.store.unsettled():
-        # An answer that was written and never acknowledged may be all that happened: no head tells
-        # of it.
+        # The only change may be an answer that was written and never acknowledged: no head shows
+        # it.
         with suppress(HoldfastError):
             if await patience.busy(session) is None:
                 await _note_one(world, shelf, session)
@@ -172,8 +172,8 @@ def _awaits_in_vain(
     standing: Standing, living: Mapping[SessionId, InstanceId], sealed: Collection[SessionId]
 ) -> bool:
     """
-    It waits for a delegate that was deleted, sealed or goes on in another life: only whoever looks
-    at it can say so.
+    Whether it waits for a delegate that was deleted, sealed or replaced by another instance. Only
+    opening the session settles that.
     """
     return any(
         living.get(session) != instance or session in sealed
@@ -182,12 +182,12 @@ def _awaits_in_vain(
 
 
 def with_jobs(world: World) -> Sequence[SessionId]:
-    """Sessions whose jobs run, or ran when they were last looked at. Up to date after `owing`."""
+    """Sessions whose jobs run, or ran at the last check. Up to date after `owing`."""
     return [row.session for row in world.index.rows() if row.jobs and row.phase != SEALED]
 
 
 Sees = Callable[[Collection[Reader]], bool]
-"""Whether somebody may know of a session, from who takes part in it."""
+"""Whether a person may know of a session, from its participants."""
 
 
 async def sessions(
@@ -201,10 +201,10 @@ async def sessions(
     reads_all: Sees | None = None,
 ) -> tuple[SessionLine, ...]:
     """
-    One page of them, or all. What a page costs does not depend on how many there are in all.
+    Return one page of sessions, or all. The cost of a page does not depend on the total number.
 
-    `sees` tells who may know of a session, `reads_all` who may read whatever is said there: nobody
-    else is shown its last words.
+    `sees` decides whether the reader may know of a session. `reads_all` decides whether the reader
+    may read everything in it; otherwise the preview is left out.
     """
     found: list[SessionLine] = []
     now, patience = world.now_ms(), LockWaitBudget(world.store)
@@ -234,8 +234,8 @@ async def sessions(
 
 def _sealed_line(mark: SessionSealed, row: IndexRow | None) -> SessionLine:
     """
-    As the home's journal says: a mark is durable there, whatever a row still says, and no journal
-    is opened for it.
+    Build the line from the home's journal. The mark is durable there, whatever the row says, and no
+    journal is opened.
     """
     return SessionLine(
         session=mark.session,
@@ -257,7 +257,7 @@ def _updated_at(row: IndexRow | None) -> str | None:
 async def _taking_part(
     shelf: OpenSessions, session: SessionId, row: IndexRow | None, patience: LockWaitBudget
 ) -> Collection[Reader]:
-    """Of a busy one that the index does not know, nobody can say who does."""
+    """The participants. For a busy session that the index does not know, they are unknown."""
     if row is not None:
         return row.readers
     return await readers_of(shelf, session) if await patience.busy(session) is None else ()
@@ -284,7 +284,7 @@ async def _living_line(
 def _busy_line(
     head: tuple[SessionId, InstanceId, int], row: IndexRow | None, now: int, busy: Busy
 ) -> SessionLine:
-    """What the index knows, up to the last record that was acknowledged; and who writes."""
+    """The state in the index, up to the last acknowledged record, and the writer."""
     session, instance, seq = head
     line = (
         _line(row, now)
@@ -296,10 +296,10 @@ def _busy_line(
 
 _AT_REST = frozenset({"idle", Phase.PARKED.value})
 """
-What a row alone may say: whoever was in the middle of something when it was written may be gone
-since.
+The phases for which a row alone is enough: in any other phase the driver may have died since the
+row was written.
 """
-_ONE_BY_ONE = 256  # rows are looked up singly for a page, and read in one go for a long list
+_ONE_BY_ONE = 256  # rows are read one by one for a page, and all at once for a long list
 
 
 async def _fresh_rows(
@@ -309,8 +309,8 @@ async def _fresh_rows(
     patience: LockWaitBudget,
 ) -> dict[SessionId, IndexRow]:
     """
-    The rows of these sessions, as new as their journals; one that can't be had (sealed, unreadable)
-    is missing, that of a busy one as it was.
+    The rows of these sessions, as new as their journals. A row that is unavailable (sealed,
+    unreadable) is missing; the row of a busy session is the old one.
     """
     if len(heads) > _ONE_BY_ONE:
         known = {row.session: row for row in world.index.rows()}
@@ -346,8 +346,8 @@ async def _opened_line(
     patience: LockWaitBudget,
 ) -> SessionLine | None:
     """
-    Of a session that owes, is sealed, or can't be read: few, and the index does not say enough of
-    them. None: somebody took the lock just now.
+    Open a session that owes work, is sealed, or cannot be read: there are few, and the index does
+    not know enough of them. Return None if its lock was taken just now.
     """
     try:
         async with shelf.use(session) as ledger:
@@ -377,7 +377,7 @@ async def _opened_line(
 
 
 async def readers_of(shelf: OpenSessions, session: SessionId) -> Collection[Reader]:
-    """Who takes part, up to the head; of a sealed session, as far as it verifies."""
+    """The participants, up to the head; for a sealed session, as far as it verifies."""
     async with shelf.use(session) as ledger:
         if ledger.journal.sealed is None:
             await ledger.refresh()
@@ -386,8 +386,8 @@ async def readers_of(shelf: OpenSessions, session: SessionId) -> Collection[Read
 
 async def is_seen(world: World, shelf: OpenSessions, session: SessionId, sees: Sees) -> bool:
     """
-    Whether there is such a session for them. Who takes part only grows in one life, so what is
-    known already may say yes, and only the journal says no.
+    Whether the session exists for this reader. Participants are only added within one instance, so
+    cached participants can prove access; only the journal can disprove it.
     """
     instance = await world.store.current(session)
     if instance is None:
@@ -429,7 +429,7 @@ async def approvals(
     everything: bool,
     patience: LockWaitBudget | None = None,
 ) -> tuple[ApprovalReport, ...]:
-    """What waits; with `everything`, every prompt there ever was."""
+    """Return the open prompts; with `everything`, every prompt there ever was."""
     patience = patience or LockWaitBudget(world.store)
     if everything:
         found = [each async for story in _histories(world, patience) for each in story.values()]
@@ -447,8 +447,8 @@ async def approvals_json(
     world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None
 ) -> msgspec.Raw:
     """
-    The same as one JSON array, from the rows' own bytes: of ten thousand prompts none is taken
-    apart to be put together again.
+    Like `approvals`, as one JSON array, from the rows' own bytes: ten thousand prompts are not
+    decoded and encoded again.
     """
     now = world.now_ms()
     found: list[bytes] = []
@@ -461,7 +461,7 @@ async def approvals_json(
 
 
 def _waiting(standing: Standing, now: int) -> Sequence[ApprovalReport]:
-    """Its prompts whose time is not over."""
+    """The session's prompts that have not expired."""
     if not standing.prompts:
         return ()
     reports = _decode_reports(standing.prompts)
@@ -474,8 +474,8 @@ async def reminders(
     world: World, shelf: OpenSessions, *, patience: LockWaitBudget | None = None
 ) -> tuple[ReminderReport, ...]:
     """
-    Every one that stands, in all sessions, the next one first; none that is read from a row behind
-    its journal, unless its session is busy.
+    The active reminders of all sessions, the next one first. None comes from a row behind its
+    journal, unless its session is busy.
     """
     living = {
         each.session
@@ -500,10 +500,10 @@ def _ms(iso_text: str) -> int:
 
 async def session_of(world: World, shelf: OpenSessions, approval: ApprovalId) -> SessionId | None:
     """
-    Where a prompt belongs; only whole ids are known. The index decides.
+    The session of a prompt; only whole ids are known. The index decides.
 
     It knows every prompt of a session whose history was entered and whose row is as new as the
-    journal. Where it does not, because it was deleted, is behind or was never told, that session's
+    journal. If it does not, because it was deleted, is behind or was never written, that session's
     journal is read once and entered, so the next miss reads no journal.
     """
     if (known := world.index.session_of(approval)) is not None and await world.store.current(
@@ -518,16 +518,16 @@ async def session_of(world: World, shelf: OpenSessions, approval: ApprovalId) ->
         return known
     for session in await world.store.unsettled():
         if (busy := patience.found.get(session)) is not None:
-            raise busy  # it may be there: who says that there is no such prompt must have looked
+            raise busy  # the prompt may be there: a denial needs a complete search
     return None
 
 
 async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWaitBudget) -> None:
-    """Every prompt of every session that the index may not know all of."""
+    """Enter every prompt of each session that the index may not know completely."""
     heads = await world.store.heads()
     behind, unsettled = set(world.index.stale(heads)), frozenset(await world.store.unsettled())
     sealed: Collection[SessionId] = ()
-    with suppress(HoldfastError):  # a home that can only be read still tells of its prompts
+    with suppress(HoldfastError):  # a home that can only be read still lists its prompts
         sealed = await world.store.seals()
     for session, instance, _ in heads:
         entered = world.index.session_of(_entered(session, instance)) == session
@@ -535,9 +535,8 @@ async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWait
             continue
         if session in unsettled and await patience.busy(session) is not None:
             continue
-        with suppress(
-            Untrusted
-        ):  # found damaged just now, and sealed; the next miss enters what verifies
+        # Found damaged just now, and sealed; the next miss enters the records that verify.
+        with suppress(Untrusted):
             for approval in await prompts_ever(world, session):
                 world.index.put_approval(approval, session)
         world.index.put_approval(_entered(session, instance), session)
@@ -547,7 +546,8 @@ async def _enter_histories(world: World, shelf: OpenSessions, patience: LockWait
 
 def _entered(session: SessionId, instance: InstanceId) -> ApprovalId:
     """
-    An id that no prompt has: kept beside prompts, it says that all of that instance were entered.
+    An id that no prompt has. Stored beside prompts, it says that all prompts of that instance were
+    entered.
     """
     return ApprovalId(f"entered {session} {instance}")
 
@@ -558,7 +558,7 @@ async def approval(world: World, shelf: OpenSessions, wanted: ApprovalId) -> App
     if found is None and session is not None:
         async with shelf.use(session) as ledger:
             if ledger.journal.sealed is not None:
-                _ = ledger.attempt  # says why: the prompt may lie past the damage
+                _ = ledger.attempt  # raises the reason: the prompt may lie past the damage
     if found is None:
         raise Refused(
             f"there is no approval {wanted}",
@@ -572,8 +572,8 @@ async def _histories(
     world: World, patience: LockWaitBudget
 ) -> AsyncIterator[dict[ApprovalId, ApprovalReport]]:
     """
-    Every prompt of every session. Up to what was acknowledged a journal is read without its lock;
-    one that goes past that only if it is free.
+    Every prompt of every session. A journal is read without its lock up to the last acknowledged
+    record; one with later records is read only if its lock is free.
     """
     unsettled = frozenset(await world.store.unsettled())
     for session in await world.store.sessions():

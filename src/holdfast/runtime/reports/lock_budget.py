@@ -1,9 +1,9 @@
 """
-How long one list waits for writers, all its sessions together, and whom it found writing.
+How long one list waits for writers, over all its sessions, and which writers it met.
 
-A commit takes milliseconds, so a lock that is not free within the bound is held by somebody slow or
-stopped, who is never robbed of it (L3). Such a session is told as far as the index knows it, and
-who holds it; it is not opened, since that would wait again.
+A commit takes milliseconds, so a lock that is not free within the bound is held by a slow or
+stopped process. The lock is never taken from it (L3). Such a session is listed as the index knows
+it, with the holder. It is not opened, since that would wait again.
 """
 
 import asyncio
@@ -16,21 +16,18 @@ from holdfast.runtime.reports.types import BusyReport
 
 
 class LockWaitBudget:
-    """
-    Of one list. Spent by waiting, and never more than it began with; afterwards a lock is only
-    tried.
-    """
+    """The budget of one list. Waiting spends it; once it is spent, a lock is only tried."""
 
     def __init__(self, store: JournalStore, *, seconds: float = LIST_WAIT_SECONDS) -> None:
         self._store = store
         self._left_seconds = seconds
-        # Sessions that could not be looked at, in the order in which they were found.
+        # Sessions that could not be read, in the order in which they were found.
         self.found: dict[SessionId, Busy] = {}
 
     async def busy(self, session: SessionId) -> Busy | None:
         """
-        Who keeps us from the session; None where it can be opened, as of now. Of one that was found
-        already the same is said again.
+        Return the holder of the session's lock; None if the session can be opened, as of now. A
+        known result is returned again.
         """
         if (known := self.found.get(session)) is not None:
             return known
@@ -44,7 +41,7 @@ class LockWaitBudget:
 
     def caught(self, session: SessionId, error: Exception) -> bool:
         """
-        Whether that is why it could not be opened: somebody took the lock between our look and our
+        Whether the session could not be opened because its lock was taken between the check and the
         try.
         """
         if type(error) is not Busy or error.holder is None:

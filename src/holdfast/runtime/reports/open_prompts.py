@@ -1,5 +1,5 @@
 """
-What waits in one session, and how what waited has ended: from its folded state, so as true as the
+The open prompts of one session, and how closed ones ended: from its folded state, so as true as the
 journal.
 """
 
@@ -14,7 +14,7 @@ from holdfast.session.state import SessionState
 
 
 class PromptEnd(NamedTuple):
-    """Answered by somebody with an option, or closed for a reason."""
+    """Answered by a person with an option, or closed for a reason."""
 
     by: str | None
     option: str | None
@@ -22,7 +22,7 @@ class PromptEnd(NamedTuple):
 
 
 def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
-    """Every prompt that waits for an answer here; of a sealed session none does."""
+    """Every open prompt of the session; a sealed session has none."""
     if not ledger.state.approvals or ledger.journal.sealed is not None:
         return ()
     return [
@@ -34,7 +34,7 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
 
 def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
     if not state.approvals:
-        return frozenset()  # none was asked for in any open turn
+        return frozenset()  # no open turn has a prompt
     return frozenset(
         each.asked.approval for turn in state.turns.values() for each in turn.open_approvals
     )
@@ -42,8 +42,8 @@ def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
 
 def has_expired(state: SessionState, moment: Moment) -> bool:
     """
-    Whether any prompt's time is over. Not while the clock is disputed: such a prompt can't be
-    approved, but is not closed for that.
+    Whether any prompt has expired. Not while the clock is disputed: such a prompt cannot be
+    approved, but it is not closed for that.
     """
     return any(
         moment.now >= each.asked.expires_at
@@ -54,8 +54,8 @@ def has_expired(state: SessionState, moment: Moment) -> bool:
 
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
     """
-    How it ended. None: it is not of this session's present life, or so long over that the journal
-    alone knows.
+    How the prompt ended. None if it does not belong to the current instance, or ended so long ago
+    that only the journal knows.
     """
     if (where := state.approvals.get(approval)) is not None:
         call = state.open_call(where[0], where[1])

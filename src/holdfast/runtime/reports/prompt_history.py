@@ -1,8 +1,8 @@
 """
-Every prompt that a session ever made, with what came of it: from its journal, since the state knows
-of those alone that are open or were settled lately.
+Every prompt that a session ever made, with its outcome. Read from its journal, since the state
+knows only open and recently settled prompts.
 
-Nothing is driven and nothing written; only what tells of prompts is folded, in one pass.
+Nothing is driven or written. One pass folds only the records about prompts.
 """
 
 import msgspec
@@ -41,7 +41,7 @@ async def prompts_ever(world: World, session: SessionId) -> dict[ApprovalId, App
 
 
 class _Story:
-    """Folds just what is needed to tell of prompts."""
+    """Folds only the records that describe prompts."""
 
     def __init__(self, session: SessionId, instance: InstanceId, now: int) -> None:
         self._now = now

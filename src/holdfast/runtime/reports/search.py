@@ -1,9 +1,9 @@
 """
-Search: bring the words up to the journals, find, and show each hit only to who may see the circle
-it was said in.
+Search: bring the full-text cache up to the journals, find, and show each hit only to readers of its
+audience and boundary.
 
-Nothing is added while turns run: whoever searches reads what came since the last search, so a crash
-between an append and a search forgets nothing.
+Nothing is added while turns run: each search reads the records since the last search, so a crash
+between an append and a search loses nothing.
 """
 
 from collections.abc import Callable
@@ -41,15 +41,15 @@ class HitReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
     hits: tuple[HitReport, ...]
-    next: str | None  # `--after` for what follows; None: there is no more
+    next: str | None  # `--after` for the next page; None on the last page
 
 
 async def search(
     service: Service, text: str, *, person: str | None, limit: int = 20, after: str | None = None
 ) -> SearchReport:
     """
-    Pieces that hold all the words, the newest first. `person` None sees everything: the home's
-    owner at the home itself.
+    Return the pieces that hold all the words, newest first. `person` None sees everything: the
+    home's owner at the home itself.
     """
     found = service.world.search
     words = text.split()[:WORDS_MAX]
@@ -77,8 +77,8 @@ async def search(
 
 class _Sight:
     """
-    Whether one person may see what was said: they take part in that session, in the very circle.
-    Looked up once per session.
+    Whether one person may see a piece of text: the person takes part in that session, in the same
+    audience and boundary. Looked up once per session.
     """
 
     def __init__(self, service: Service, person: str | None) -> None:
@@ -112,7 +112,7 @@ async def _catch_up(service: Service, found: Search) -> None:
         try:
             await _add(service, found, session, after=through if life == instance else 0)
         except HoldfastError:
-            continue  # sealed or unreadable: what verified before is still found
+            continue  # sealed or unreadable: text that verified before is still found
     living = {session for session, _, _ in heads}
     for session in known:
         if session not in living:
@@ -130,7 +130,7 @@ async def _add(service: Service, found: Search, session: SessionId, *, after: in
 
 
 class _Reading:
-    """Folds just what people and models said, with the circle of its turn."""
+    """Folds only the text of people and models, with the audience and boundary of its turn."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """
-What people and programs are told, with the field names of `--json` and of the library: made from
-state and journal, never from memory of what was sent.
+The reports for people and programs, with the field names of `--json` and of the library: built from
+state and journal, never from memory of earlier output.
 
 Times are ISO 8601 in UTC here; inside they are Unix milliseconds.
 """
@@ -67,7 +67,8 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     principal: str | None = None
     path: tuple[
         str, ...
-        # of a delegate's prompt: the agents, from the one that a person asked to the one that asks
+        # For a delegate's prompt: the agents, from the one that a person asked to the one that
+        # asks.
     ] = ()
 
 
@@ -85,7 +86,7 @@ class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an answer; `turn` is where the turn stands now."""
+    """The result of an answer; `turn` is the turn's current state."""
 
     result: Result
     reason: str | None
@@ -136,7 +137,7 @@ class ReminderReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
     text: str
-    when: str  # in words
+    when: str  # as a phrase
     schedule: Any
     time_zone: str | None
     next_at: str
@@ -171,7 +172,7 @@ class DelegateReport(msgspec.Struct, frozen=True, kw_only=True):
     agent: str
     turn: TurnId
     call: CallId
-    outcome: str | None  # of its turn, or lost; None: at work, or waiting for a person
+    outcome: str | None  # its turn's outcome, or lost; None while it works or waits for a person
 
 
 class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +183,7 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     tool: str
     submitted_at: str
     cancelled_by: str | None
-    audience: str | None  # None: its authority was lost
+    audience: str | None  # None if its authority was lost
     boundary: str | None
 
 
@@ -202,13 +203,14 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     agent: str | None = None
     waiting: int = 0  # prompts that can be answered now
-    expired: int = 0  # prompts whose time is over; whoever opens the session next journals that
+    # Prompts whose time is over; the next process that opens the session records that.
+    expired: int = 0
     deliveries: tuple[DeliveryReport, ...] = ()  # not confirmed: under way, given up, or in doubt
-    memory: tuple[RecallReport, ...] = ()  # of the last turns that were given any
-    reminders: tuple[ReminderReport, ...] = ()  # those that stand, the next one first
-    parent: ParentReport | None = None  # of a delegate's session
-    delegates: tuple[DelegateReport, ...] = ()  # the last ones that ended, then those at work
-    jobs: tuple[RunningJob, ...] = ()  # that run
+    memory: tuple[RecallReport, ...] = ()  # for the last turns that were given any
+    reminders: tuple[ReminderReport, ...] = ()  # the active ones, the next one first
+    parent: ParentReport | None = None  # only for a delegate's session
+    delegates: tuple[DelegateReport, ...] = ()  # the last ended ones, then the working ones
+    jobs: tuple[RunningJob, ...] = ()  # the running ones
 
 
 def iso(at: int) -> str:
@@ -241,8 +243,8 @@ def approval_report(
     now: int | None = None,
 ) -> ApprovalReport:
     """
-    With `now`, a prompt whose time is over is told as closed, before anybody has come to journal
-    it: no answer to it counts any more.
+    With `now`, an expired prompt is reported as closed before a process has recorded it: no answer
+    to it counts any more.
     """
     asked, answer = approval.asked, approval.answer
     closed_as = approval.closed_as

@@ -1,9 +1,8 @@
 """
-What followers in this process hear as it happens: pieces of text, pieces of a tool's output. Hints,
-never history.
+Live text for followers in this process: pieces of replies and of tool output. Hints, never history.
 
-Each follower has a bounded ear; one that does not read loses pieces and is told so, and nobody
-waits for it.
+Each follower has a bounded queue. A follower that does not read loses pieces and is notified of the
+gap; no task waits for it.
 """
 
 import asyncio
@@ -21,11 +20,11 @@ _QUEUED_MAX = 512
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True):
-    """A piece of what is being said or printed right now."""
+    """A piece of text or output that is being produced right now."""
 
     session: SessionId
     turn: TurnId
-    kind: str  # text, output; compaction: how making room in the view goes
+    kind: str  # text, output; compaction: the progress of a compaction
     text: str
     call: str | None = None
 
@@ -40,7 +39,7 @@ Heard = Delta | Gap
 
 
 class Ear:
-    """One follower's pieces, not yet read."""
+    """The unread pieces of one follower."""
 
     def __init__(self, session: SessionId, wake: asyncio.Event) -> None:
         self._session = session
@@ -56,7 +55,7 @@ class Ear:
         self._wake.set()
 
     def take(self) -> list[Heard]:
-        """Everything since the last time, and whether some was lost."""
+        """Return everything since the last call, with a Gap if pieces were lost."""
         taken: list[Heard] = [*self._pieces, *([Gap(self._session)] if self._lost else [])]
         self._pieces.clear()
         self._lost = False
@@ -73,7 +72,7 @@ class Feed:
 
     def output_of(self, session: SessionId, turn: TurnId, call: CallId) -> OnOutput:
         """
-        For what a call prints, as it prints it: a character that is cut in two comes whole, with
+        Return a callback for a call's output. A character that is cut in two is sent whole, with
         the second piece.
         """
         decode = codecs.getincrementaldecoder("utf-8")("replace").decode

@@ -1,8 +1,8 @@
 """
-Following a session: every record after a cursor, once, in order; between them, pieces of text and
+Follow a session: every record after a cursor, once, in order; between them, pieces of text and
 output as they come.
 
-Records come from the journal alone, so a follower that was away misses nothing and hears nothing
+Records come from the journal alone, so a follower that was away misses nothing and gets nothing
 twice. Pieces are hints and may be lost.
 """
 
@@ -43,8 +43,8 @@ async def follow_session(
 
 def _refuse_ahead(ledger: Ledger, after: int) -> None:
     """
-    A cursor that is ahead is of another life: to wait until this one is as long would leave out
-    everything before that.
+    Refuse a cursor that is ahead: it belongs to another instance. Waiting until this instance is as
+    long would skip everything before that.
     """
     if after > ledger.state.seq:
         raise Refused(
@@ -55,7 +55,7 @@ def _refuse_ahead(ledger: Ledger, after: int) -> None:
 
 
 async def _records_after(ledger: Ledger, cursor: int) -> list[Record]:
-    """From memory if the follower is close behind, else from the journal."""
+    """Read from memory if the follower is close behind, else from the journal."""
     recent = list(ledger.recent)
     if cursor >= ledger.state.seq or (recent and recent[0].seq <= cursor + 1):
         return [record for record in recent if record.seq > cursor]

@@ -1,10 +1,10 @@
 """
-Verbs that are in flight when a home is left: each is stopped where it waits, while everything that
-it needs to leave in order is still there.
+Verbs that are in flight when a home is closed. Each is stopped where it waits, while everything
+that it needs for an orderly end still exists.
 
-As with `asyncio.timeout`: the task that waits is cancelled, and its caller hears that the home was
-closed instead of a cancellation that nobody asked for. What was durable stands, and a tool that had
-started is in doubt, as after any other end of a process. A follower simply ends.
+As with `asyncio.timeout`, the waiting task is cancelled, and its caller gets the error that the
+home was closed instead of a cancellation. Durable records stay, and a started tool is in doubt, as
+after any other end of a process. A follower simply ends.
 """
 
 import asyncio
@@ -19,16 +19,17 @@ _T = TypeVar("_T")
 
 
 class Closed(Unusable):
-    """The home was closed under a verb."""
+    """The home was closed during a verb."""
 
 
 class InFlight:
     """One per open home, on one event loop."""
 
     def __init__(self) -> None:
-        # How many verbs a task is in: one that is called by a tool may be inside of another.
+        # The number of verbs that each task is in: a verb called by a tool may be inside of
+        # another.
         self._tasks: dict[asyncio.Task[object], int] = {}
-        # Whom we have cancelled, once each.
+        # The tasks that were cancelled here, once each.
         self._stopped: set[asyncio.Task[object]] = set()
         self._changed = asyncio.Event()
         self._followers: weakref.WeakSet[Follower[Any]] = weakref.WeakSet()
@@ -65,7 +66,8 @@ class InFlight:
 
     async def stop(self, *, besides: asyncio.Task[object] | None) -> None:
         """
-        Returns when all have ended; besides those of whoever leaves, who would wait for themselves.
+        Stop all verbs and return when they have ended, except those of the closing task, which
+        would wait for itself.
         """
         while others := self._tasks.keys() - {besides}:
             for task in others - self._stopped:
@@ -78,7 +80,7 @@ class InFlight:
 
 
 class Follower(AsyncIterator[_T], Generic[_T]):
-    """Goes on for ever, and ends with the home that it follows in."""
+    """Yields without end, until its home is closed."""
 
     def __init__(self, flight: InFlight, found: AsyncIterator[_T]) -> None:
         self._flight = flight
@@ -92,7 +94,7 @@ class Follower(AsyncIterator[_T], Generic[_T]):
             raise StopAsyncIteration from None
 
     async def aclose(self) -> None:
-        """Before its end, by whoever wants no more of it; as with any generator."""
+        """End it early, as with any generator."""
         close = getattr(self._found, "aclose", None)
         if close is not None:
             await close()

@@ -1,9 +1,9 @@
 """
-From a message as it came to the command that takes it in: with the session it is for, and with what
-that session keeps for whoever sent it.
+From an incoming message to the command that accepts it, with its session and the values that the
+session keeps for its sender.
 
-A message that is empty, malformed or too large, or has a known secret in it, goes no further.
-Nothing is taken in here, and nothing is driven; only a session that is not there yet is born.
+An empty, malformed or too large message, or one with a known secret, is refused. Nothing is
+accepted or driven here; only a missing session is created.
 """
 
 import logging
@@ -32,8 +32,8 @@ _log = logging.getLogger("holdfast.service")
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """
-    A message on its way in, with what was said of it. What is None is what the session keeps, or
-    else the default.
+    An incoming message with its options. None means the value that the session keeps, or else the
+    default.
     """
 
     text: str
@@ -42,7 +42,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     dedup: str | None = None
     workspace: Workspace | None = None
-    default_workspace: Workspace | None = None  # for somebody whom the session keeps none for
+    # Used if the session keeps no workspace for the sender.
+    default_workspace: Workspace | None = None
     kind: InputKind = "message"
 
     @property
@@ -52,8 +53,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
 
 def refuse_unfit(world: World, session: SessionId, incoming: Incoming) -> None:
     """
-    Before a session is born for it: what no session takes leaves nothing behind. All of it is
-    journalled, its key and who sent it included.
+    Refuse an unfit message before a session is created for it, so that it leaves nothing behind.
+    Everything in it is journalled, its key and sender included.
     """
     if flaw := flaw_of_text(incoming.text):
         raise flaw
@@ -66,7 +67,7 @@ def refuse_unfit(world: World, session: SessionId, incoming: Incoming) -> None:
 
 
 def written_as_json(arguments: object) -> str:
-    """Of a call, as a program hands them in."""
+    """Write the arguments of a call, as a program passes them, as JSON."""
     try:
         return msgspec.json.encode(arguments).decode()
     except (TypeError, ValueError) as exc:
@@ -78,7 +79,7 @@ def written_as_json(arguments: object) -> str:
 
 
 async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
-    """Bear a session of that name if there is none. Two that do so at once make one."""
+    """Create a session of that name if it does not exist. Two concurrent calls create one."""
     if await world.store.current(session) is not None:
         return
     refuse_delegates_name(session)
@@ -98,8 +99,8 @@ async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
 
 def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
     """
-    A session keeps the agent, the model and, for each person, the workspace it was last given. An
-    agent that is not here is no reason for another model.
+    Build the command. A session keeps its last agent and model and, for each person, the last
+    workspace. A missing agent does not change the model.
     """
     source = incoming.source
     person = source.person if source is not None else None
@@ -112,8 +113,8 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
             spec.name,
         )
     kept = state.model if state.agent == spec.name or incoming.agent is None else None
-    # Over HTTP it comes from the server's settings only, never from what a person's own machine was
-    # told.
+    # Over HTTP the workspace comes only from the server's settings, never from a folder on the
+    # person's own machine.
     remembers = source is not None and source.channel != HTTP_CHANNEL
     remembered = state.workspaces.get(person) if person is not None and remembers else None
     lasting = (
@@ -138,8 +139,8 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
 
 def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
     """
-    What whoever says "yes" to a prompt is told, instead of being taken in: an option that this
-    prompt offers; a question has none to approve.
+    Build the refusal of a plain "yes" to a prompt, instead of accepting it as a message. The hint
+    names an option that this prompt offers; a question has nothing to approve.
     """
     first = word.approvals[0]
     offered = next((each.options for each in report.approvals if each.id == first), ())
@@ -155,8 +156,8 @@ def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
 
 def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
     """
-    A person's folder is remembered by its path; which one that is, is written down anew with each
-    message. One that is gone is none, and no other is guessed.
+    A person's folder is remembered by its path, and its identity is recorded with each message. A
+    missing folder means no workspace; no other is guessed.
     """
     identity = world.folder_identity(remembered.path)
     if identity is None:

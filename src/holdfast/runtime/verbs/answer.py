@@ -1,10 +1,10 @@
 """
-Answering a prompt: the answer is durable before anything that it allows happens, and then its turn
-is driven on.
+Answer a prompt: the answer is durable before anything that it allows happens. Then its turn is
+driven on.
 
-A refused answer is raised and leaves the prompt as it was. An answer that was taken is never told
-as refused, whatever hinders what comes after it; only one whose call may not run any more is told
-as failed, since nothing ran and nothing will.
+A refused answer is raised and leaves the prompt as it was. A taken answer is never reported as
+refused, even if a later step fails. Only an answer whose call may not run any more is reported as
+failed, since nothing ran and nothing will.
 """
 
 import logging
@@ -44,7 +44,7 @@ _log = logging.getLogger("holdfast.service")
 
 
 class Answering:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(
         self,
@@ -103,8 +103,8 @@ class Answering:
 
     async def _record(self, ledger: Ledger, command: AnswerApproval) -> Answered:
         """
-        GrantProposed, ApprovalAnswered, GrantActivated: in this order, so that a grant never stands
-        without its answer.
+        Record GrantProposed, ApprovalAnswered, GrantActivated, in this order, so that a grant never
+        exists without its answer.
         """
         await ledger.look()
         await self._home.refresh()
@@ -137,8 +137,8 @@ class Answering:
                 else GrantActivated(grant=grant.grant)
             )
         except Busy as exc:
-            # The answer is durable, and must not be told as refused. Whoever asks for grants next
-            # settles this one by what the session says.
+            # The answer is durable, and must not be reported as refused. The next read of grants
+            # settles this one by the session's journal.
             _log.warning(
                 "%s: the grant %s waits for its activation: %s",
                 ledger.session,
@@ -153,8 +153,8 @@ class Answering:
 
     def _checked_edit(self, ledger: Ledger, command: AnswerApproval) -> AnswerApproval:
         """
-        New arguments are validated before they are taken. Of whoever may not answer, or comes too
-        late, they are not looked at: that is said first.
+        Validate new arguments before they are taken. If the person may not answer, or is too late,
+        skip the validation: that refusal comes first.
         """
         where = ledger.state.approvals.get(command.approval)
         if command.arguments is None or where is None:
@@ -206,9 +206,8 @@ class Answering:
             or is_foreign(ledger.state, answered.turn)
         ):
             result = _result(ledger, approval, answered)
-            standing = (
-                self._delegation.standing if wait or answered.again else turn_report
-            )  # what its delegates ask is what it waits for
+            # The turn also waits for the prompts of its delegates.
+            standing = self._delegation.standing if wait or answered.again else turn_report
             return AnswerReport(
                 result=result, reason=None, turn=await standing(ledger, answered.turn)
             )
@@ -217,7 +216,7 @@ class Answering:
         except CannotDrive as exc:
             return await _stopped_short(ledger, answered, "handed_on", exc)
         except HoldfastError as exc:
-            # The answer is durable: it was not refused, whatever hindered what came after it.
+            # The answer is durable: it was not refused, even though a later step failed.
             return await _stopped_short(
                 ledger, answered, "started" if _is_started(ledger, answered) else "handed_on", exc
             )
@@ -228,8 +227,8 @@ class Answering:
 
     async def _answered_above(self, ledger: Ledger, report: AnswerReport) -> AnswerReport:
         """
-        Of a delegate's prompt: whoever waits for it goes on, and the request that a person made is
-        told of. The answer stands, whatever hinders that.
+        If this prompt belongs to a delegate, resume its parent and report the parent's turn. Errors
+        while resuming do not undo the answer.
         """
         try:
             above = await self._drives.drive_up(ledger)
@@ -241,7 +240,7 @@ class Answering:
             )
         if above is None:
             return report
-        # What stopped the delegate short is nothing that the request above could know of.
+        # The request above cannot know the error that stopped the delegate.
         stopped = report.turn.error if report.reason is not None else None
         return msgspec.structs.replace(
             report, turn=msgspec.structs.replace(above, error=above.error or stopped)
@@ -249,10 +248,10 @@ class Answering:
 
     async def _go_on_without(self, ledger: Ledger, driver: Driver, approval: ApprovalId) -> None:
         """
-        The prompt is closed, which is journalled by now and denies it: its turn goes on, and
-        whoever waits for it, if it is a delegate's.
+        Continue the turn after its prompt was closed, which is journalled by now and denies the
+        call. If it is a delegate's turn, resume its parent too.
 
-        What hinders that is said to whoever drives next.
+        The next driver reports any error.
         """
         where = ledger.state.approvals.get(approval)
         with suppress(HoldfastError):
@@ -271,8 +270,8 @@ def _is_started(ledger: Ledger, answered: Answered) -> bool:
 
 def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> Result:
     """
-    By what the journal says of its call by now, so that the same answer again is told the same.
-    Raises where nothing ran and nothing will.
+    Compute the result from the journalled state of the call, so that a repeated answer gets the
+    same result. Raise if nothing ran and nothing will.
     """
     state = ledger.state
     turn, call = state.turns.get(answered.turn), state.open_call(answered.turn, answered.call)
@@ -285,13 +284,13 @@ def _result(ledger: Ledger, approval: ApprovalId, answered: Answered) -> Result:
 
 
 def _waits_for_a_driver(turn: Turn, call: Call) -> bool:
-    """Recorded, and nobody has gone on with it yet."""
+    """Whether the answer is recorded and no driver has continued the turn yet."""
     return turn.phase is Phase.PARKED or call.status in (CallStatus.APPROVED, CallStatus.PROPOSED)
 
 
 def _raise_if_closed(ledger: Ledger, call: Call | None, approval: ApprovalId) -> None:
     """
-    The answer was taken, but what it allowed was stopped before it began: only a call that never
+    Raise if the answer was taken, but its call was stopped before it began: only a call that never
     started can be.
     """
     prompt = call.approval if call is not None else None
@@ -311,7 +310,7 @@ def _raise_if_closed(ledger: Ledger, call: Call | None, approval: ApprovalId) ->
 
 
 def _why_closed(ledger: Ledger, approval: ApprovalId) -> str | None:
-    """In the words of its record, if that is not too long ago."""
+    """The reason in the prompt's closing record, if that is recent."""
     for record in reversed(ledger.recent):
         if record.type == "approval_closed":
             event = decode(record.type, record.version, record.body, seq=record.seq)

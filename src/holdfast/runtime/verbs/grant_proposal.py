@@ -16,7 +16,8 @@ def proposed_grant(
     state: SessionState, command: AnswerApproval, policy: Policy, *, now: int
 ) -> GrantProposed | None:
     """
-    None when the answer leaves nothing behind, or can't be taken anyway: deciding it says why.
+    Return None if the answer grants nothing, or cannot be taken anyway: deciding it gives the
+    reason.
     """
     scope, where = SCOPES.get(command.option), state.approvals.get(command.approval)
     if scope is None or where is None:
@@ -40,8 +41,8 @@ def proposed_grant(
     _check_scope(asked, context, scope, policy)
     people = dict.fromkeys((command.by, context.requester))
     return GrantProposed(
-        # One id for one answer of one person: another answer under the same answer id never takes
-        # this grant's place.
+        # One id for one answer of one person: another answer under the same answer id never
+        # replaces this grant.
         grant=GrantId(
             "g-"
             + short_digest("grant", asked.approval, command.answer_id, command.by, command.option)
@@ -71,8 +72,8 @@ def _check_scope(
     asked: ApprovalRequested, context: TurnContext, scope: str, policy: Policy
 ) -> None:
     """
-    The prompt may be older than the rule. An answer that would be remembered in vain is refused;
-    the prompt stands.
+    The prompt may be older than the rule. An answer that cannot be remembered as asked is refused;
+    the prompt stays open.
     """
     rule = policy.rule(context.audience, asked.tool) or Rule(mode="ask")
     if scope not in SCOPES_OF[rule.remembers]:

@@ -1,10 +1,10 @@
 """
-An edit that comes again after its prompt was settled, in the spelling in which it was taken: so
-that deciding can tell the same answer from another one.
+Normalise an edit that is repeated after its prompt was settled, so that `decide` can tell the same
+answer from another one.
 
-While a prompt is open, new arguments are read by its tool before they are taken. Of a settled one
-only a digest is kept in memory; the journal has the rest, and is looked at only for an answer id
-that was used with other bytes, which is rare.
+While a prompt is open, its tool validates new arguments before they are taken. For a settled prompt
+the state keeps only a digest. The journal has the rest, and is read only if an answer id is used
+again with other bytes, which is rare.
 """
 
 import msgspec
@@ -22,7 +22,9 @@ from holdfast.session.evolve.approvals import said
 async def match_repeated_edit(
     world: World, ledger: Ledger, command: AnswerApproval
 ) -> AnswerApproval:
-    """The same command, with the journalled arguments where they say the same. Refuses nothing."""
+    """
+    Return the command with the journalled arguments if its own are equal to them. Refuses nothing.
+    """
     settled = ledger.state.settled.get(command.approval)
     if command.arguments is None or settled is None or settled.answer_id != command.answer_id:
         return command
@@ -68,8 +70,8 @@ def _says_the_same(
     world: World, asked: ApprovalRequested, answer: ApprovalAnswered, arguments: str
 ) -> bool:
     """
-    Are these the arguments that were taken? Compared as the tool reads them, as they were before
-    they were journalled.
+    Whether these arguments are equal to the taken ones. Compared as the tool reads them, like
+    before they were journalled.
     """
     if answer.arguments is None:
         return False

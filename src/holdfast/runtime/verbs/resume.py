@@ -1,10 +1,10 @@
 """
-Driving on whatever is owed in a session: once, for somebody who asks (`resume`), or again and
-again, for a process that stays (`drive_all`).
+Drive the owed work of a session: once, for a caller (`resume`), or again and again, for a process
+that stays (`drive_all`).
 
-Before anything is driven, what only time or another process could have changed is settled: prompts
-past their time, reminders that are due, delegates that can never report, jobs that are over. That,
-too, is decided under the write lock, so it does not matter how many look.
+Before a drive, changes by time or by other processes are settled: expired prompts, due reminders,
+delegates that can never report, ended jobs. That is decided under the write lock too, so any number
+of processes may do it.
 """
 
 import logging
@@ -36,7 +36,7 @@ _log = logging.getLogger("holdfast.service")
 
 
 class Resuming:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(
         self,
@@ -88,8 +88,8 @@ class Resuming:
 
     def _lacks_model(self, state: SessionState) -> bool:
         """
-        Of a session that nobody named: whoever resumes all of them gives another model only where a
-        turn's own can't be had.
+        Whether a turn's own model is missing. A resume of all sessions gives another model only to
+        such a session.
         """
         for name in (
             *(turn.model for turn in state.turns.values() if turn.loop != "foreign"),
@@ -123,8 +123,8 @@ class Resuming:
 
     async def _settle_jobs(self, session: SessionId) -> bool:
         """
-        Say of its jobs which are over; whether any is. Those that run are watched from now on, for
-        as long as this process stays.
+        Record the ended jobs of a session; return whether there were any. Running jobs are watched
+        from now on, for as long as this process runs.
         """
         try:
             async with self._shelf.use(session) as ledger:
@@ -142,7 +142,7 @@ class Resuming:
         async with self._shelf.use(session) as ledger:
             if ledger.journal.sealed is not None or ledger.driving:
                 return
-            await ledger.look()  # whatever is appended from here on is decided on verified bytes
+            await ledger.look()  # every later append is decided on verified bytes
             await self._settle(ledger)
             if (
                 nothing_owed(ledger.state)
@@ -151,8 +151,8 @@ class Resuming:
                 return
             driver = self._drives.driver(ledger)
             if not await driver.claim_at_once():
-                # somebody drives, and sees what is owed. A notice from here would only wake
-                # ourselves again, without end
+                # Another driver exists, and sees the owed work. A notice from here would only wake
+                # this process again, without end.
                 return
             try:
                 await self._drives.drive(ledger, driver, until or _never)
@@ -161,8 +161,8 @@ class Resuming:
 
     async def _settle(self, ledger: Ledger) -> None:
         """
-        Append only where there is something to say: this is looked at every half minute, in every
-        session that is owed anything.
+        Append only if there is something to record: this runs every half minute, in every session
+        that is owed anything.
         """
         if ledger.state.jobs:
             await self._jobs.settle(ledger)
@@ -178,11 +178,11 @@ class Resuming:
 
 def _subject(state: SessionState, since: int | None) -> TurnId | None:
     """
-    The turn that `resume` speaks of: the running one, else one that can go on, else the next, else
-    one that waits, else the last if it is well.
+    The turn that `resume` reports: the running one, else one that can continue, else the next, else
+    one that waits, else the last if it completed.
 
-    One that ended after record `since` is spoken of whatever it came to: whoever drove the sessions
-    before this one drove it too.
+    A turn that ended after record `since` is reported whatever its outcome: driving an earlier
+    session drove it too.
     """
     if state.running is not None:
         return state.running

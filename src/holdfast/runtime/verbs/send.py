@@ -1,9 +1,9 @@
 """
-Sending: a message is taken in, durably, and its turn is seen through to its end or a pause.
+Send: accept a message, durably, and drive its turn to its end or a pause.
 
-Where this process can drive, it claims first, so that one commit takes the message in and starts on
-it. A message that is not new (a repeat, or a bare answer word while a prompt waits) leaves nothing
-behind, and is told what came of the one before.
+If this process can drive, it claims first, so that one commit accepts the message and starts the
+turn. A message that is not new (a repeat, or a bare answer word while a prompt is open) leaves
+nothing behind, and returns the report of the earlier one.
 """
 
 import msgspec
@@ -33,7 +33,7 @@ from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 
 
 class Sending:
-    """One per service; it remembers nothing."""
+    """One per service; it keeps no state."""
 
     def __init__(
         self, world: World, shelf: OpenSessions, delegation: Delegation, drives: TurnRunner
@@ -72,8 +72,8 @@ class Sending:
 
     def _refuse_code_in_reach(self, accept: AcceptInput) -> None:
         """
-        Before the message is in: it would only be kept for a process that loads its program from
-        elsewhere.
+        Refuse before the message is accepted: only a process that loads its program from elsewhere
+        could drive it.
         """
         if accept.workspace is None or lacks(self._world, accept.agent, accept.model) is not None:
             return
@@ -85,8 +85,8 @@ class Sending:
 
     async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
         """
-        Claim before the message is in, so that one commit can take it in and start on it. Whatever
-        hinders it is said later.
+        Claim before the message is accepted, so that one commit can accept it and start the turn.
+        An error is reported later.
         """
         if lacks(self._world, accept.agent, accept.model) is not None:
             return False
@@ -136,7 +136,7 @@ class Sending:
             return await turn_report(ledger, turn)
         try:
             await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
-        except CannotDrive as exc:  # whoever does not know that it was taken in sends it again
+        except CannotDrive as exc:  # a sender that does not know of the acceptance would send again
             raise CannotDrive(
                 f"the message is kept as {turn}, but {exc.message}", hint=exc.hint
             ) from exc

@@ -1,1 +1,1 @@
-"""Who asked, what policy says, and what an approval is bound to."""
+"""The requester's authority, the policy's verdict, and the binding of an approval."""

@@ -1,9 +1,9 @@
 """
-What a person is asked, and what their answer is bound to.
+The prompt that an approver sees, and the digest that binds the answer.
 
 The digest covers everything that would make it another request: tool and definition, exact
-arguments, what the look at the world found, the context, the rule that decided, and the text that
-is shown. Only what is offered here, and journalled, may be answered.
+arguments, the binding that the adapter found, the context, the deciding rule, and the displayed
+text. Only options that are offered here, and journalled, may be answered.
 """
 
 import msgspec
@@ -26,15 +26,15 @@ EDIT = "edit"
 DENY = "deny"
 ANSWER = "answer"
 SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
-"""Options that leave a grant behind, and its scope."""
+"""Options that leave a grant behind, with the grant's scope."""
 HERE = "here"
 ON_THIS_PATH = "on this path"
 """
-The prompt shows the folder and the path; a list of grants writes them out in the place of these
-words.
+The prompt shows the folder and the path. A list of grants writes them out in the place of these two
+texts.
 """
 RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
-"""Words that mean something to us: no choice of a model's question may be one of them."""
+"""Names with a fixed meaning: a choice of a model's question may not be one of them."""
 
 
 def plan_digest(
@@ -47,7 +47,7 @@ def plan_digest(
     rule: str,
     display: str,
 ) -> str:
-    """The fingerprint of what would run, and of what was shown."""
+    """Return the fingerprint of the call that would run and of the text that was shown."""
     parts = (
         "plan/1",
         context.session,
@@ -66,8 +66,8 @@ def plan_digest(
 
 def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
     """
-    The prompt's text: who asks for whom, where that is a delegate; warnings; then what would run,
-    complete.
+    Return the prompt's text: for a delegate, the path of agents that asks; then warnings; then the
+    complete plan.
     """
     asks = [f"{' > '.join(render(name).text for name in path)} asks"] if path else []
     head = [f"! {warning}" for warning in binding.warnings]
@@ -82,8 +82,8 @@ def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
 
 def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
     """
-    What approve_folder would free: the folder a command runs in, or the one that a file to read is
-    in. A tool that writes gets none.
+    Return the folder that approve_folder would allow: the folder a command runs in, or the folder
+    of a file to read. A tool that writes gets none.
     """
     if definition.kind == "shell":
         return binding.cwd
@@ -102,10 +102,10 @@ def options_for(
     path: tuple[str, ...] = (),
 ) -> tuple[OptionOffered, ...]:
     """
-    In the fixed order. An option is left out if it is not safe to remember the call, or if the rule
-    does not allow remembering that far.
+    Return the options in their fixed order. An option is left out if the call is not safe to
+    remember, or if the rule does not allow remembering that far.
 
-    Nothing is remembered of a call that a delegate makes.
+    A delegate's call is never remembered.
     """
     if definition.kind == "question":
         chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
@@ -138,8 +138,8 @@ def options_for(
 
 def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:
     """
-    The options that leave a grant behind, and in words exactly what each grant covers
-    (`grants.covers`).
+    Return the options that leave a grant behind, each with a text of exactly the calls that its
+    grant covers (`grants.covers`).
     """
     own, folder = f"in any session of {render(requester).text}", folder_of(definition, binding)
     if definition.kind == "shell":
@@ -178,7 +178,7 @@ def request(
     choices: tuple[str, ...] = (),
     path: tuple[str, ...] = (),
 ) -> ApprovalRequested | None:
-    """The prompt as it is journalled; None when it is too long for a person to judge."""
+    """Return the prompt as it is journalled, or None if it is too long for a person to judge."""
     display = shown(binding, ask, path)
     if len(display) > limits.DISPLAY_CHARS_MAX:
         return None

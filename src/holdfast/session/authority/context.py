@@ -1,12 +1,12 @@
 """
-Who asked, from where, under which trust boundary: written down once, when a message is accepted,
-and read from the journal everywhere after.
+The authority of a request: who asked, over which channel, in which boundary. It is written once,
+when a message is accepted, and read from the journal afterwards.
 
-`MessageSource` is what a channel knows of a message, and is never stored whole. `TurnContext` is
+`MessageSource` holds a channel's facts about a message, and is never stored whole. `TurnContext` is
 the durable authority. There is one way from the first to the second (`context_from_source`), one
 way back from the journal (`authority/restore.py`), and one way to hand less of it on (`narrowed`).
-Nothing here has a default that grants anything: what is missing at acceptance is recorded as the
-least, what is missing at restore is refused with its name.
+No default here grants anything. A part that is missing at acceptance is recorded as the least
+authority. A part that is missing at restore is refused with its name.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,10 @@ from holdfast.session.view.messages import Quote
 
 
 class Audience(StrEnum):
-    """Who may see: PUBLIC < TEAM < PERSONAL, from the widest circle to the narrowest."""
+    """
+    The set of people who may see something: PUBLIC < TEAM < PERSONAL, from the widest to the
+    narrowest.
+    """
 
     PUBLIC = "public"
     TEAM = "team"
@@ -43,9 +46,7 @@ class Principal(StrEnum):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """
-    Where the words came from. Taint is kept for good: it can be added on the way, never washed off.
-    """
+    """The origin of the text. Taint is permanent: it can be added on the way, never removed."""
 
     authenticity: str  # verified, unverified
     taint: str  # clean, tainted
@@ -62,7 +63,7 @@ _DIRECT = Provenance(authenticity="verified", taint="clean", scope="direct", kin
 
 class Workspace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
-    The folder a turn works in: its path, and which folder that was (`dev:ino`) when the message was
+    The folder a turn works in: its path, and its identity (`dev:ino`) when the message was
     accepted.
     """
 
@@ -72,7 +73,7 @@ class Workspace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a channel knows of one message. `person` is authenticated by the channel.
+    A channel's facts about one message. The channel authenticates `person`.
 
     >>> MessageSource.local("alice").boundary
     'personal:alice'
@@ -87,7 +88,7 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
     can_prompt: bool
     quotes: tuple[Quote, ...] = ()
     message_id: str | None = None
-    asserted_by: str | None = None  # who vouched for `person`, when it was not the channel itself
+    asserted_by: str | None = None  # who vouched for `person`, if it was not the channel itself
 
     @classmethod
     def local(
@@ -110,7 +111,7 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
     def team(
         cls, person: str, team: str, *, channel: str = "team", quotes: tuple[Quote, ...] = ()
     ) -> "MessageSource":
-        """A member speaking where the whole team reads."""
+        """A team member who speaks where the whole team reads."""
         return cls(
             channel=channel,
             person=person,
@@ -126,7 +127,9 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def automation(cls, person: str, *, channel: str) -> "MessageSource":
-        """A webhook or a reminder of that person's: verified, but nobody sits there to be asked."""
+        """
+        A webhook or a reminder of that person: verified, but no person is there to answer prompts.
+        """
         return cls(
             channel=channel,
             person=person,
@@ -141,7 +144,7 @@ class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def none(cls, *, channel: str = "none") -> "MessageSource":
-        """Nobody is known to have said this: the least authority there is."""
+        """No known sender: the least authority there is."""
         return cls(
             channel=channel,
             person=None,
@@ -157,7 +160,7 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """
     The durable authority of a turn. Written once with the accepted message.
 
-    Not in it, on purpose: reply targets, message ids, times, text, job ids, live handles.
+    It does not hold reply targets, message ids, times, text, job ids or live handles, on purpose.
     """
 
     session: SessionId
@@ -183,15 +186,15 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class LostContext(msgspec.Struct, frozen=True):
-    """A context that could not be restored, and why. It allows nothing."""
+    """A context that could not be restored, with the reason. It allows nothing."""
 
     reason: str
     field: str | None = None
-    legacy: bool = False  # from before contexts existed: whoever answers is told that it expired
+    legacy: bool = False  # from before contexts existed: an answer is refused as expired
 
     @property
     def requester(self) -> None:
-        """Nobody is known to have asked."""
+        """The requester is unknown."""
         return
 
 
@@ -204,8 +207,8 @@ def context_from_source(
     workspace: Workspace | None,
 ) -> TurnContext:
     """
-    The one way in. Without a source, or with one that names nobody, the least authority is
-    recorded.
+    The only way to make a context for a new message. Without a source, or with one that names
+    nobody, the least authority is recorded.
     """
     source = source or MessageSource.none()
     if not source.channel.strip() or not source.boundary.strip():
@@ -239,8 +242,8 @@ def context_from_source(
 
 def same_authority(one: TurnContext, other: TurnContext) -> bool:
     """
-    Whether two queued messages may become one turn: equal in everything but the turn id, the quoted
-    speakers included.
+    Check whether two queued messages may become one turn: all fields but the turn id must be equal,
+    the quoted speakers included.
     """
     return (
         one.requester is not None
@@ -271,8 +274,8 @@ def same_authority(one: TurnContext, other: TurnContext) -> bool:
 
 def may_supersede(message: TurnContext, parked: TurnContext) -> bool:
     """
-    A later message replaces a parked request only if the same person says it, there, to the same
-    circle.
+    Check whether a later message may replace a parked request: the same person must send it,
+    interactively, with the same audience and boundary.
     """
     return (
         message.interactive
@@ -309,8 +312,8 @@ def narrowed(
     channel: str | None = None,
 ) -> TurnContext:
     """
-    A child's context: the parent's, or less of it. Asking for more is refused with the name of what
-    was asked.
+    Return a child's context: the parent's, or less. A request for more is refused with the name of
+    the field.
     """
     audience = audience or parent.audience
     principal = principal or parent.principal

@@ -1,10 +1,11 @@
 """
-When something with an end is over: tokens, grants, one-time codes and prompts, judged the same way.
+Decide when tokens, grants, one-time codes and prompts have expired, by one rule for all.
 
-A clock may be wrong either way, so it is not asked alone. The present is the later of the clock and
-the newest time that a journal at hand holds: a clock that was set back revives nothing. Where the
-journal is ahead of the clock by more than a day, one of the two was wrong and nobody here can say
-which: until a person does (`holdfast doctor --accept-clock`), nothing with an end counts.
+A clock may be wrong either way, so it is never the only evidence. The present is the later of the
+clock and the newest time in the journal at hand: a clock that was set back revives nothing. If the
+journal is ahead of the clock by more than a day, one of the two is wrong, and Holdfast cannot know
+which. Then nothing with an end counts until a person accepts the clock (`holdfast doctor
+--accept-clock`).
 """
 
 from typing import NamedTuple
@@ -17,8 +18,7 @@ AHEAD_MAX_MS = limits.CLOCK_AHEAD_MAX_SECONDS * 1000
 
 class Moment(NamedTuple):
     """
-    The present, in Unix milliseconds: as the clock says, and as the newest believed time in a
-    journal says.
+    The present, in Unix milliseconds: by the clock, and by the newest believed time in a journal.
     """
 
     clock: int
@@ -30,21 +30,21 @@ class Moment(NamedTuple):
 
     @property
     def is_disputed(self) -> bool:
-        """The journal is so far ahead that one of the two must be wrong."""
+        """True if the journal is so far ahead that one of the two must be wrong."""
         return self.journal - self.clock > DISPUTED_AFTER_MS
 
     @property
     def is_ahead(self) -> bool:
         """
-        The clock is so far ahead of the journal that it is not written down until a person says
-        that it is right.
+        True if the clock is so far ahead of the journal that it is not written down until a person
+        confirms it.
         """
         return self.journal > 0 and self.clock - self.journal > AHEAD_MAX_MS
 
 
 def is_over(expires_at: int | None, moment: Moment) -> bool:
     """
-    Whether this end has come. Without an end, never.
+    Check whether this end has come. Without an end, it never does.
 
     >>> is_over(5, Moment(clock=4)), is_over(5, Moment(clock=5)), is_over(5, Moment(clock=1, journal=6)), is_over(None, Moment(clock=9))
     (False, True, True, False)

@@ -1,15 +1,15 @@
 """
-When a remembered approval counts for a call.
+Decide when a remembered approval counts for a call.
 
-Two questions, both answered anew for every call and again right before its start:
+Two questions are answered for every call, and again right before its start:
 
-- `covers`: does the grant speak of this very call? Same tool definition, requester and boundary, no
-  wider audience, equal arguments, in its scope.
-- `flaw_of`: does the present policy still let it rest on its giver? The rule of now must let the
-  giver answer this requester's call and must allow remembering at the grant's scope; the grant must
-  not be over; the giver and the requester must be the people that they were when it was given.
+- `covers`: is the grant for this very call? It needs the same tool definition, requester and
+  boundary, no wider audience, equal arguments, and a call in its scope.
+- `flaw_of`: does the current policy still accept the grant? The current rule must let the giver
+  answer this requester's call and must allow remembering at the grant's scope. The grant must not
+  be over. The giver and the requester must be the same people as when the grant was given.
 
-Nothing here reads a clock: `Terms.now` is the later of the clock and the newest journal time.
+This module reads no clock: `Terms.now` is the later of the clock and the newest journal time.
 """
 
 from collections.abc import Mapping
@@ -29,23 +29,21 @@ SCOPES_OF: Mapping[Remember, frozenset[str]] = {
 }
 """The scopes of grants that a rule allows."""
 
-LOCAL = (
-    "local"  # the channel on which a person whom settings do not list is known by the name itself
-)
+LOCAL = "local"  # the channel on which an unlisted person is known by the name itself
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the rule of now lets a grant for one requester rest on."""
+    """The conditions of the current rule for a grant of one requester."""
 
-    givers: tuple[str, ...]  # whose answer the rule takes
+    givers: tuple[str, ...]  # people whose answer the rule takes
     scopes: frozenset[str]
-    seconds: int  # how long anything is remembered
+    seconds: int  # how long an approval is remembered
     people: Mapping[str, Mapping[str, str]]
     now: int
 
 
 def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
-    """Why the grant counts for nothing at present; None if it counts."""
+    """Return the reason why the grant does not count at present, or None if it counts."""
     giver = grant.granted_by
     if giver is None:
         return "nobody is recorded as its giver"
@@ -62,14 +60,17 @@ def flaw_of(grant: GrantProposed, terms: Terms) -> str | None:
 
 
 def ends_at(grant: GrantProposed, seconds: int) -> int:
-    """A shorter `approvals.remember_for` of now applies; a longer one does not."""
+    """
+    Return when the grant ends. A shorter current `approvals.remember_for` applies; a longer one
+    does not.
+    """
     return min(grant.expires_at, grant.proposed_at + seconds * 1000)
 
 
 def identities_of(name: str, people: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
     """
-    By which identities settings know a person: those listed, else the login of the same name if it
-    is nobody else's.
+    Return the identities by which settings know a person: the listed ones, else the login of the
+    same name unless another person has it.
 
     >>> identities_of("bob", {"bob": {"slack": "T1/U2"}}), identities_of("bob", {})
     (('slack:T1/U2',), ('local:bob',))
@@ -85,18 +86,21 @@ def identities_of(name: str, people: Mapping[str, Mapping[str, str]]) -> tuple[s
 def _is_same_person(
     grant: GrantProposed, name: str, people: Mapping[str, Mapping[str, str]]
 ) -> bool:
-    """Further identities may have been added since; none of those that were known may be gone."""
+    """
+    Check that the identities known when the grant was given are still there. Further ones may have
+    been added since.
+    """
     known = grant.identities.get(name)
     return known is not None and set(known) <= set(identities_of(name, people))
 
 
 def granted_arguments(arguments: str, definition: ToolDefinition, scope: str) -> str:
     """
-    The arguments that a grant binds: all of them, but for the fields that the tool names as free
-    and those that the scope frees.
+    Return the arguments that a grant binds: all of them, except the fields that the tool names as
+    free and those that the scope frees.
 
-    A tool that writes files names no free fields for a grant: the content is part of what was
-    approved.
+    A tool that writes files has no free fields for a grant: the content is part of the approved
+    call.
     """
     if definition.kind == "write_file":
         return arguments
@@ -122,8 +126,8 @@ def covers(
     binding: Binding,
 ) -> bool:
     """
-    Whether a remembered approval speaks of this very call: same tool, same requester and boundary,
-    no wider audience, equal arguments, in its scope.
+    Check whether a grant is for this very call: same tool, same requester and boundary, no wider
+    audience, equal arguments, in its scope.
     """
     return (
         grant.tool == definition.name
@@ -143,8 +147,8 @@ def covers(
 def _in_scope(
     grant: GrantProposed, context: TurnContext, definition: ToolDefinition, binding: Binding
 ) -> bool:
-    # Equal words may lead elsewhere from another workspace or over a link: a grant for a file is
-    # for the path they led to.
+    # Equal arguments may lead to another file from another workspace or over a link. So a grant for
+    # a file is for the resolved path.
     same_path = definition.kind not in ("read_file", "write_file") or grant.path == binding.path
     match grant.scope:
         case "session":
@@ -164,5 +168,5 @@ def _in_scope(
 
 
 def is_below(path: str | None, folder: str) -> bool:
-    """Textual, on paths that the adapter has already resolved."""
+    """Compare as text, on paths that the adapter has already resolved."""
     return path is not None and (path == folder or path.startswith(folder.rstrip("/") + "/"))

@@ -2,8 +2,8 @@
 The one isolated path for approval requests from before contexts existed (imported or older
 journals).
 
-It needs a channel and a requester, never widens, and marks the transport unverified. Whatever does
-not fit is refused: any answer is then told that it expired.
+It needs a channel and a requester, never widens, and marks the transport unverified. A request that
+does not fit is refused: any answer to it is then refused as expired.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ def restore_legacy(
     fields: dict[str, Any], *, call: str, session: SessionId, instance: InstanceId
 ) -> TurnContext | LostContext:
     """
-    From the loose fields of an old request event to a context of its own turn, `legacy/<call>`.
+    Make a context of its own turn, `legacy/<call>`, from the loose fields of an old request event.
     """
     if (fields.get("session") or session) != session or (
         fields.get("instance") or instance

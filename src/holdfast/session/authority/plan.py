@@ -1,9 +1,9 @@
 """
-What would exactly run, and its fingerprint.
+The plan: exactly the call that would run, and its fingerprint.
 
-A tool is known by its definition (a digest of name, schema, contract), a call by its binding (what
-a look at the world said would run). Both are data: whoever looks is an adapter, whoever compares is
-here.
+A tool is identified by its definition (a digest of name, schema, contract). A call is identified by
+its binding (the plan that an adapter found). Both are data: the adapter makes the binding, and this
+room compares it.
 """
 
 from typing import Literal
@@ -14,7 +14,7 @@ from blake3 import blake3
 Contract = Literal["pure", "idempotent", "once"]
 Reach = Literal["none", "workspace", "outside"]
 Level = Literal["isolated", "limited", "unconfined"]
-"""How far a command is kept from what it was not given: see `docs/settings.md`."""
+"""How strongly a command is confined: see `docs/settings.md`."""
 ToolKind = Literal[
     "plain",
     "shell",
@@ -30,11 +30,10 @@ ToolKind = Literal[
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a tool is. Everything here is part of its identity: a change voids what was approved
-    before.
+    The definition of a tool. Every field is part of its identity: a change voids earlier approvals.
 
-    `default_mode` is what happens where settings say nothing: `ask`, or `auto` (for pure tools that
-    only look).
+    `default_mode` applies where settings have no rule: `ask`, or `auto` (for pure tools that only
+    read).
     """
 
     name: str
@@ -56,31 +55,32 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What a look at the world said would run. Equal bindings run the same bytes in the same place.
+    The plan that an adapter found for a call. Equal bindings run the same bytes in the same place.
 
-    `display` is made from the bytes that will execute: complete, with invisible and bidirectional
-    characters made visible.
+    `display` is made from the bytes that will execute. It is complete, with invisible and
+    bidirectional characters made visible.
     """
 
     display: str
     cwd: str | None = None
     cwd_identity: str | None = None  # "dev:ino" of the working folder
-    interpreter: str | None = None  # path, identity and digest of what would read the text
+    # path, identity and digest of the program that would read the text
+    interpreter: str | None = None
     scripts: tuple[
         str, ...
         # path and content digest of every file that is known to run: programs, private copies,
-        # named
-        # files
+        # named files
     ] = ()
     environment: str | None = None  # digest of the exact environment
     folders: tuple[str, ...] = ()  # "dev:ino path" of every folder that a command may change
     level: Level | None = None  # None: not a command, but code of the embedding program
     network: bool = False  # a command that reaches the network
     reach: Reach = "none"  # whether it touches paths, and whether any lies outside the workspace
-    # False: text that can't be read for sure, such as a substitution: it deserves a second look
+    # False: the text cannot be analysed for sure, such as a substitution; it deserves a second
+    # reading.
     readable: bool = True
-    # False: it may be approved once, and never be remembered: a command that is not of leaf
-    # programs, a write to a file that programs run
+    # False: it may be approved once and never be remembered, such as a command that runs other
+    # programs or a write to a file that programs run.
     memorable: bool = True
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
@@ -91,7 +91,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_contained(binding: Binding) -> bool:
     """
-    Whether it may run without a person's consent to each call: not a command, or one that reaches
-    nothing of the user.
+    Check whether a call may run without a person's consent to each call: it is not a command, or it
+    is a command that reaches nothing of the user.
     """
     return binding.level in (None, "isolated")

@@ -1,11 +1,11 @@
 """
-Whether a call may run, must ask, or is denied: in one fixed order, from the turn's journalled
-context and the policy of now.
+Decide whether a call may run, must ask, or is denied, in one fixed order, from the turn's
+journalled context and the current policy.
 
-The order: audience profile, hard deny, mode deny, in-doubt twin, grants, mode auto, ask. The same
-function decides when a call is made and again right before it starts, so that later tightening
-applies, and later widening does not (the second time only what was allowed or approved is looked
-at). A grant is judged by the rule of now as well: see `authority/grants.py`.
+The order: audience profile, hard deny, mode deny, equal call in doubt, grants, mode auto, ask. The
+same function decides when a call is made and again right before it starts. So later tightening
+applies. Later widening does not, because the second time only allowed or approved calls are judged.
+The current rule judges a grant as well: see `authority/grants.py`.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -23,16 +23,16 @@ from holdfast.session.home.events import GrantProposed
 Mode = Literal["auto", "ask", "deny"]
 Way = Literal["script", "terminal", "page", "channels"]
 """
-How an answer came: from a program or without a terminal, from a person's terminal, from the
-gateway's page, from a channel.
+How an answer arrived: from a program or without a terminal, from a person's terminal, from the
+gateway's page, or from a channel.
 """
 WAYS: tuple[Way, ...] = ("script", "terminal", "page", "channels")
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What settings say of one tool in one audience. `approvers`: None names nobody (the requester
-    answers); empty names nobody who could.
+    The settings for one tool in one audience. `approvers` None: no approvers are named, so the
+    requester answers. Empty: nobody may answer.
     """
 
     mode: Mode
@@ -40,7 +40,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     requester_may_answer: bool | None = None
     expires_after_seconds: int | None = None
     remember: Remember | None = None
-    """None: `never` where the rule chooses who answers, else `any`."""
+    """None: `never` if the rule chooses who answers, else `any`."""
 
     @property
     def remembers(self) -> Remember:
@@ -74,8 +74,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
     people: Mapping[str, Mapping[str, str]] = {}
     """
-    Whom settings know, by name: identity by channel. A grant counts only for the people it was made
-    by and for.
+    The people that settings list, by name: identity by channel. A grant counts only for the people
+    it was made by and for.
     """
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
@@ -84,7 +84,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looked(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter's look at one call found: what would run, or why it can't."""
+    """The result of binding one call: the plan that would run, or the reason why it cannot."""
 
     call: CallId
     definition: ToolDefinition | None = None
@@ -93,8 +93,8 @@ class Looked(msgspec.Struct, frozen=True, kw_only=True):
     background: bool = False  # it would go on as a job
     problem: tuple[str, str] | None = None
     """
-    (code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. Beside the
-    latter two the tool is known, and the arguments.
+    (code, text for the model): unknown tool, invalid arguments, cannot bind, hard deny. For the
+    latter two, the tool and the arguments are known.
     """
 
 
@@ -105,7 +105,7 @@ class Allow(msgspec.Struct, frozen=True):
 class Ask(msgspec.Struct, frozen=True, kw_only=True):
     may_answer: tuple[str, ...]
     reason: str
-    rule: str  # what decided: part of the plan
+    rule: str  # the deciding rule, which is part of the plan
     expires_after_seconds: int
     in_doubt_twin: bool = False
     remember: Remember = "never"
@@ -131,8 +131,8 @@ def judge(
     now: int,
 ) -> Verdict:
     """
-    Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here: they
-    are problems of the look.
+    Decide one call. Hard denials of the adapter (the Holdfast home, secrets) never get here:
+    binding reports them as problems.
     """
     settled = policy.rule(context.audience, definition.name)
     rule = rule_for(context, definition, binding, policy)
@@ -151,7 +151,7 @@ def judge(
             "denied_by_policy",
             f"{definition.name} is not allowed for the audience {context.audience.value}",
         )
-    question = definition.kind == "question"  # it always asks, and nothing of it is remembered
+    question = definition.kind == "question"  # it always asks, and it is never remembered
     if not in_doubt_twin and not question and context.requester is not None:
         terms = terms_of(rule, context.requester, policy, now=now)
         for grant in grants:
@@ -192,7 +192,7 @@ def rule_for(
 
 
 def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
-    """What the rule of now lets a grant for this requester rest on."""
+    """Return the conditions of the current rule for a grant of this requester."""
     return Terms(
         givers=() if rule.mode == "deny" else entitled(requester, rule),
         scopes=SCOPES_OF[rule.remembers],
@@ -204,9 +204,10 @@ def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
 
 def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
     """
-    Of a call that can't be bound: whether it would be denied whatever it is bound to.
+    Check whether a call that cannot be bound would be denied in any case.
 
-    That is said first: whoever may not use a tool is not told by it what is there and what is not.
+    This denial comes first: a requester who may not use a tool must not learn from it which files
+    exist.
     """
     if looked.definition is None or looked.problem is None or looked.problem[0] != "cannot_bind":
         return None
@@ -219,15 +220,15 @@ def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny 
         policy=policy,
         grants=(),
         in_doubt_twin=False,
-        now=0,  # no grant is looked at
+        now=0,  # grants are not consulted
     )
     return verdict if isinstance(verdict, Deny) else None
 
 
 def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Binding) -> Rule:
     """
-    Where settings say nothing: PERSONAL may look and asks for the rest; TEAM may look; PUBLIC may
-    call what is made for it.
+    The rule where settings have none: PERSONAL may read and asks for the rest, TEAM may read,
+    PUBLIC may call tools that are made for it.
     """
     if Audience(definition.audience).narrowness > audience.narrowness:
         return Rule(mode="deny")
@@ -238,8 +239,8 @@ def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Bindi
 
 def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) -> bool:
     """
-    Whether to show the tool to the model at all: what would be denied whatever the arguments is
-    left out.
+    Check whether to show the tool to the model at all. A tool that would be denied with any
+    arguments is left out.
     """
     rule = policy.rule(context.audience, definition.name)
     if rule is not None:
@@ -252,8 +253,8 @@ def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) ->
 
 def counts(way: str | None, consent: Collection[str]) -> bool:
     """
-    Whether an answer that came this way is consent. One of which nobody says how it came was made
-    by a program.
+    Check whether an answer that arrived this way is consent. An answer of unknown origin counts as
+    made by a program.
 
     >>> counts("terminal", ["terminal", "page"]), counts(None, ["terminal", "page"])
     (True, False)
@@ -262,7 +263,10 @@ def counts(way: str | None, consent: Collection[str]) -> bool:
 
 
 def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
-    """Who could answer a prompt of this turn; empty means that no prompt is made (A6)."""
+    """
+    Return the people who could answer a prompt of this turn. Empty means that no prompt is made
+    (A6).
+    """
     if context.requester is None:
         return ()
     if context.interactive:
@@ -275,11 +279,11 @@ def may_answer(context: TurnContext, rule: Rule) -> tuple[str, ...]:
 
 def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
     """
-    Whose answer the rule takes for this requester's calls, whether or not a prompt could reach them
-    in this turn.
+    Return the people whose answer the rule takes for this requester's calls, even if a prompt could
+    not reach them in this turn.
 
-    A grant rests on this, not on `may_answer`: the requester's own grant lets a reminder go on in a
-    turn that can't prompt.
+    A grant depends on this, not on `may_answer`: the requester's own grant lets a reminder go on in
+    a turn that cannot prompt.
     """
     named = rule.approvers or ()
     requester_may = (

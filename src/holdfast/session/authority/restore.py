@@ -1,8 +1,8 @@
 """
-From a journalled record back to the authority it was asked under.
+Restore the authority of a request from its journalled record.
 
-Nothing is defaulted: what is missing, blank, unknown, incoherent or of another session or life is
-refused, with the field's name. A lost context allows nothing.
+No field has a default. A field that is missing, blank, unknown, incoherent or from another session
+or instance is refused with its name. A lost context allows nothing.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ _NEVER_BLANK = ("session", "instance", "turn", "audience", "boundary", "channel"
 def _restore_or_say_why(
     raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId
 ) -> TurnContext | LostContext:
-    """The slow way, which names what is wrong."""
+    """The slow path, which names the flaw."""
     try:
         fields = msgspec.json.decode(raw, type=dict[str, Any])
     except msgspec.DecodeError:
@@ -107,8 +107,8 @@ def restore(
     raw: bytes | msgspec.Raw, *, session: SessionId, instance: InstanceId
 ) -> TurnContext | LostContext:
     """
-    The one way back: one strict decode for the ordinary case. Anything missing, blank, unknown or
-    foreign gives LostContext, with the field's name.
+    The only way to restore a context: one strict decode for the ordinary case. Any missing, blank,
+    unknown or foreign field gives LostContext with the field's name.
     """
     try:
         context = _decode_context(raw)

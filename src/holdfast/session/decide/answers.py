@@ -1,4 +1,4 @@
-"""Answers to prompts: who may, what to, once; and the end of a prompt's time."""
+"""Decide answers to prompts: who may answer, which prompt, only once. Also decide expiry."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +25,8 @@ _CLOSED = {
 
 def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> Decided[Answered]:
     """
-    The first journalled answer, supersede, cancel or expiry wins; every later one is refused with
-    its reason.
+    Take an answer. The first journalled answer, supersede, cancel or expiry wins. Every later one
+    is refused with its reason.
     """
     where = state.approvals.get(command.approval)
     if where is None:
@@ -68,7 +68,10 @@ def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided[Answer
 def _another_answer(
     option: str | None, by: str | None, words: str | None, command: AnswerApproval
 ) -> Decided[Answered] | None:
-    """Who said what is the answer; a reason given beside an option is not part of it."""
+    """
+    Refuse unless the same person gave the same answer. A reason given beside an option is not part
+    of the answer.
+    """
     if (option, by, words) == (
         command.option,
         command.by,
@@ -165,13 +168,13 @@ def _flaw(
 
 def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided[Answered]:
     """
-    Refused, and journalled for the audit: but not without bound, or strangers could fill the
-    journal.
+    Refuse, and journal the refusal for the audit. The number of journalled refusals is bounded, or
+    strangers could fill the journal.
     """
     asked = approval.asked
     who = " or ".join(
         map(repr, asked.may_answer)
-    )  # quoted, as below: somebody may be called nobody
+    )  # quoted, as below: a person may be named "nobody"
     return _audited(
         approval,
         command,
@@ -184,7 +187,7 @@ def _wrong_approver(approval: Approval, command: AnswerApproval) -> Decided[Answ
 
 
 def _wrong_way(approval: Approval, command: AnswerApproval) -> Decided[Any]:
-    """The right person, and nothing shows that it is a person."""
+    """Refuse an answer from the right person that arrived in a way that does not prove consent."""
     came = _CAME[command.way or "script"]
     hint = f"it still stands; {' or '.join(_INSTEAD[way] for way in command.consent)}"
     text = (
@@ -247,7 +250,7 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
 
 
 def expire(state: SessionState, now: int) -> Decided[None]:
-    """Expiry always denies."""
+    """Close every prompt whose time is over. Expiry always denies."""
     events: list[SessionEvent] = []
     for turn in state.turns.values():
         if turn.cancelled_by is not None or turn.superseded_by is not None:

@@ -1,4 +1,7 @@
-"""What may run, must ask or is denied; the last look before a start; and how a call ended."""
+"""
+Decide calls: which may run, must ask or are denied; the last check before a start; the end of a
+call.
+"""
 
 from typing import Literal
 
@@ -55,7 +58,7 @@ from holdfast.session.state import Call, CallStatus, Phase, SessionState, Turn
 S = CallStatus
 
 _NOT_EVEN_WRONG = frozenset({"unknown_tool", "invalid_arguments", "cannot_bind"})
-"""Problems of the call itself: the model can mend them. Anything else is a denial."""
+"""Problems of the call itself, which the model can correct. Any other problem is a denial."""
 
 
 def propose_calls(state: SessionState, command: ProposeCalls) -> Decided[tuple[CallId, ...] | None]:
@@ -75,7 +78,7 @@ def decide_calls(state: SessionState, command: DecideCalls, now: int) -> Decided
     turn = state.turns.get(command.turn)
     if turn is None or turn.phase is not Phase.DECIDING:
         return NOTHING
-    # What was decided when the calls were made, if a crash cut its record off.
+    # Apply a bound that the batch passed when it was proposed, if a crash cut the record off.
     if (over := calls_bound(turn, command.policy)) and not any(
         call.status is S.STARTED for call in turn.calls
     ):
@@ -108,9 +111,7 @@ _CORRECTION = "Not run: this is the same call with the same result as before. Us
 
 
 def _stuck(turn: Turn, call: Call, looked: Looked) -> str | None:
-    """
-    The third identical call in a row with identical results is corrected; a fourth ends the turn.
-    """
+    """Correct the third identical call in a row with identical results. A fourth ends the turn."""
     same = ((call.tool, call.made), (call.tool, looked.arguments or call.made))
     if call.edited_by is not None or turn.repeats.key not in same:
         return None
@@ -121,8 +122,8 @@ def _stuck(turn: Turn, call: Call, looked: Looked) -> str | None:
 
 def _repeating(turn: Turn, call: Call) -> tuple[SessionEvent, ...]:
     """
-    Every call has its result before the turn ends; that of the repeated one keeps count, should a
-    crash cut off the end.
+    Give every call its result before the turn ends. The repeated call's own result comes last and
+    keeps the count, in case a crash cuts off the end.
     """
     message = f"the model called {call.tool} with the same arguments and got the same result, again and again"
     settled = [
@@ -221,8 +222,8 @@ def _judge(
     )
     if call.edited_by is None or isinstance(verdict, Deny):
         return verdict
-    # What a person changed is shown to that person again, whatever policy and grants would have
-    # allowed.
+    # Arguments that a person changed are shown to that person again, even if policy or a grant
+    # would allow them.
     if not _still_entitled(context, definition, call.edited_by, policy, (call.edited_by,)):
         return Deny(
             "approver_removed",
@@ -255,12 +256,12 @@ def _delegate_bound(state: SessionState, turn: Turn, looked: Looked) -> tuple[st
 def _job_bound(
     state: SessionState, turn: Turn, looked: Looked, policy: Policy
 ) -> tuple[str, str] | None:
-    """Said before anybody is asked; the start looks again."""
+    """Check the job bound before anyone is asked; the start checks it again."""
     return no_job(state, policy) if looked.background and turn.loop == "ours" else None
 
 
 def _reminder_bound(state: SessionState, looked: Looked) -> tuple[str, str] | None:
-    """Said before anybody is asked, too."""
+    """Check the reminder bound before anyone is asked."""
     sets_one = looked.definition is not None and (
         looked.definition.kind,
         looked.definition.name,
@@ -327,7 +328,9 @@ def _ask(
 
 
 def _prompts_max(state: SessionState, policy: Policy) -> int:
-    """A delegate asks out of what was left to its parent."""
+    """
+    The largest number of prompts. A delegate asks out of the number that was left to its parent.
+    """
     return (
         policy.prompts_per_turn_max
         if state.parent is None
@@ -341,8 +344,8 @@ class _Question(msgspec.Struct):
 
 def _choices(arguments: str) -> tuple[str, ...]:
     """
-    The model's choices. None of them may look like an option of ours: a question's answer grants
-    nothing.
+    Return the model's choices. None of them may look like a built-in option: the answer to a
+    question grants nothing.
     """
     choices = msgspec.json.decode(arguments, type=_Question).choices or ()
     return tuple(
@@ -354,11 +357,11 @@ def _choices(arguments: str) -> tuple[str, ...]:
 
 def start_tool(state: SessionState, command: StartTool, now: int) -> Decided[int | None]:
     """
-    The last look, in the lock section that makes the start durable: persisted authority and current
-    policy together.
+    Check the call a last time, in the lock section that makes the start durable: persisted
+    authority and current policy together.
 
-    Only what was allowed or approved gets here, so policy that was widened since can't let anything
-    new through; policy that was tightened stops it.
+    Only allowed or approved calls get here. So a policy that was widened since cannot let a new
+    call through, and a policy that was tightened stops it.
     """
     turn = state.turns.get(command.turn)
     call = state.open_call(command.turn, command.looked.call)
@@ -416,7 +419,9 @@ def start_tool(state: SessionState, command: StartTool, now: int) -> Decided[int
 def _stopped(
     state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool, now: int
 ) -> tuple[SessionEvent, ...]:
-    """Why it must not start after all, as events; nothing when it may."""
+    """
+    Return the events that stop a call which must not start after all, or no events if it may start.
+    """
     looked, policy = command.looked, command.policy
     if looked.problem is not None:
         return _voided(turn, call, f"Not run: {looked.problem[1]}", looked.problem[0])
@@ -465,8 +470,8 @@ def _approval_stopped(
     state: SessionState, turn: Turn, context: TurnContext, call: Call, command: StartTool, now: int
 ) -> tuple[SessionEvent, ...]:
     """
-    A call that may be repeated is looked at again in the same way before it is run again: the
-    approval was of this very call.
+    Return the events that stop an approved call, or none. A repeatable call is checked again in the
+    same way before it runs again: the approval was for exactly this call.
     """
     definition, arguments, binding = _found(command.looked)
     approval = call.approval
@@ -507,7 +512,7 @@ def _approval_stopped(
             "policy_tightened",
         )
     if isinstance(verdict, Ask) and verdict.in_doubt_twin and not asked.in_doubt_twin:
-        # An equal call became in doubt since: whoever approved did not know, and is asked again.
+        # An equal call became in doubt since. The approver did not know that, and is asked again.
         return (
             _ask(state, turn, call, command.looked, verdict, command.policy, turn.prompts, now),
         )
@@ -552,8 +557,8 @@ def _voided(turn: Turn, call: Call, text: str, code: str) -> tuple[SessionEvent,
 
 def finish_call(state: SessionState, command: FinishCall) -> Decided[Literal["dropped"] | None]:
     """
-    The real outcome of a started call. One that recovery has already called in doubt comes too
-    late, and is dropped.
+    Record the real outcome of a started call. Drop an outcome that comes after recovery has
+    recorded the call as in doubt.
     """
     turn = state.turns.get(command.turn)
     call = state.open_call(command.turn, command.call)

@@ -1,9 +1,10 @@
 """
-From a wish to facts: `decide(state, command, now)` gives the events to append, or refuses.
+From a command to events: `decide(state, command, now)` gives the events to append, or refuses.
 
-Pure and O(1) in the session's length. The events it gives are legal by construction: `commit` folds
-each into the state before the next command of the same commit is decided, and a move that the table
-does not list is a bug of ours. The work is in `decide_*.py`, one file per part of a turn's life.
+Pure and O(1) in the session's length. The events are legal by construction: `commit` folds each
+into the state before it decides the next command of the same commit. An event that the transition
+table does not list is a bug in Holdfast. The other modules of this folder do the work, one per kind
+of command.
 """
 
 from collections.abc import Sequence
@@ -71,11 +72,11 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
     state: SessionState, command: SessionCommand, *, now: int, floor: int | None = None
 ) -> Decided[object]:
     """
-    `now` is never before the last record, whatever a clock that was set back says; or before
-    `floor`, where that record's time is not believed.
+    Decide one command. `now` is never before the last record, even if the clock was set back. If
+    that record's time is not believed, `now` is never before `floor` instead.
     """
     now = max(now, state.at if floor is None else floor)
-    match command:  # those of every turn first
+    match command:  # the commands of every turn first
         case Expire():
             return decide_answers.expire(state, now)
         case AcceptInput():
@@ -146,8 +147,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
 
 class Committed(msgspec.Struct, frozen=True):
     """
-    A commit as it was decided. `states` are the states after each event, `decided` the decisions on
-    its commands.
+    A decided commit. `states` are the states after each event, `decided` the decisions on its
+    commands.
     """
 
     before: SessionState
@@ -165,7 +166,7 @@ class Committed(msgspec.Struct, frozen=True):
         return self.decided[-1].refusal if self.decided else None
 
     def of(self, command: Command[Result]) -> Result:
-        """The result of one of its commands."""
+        """Return the result of one of its commands."""
         for known, decided in zip(self.commands, self.decided, strict=False):
             if known is command:
                 return cast("Result", decided.outcome)
@@ -207,7 +208,7 @@ class _Commit:
         self.states: list[SessionState] = []
 
     def decide(self, commands: Sequence[SessionCommand]) -> tuple[Decided[object], ...]:
-        """The decisions, up to the first refusal."""
+        """Return the decisions, up to the first refusal."""
         decided: list[Decided[object]] = []
         for command in commands:
             decided.append(outcome := decide(self.state, command, now=self._now, floor=self._floor))

@@ -14,10 +14,10 @@ Result = TypeVar("Result", covariant=True)  # noqa: PLC0105  # the result of a c
 
 class Decided(msgspec.Struct, Generic[Result], frozen=True):
     """
-    `refusal` is raised once the events (an audit of the refused attempt, for example) are durable.
-    Without events nothing is written.
+    The decision on one command. `refusal` is raised once the events (for example, the audit of a
+    refused attempt) are durable. Without events nothing is written.
 
-    `outcome` is the command's result for its sender, where the events alone do not say it.
+    `outcome` is the command's result for its sender, where the events alone do not show it.
     """
 
     events: tuple[SessionEvent, ...] = ()

@@ -1,4 +1,4 @@
-"""Taking messages in, and turning the queue into turns."""
+"""Accept messages, and turn the queue into turns."""
 
 import re
 from collections.abc import Mapping
@@ -65,7 +65,7 @@ _ANSWER_WORDS = frozenset((*_YES, *_YES_TOO, *_NO))
 
 def is_answer_word(text: str) -> bool:
     """
-    Whether a message is nothing but a word that people use to answer a prompt.
+    Check whether a message is only a word that people use to answer a prompt.
 
     >>> is_answer_word("Yes!"), is_answer_word("yes, and restart the other one too")
     (True, False)
@@ -109,8 +109,8 @@ def accept_input(
     if problem := _too_much(state, command):
         return problem
     replaced = _replaced(state, command, context, now)
-    # A person's word at a prompt; a webhook that posts "ok" answers nobody, and is a message like
-    # any other.
+    # Only a person's message can be an answer word. A webhook that posts "ok" does not answer a
+    # prompt; its message is an ordinary one.
     is_word = command.kind == "message" and context.interactive and is_answer_word(command.text)
     if is_word and (
         asked := _asked_of(state, context.requester, replaced, now, command.asked_below)
@@ -140,8 +140,8 @@ def _not_for_people(
     state: SessionState, command: AcceptInput
 ) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
     """
-    A delegate's session takes its one task, handed down with its authority; people answer its
-    prompts, or cancel it.
+    Refuse messages to a delegate's session. It takes only its one task, handed down with its
+    authority. People answer its prompts or cancel it.
     """
     handed_down = command.kind == "delegate" and command.context is not None
     is_delegates = state.parent is not None or state.session.startswith(f"{DELEGATE_CHANNEL}/")
@@ -149,7 +149,8 @@ def _not_for_people(
         return None
     if not (handed_down or is_delegates):
         return None
-    # The same words whether or not there is such a session: who may not see it learns nothing.
+    # Use the same text whether or not the session exists: a caller who may not see it learns
+    # nothing.
     return refused(
         "delegate",
         f"{state.session} is the name of a delegate's session, which takes no messages",
@@ -158,7 +159,7 @@ def _not_for_people(
 
 
 def flaw_of_text(text: str) -> Refused | None:
-    """Why no session takes this text, whoever sends it and however it comes."""
+    """Return the reason why no session takes this text, from any sender and over any channel."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -210,8 +211,8 @@ def _asked_of(
     below: Mapping[TurnId, tuple[ApprovalId, ...]],
 ) -> OnlyAnAnswerWord | None:
     """
-    The prompts that the word may have been meant for: those the person may answer, and those of a
-    request they made.
+    Return the prompts that the answer word may be meant for: prompts that the person may answer,
+    and prompts of a request that the person made.
     """
     for turn in state.turns.values():
         if turn in replaced and (asked := below.get(turn.turn)):
@@ -227,10 +228,7 @@ def _asked_of(
 
 
 def _standing(turn: Turn, now: int) -> list[Approval]:
-    """
-    Prompts that an answer could still reach. One past its time is closed by expiry, and by nothing
-    else.
-    """
+    """Return prompts that can still be answered. Only expiry closes a prompt past its time."""
     if turn.cancelled_by is not None or turn.superseded_by is not None:
         return []
     return [each for each in turn.open_approvals if now < each.asked.expires_at]
@@ -239,7 +237,7 @@ def _standing(turn: Turn, now: int) -> list[Approval]:
 def _replaced(
     state: SessionState, command: AcceptInput, context: TurnContext, now: int
 ) -> tuple[Turn, ...]:
-    """Requests that wait for an answer and that this message takes the place of."""
+    """Return the waiting requests that this message replaces."""
     if command.kind != "message":
         return ()
     return tuple(
@@ -254,15 +252,15 @@ def _replaced(
 
 def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None]:
     """
-    The next turn takes the longest prefix of the queue with equal authority; nobody's message rides
-    on another's.
+    Start the next turn with the longest prefix of the queue that has equal authority. A message
+    never runs under another requester's authority.
     """
     if state.running is not None or not state.queued or state.carrying:
         return NOTHING
     taken = next_inputs(state)
     first = taken[0]
     if first.loop == "ours" and any(turn.may_go_on for turn in state.turns.values()):
-        return NOTHING  # what was answered goes first, as `react` says
+        return NOTHING  # answered turns go first, as in `react`
     started = TurnStarted(
         turn=first.turn, inputs=tuple(each.input for each in taken), epoch=command.epoch
     )
@@ -279,7 +277,7 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None
 
 
 def next_inputs(state: SessionState) -> list[Input]:
-    """Of a queue that is not empty: the messages that the next turn takes."""
+    """Return the messages that the next turn takes from a queue that is not empty."""
     first, *later = state.queued
     return [first, *takewhile(lambda each: _may_join(first, each), later)]
 

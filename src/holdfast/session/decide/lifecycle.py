@@ -1,4 +1,7 @@
-"""What is not one turn's step: recovery, compaction, deliveries, the end of a carried-over life."""
+"""
+Decide changes that are not one turn's step: recovery, compaction, deliveries, and the end of a
+carried-over instance.
+"""
 
 from msgspec.structs import replace
 
@@ -34,12 +37,13 @@ from holdfast.session.state import CallStatus, Phase, SessionState, Turn
 
 
 def recover(state: SessionState, command: Recover) -> Decided[tuple[tuple[TurnId, str], ...]]:
-    """Settle what earlier drivers left in flight, by the lettered case of each turn."""
+    """Settle the work that earlier drivers left in flight, by the lettered case of each turn."""
     events: list[SessionEvent] = []
     letters: list[tuple[TurnId, str]] = []
     for turn in turns_to_recover(state, command.epoch):
         if turn.loop == "foreign" and turn.cancelled_by is None:
-            # Its driver is gone, and with it the loop: nobody else can make its next step.
+            # The driver is gone, and the external loop with it. Nothing else can make its next
+            # step.
             events.extend(_given_up(turn, "loop_lost", "the program that drove this turn is gone"))
             continue
         case = case_for(findings_of(turn, command.epoch))
@@ -78,8 +82,8 @@ def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
 
 def _cancelled(turn: Turn) -> list[SessionEvent]:
     """
-    Delegates outlive their parent's driver: they are stopped, and tell how they ended, before the
-    turn does.
+    Settle a cancelled turn. Delegates outlive their parent's driver, so they are stopped first and
+    report their end before the turn ends.
     """
     settled = settle_calls(
         replace(
@@ -160,7 +164,7 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
 
 
 def delivery_id(state: SessionState, turn: TurnId, channel: str, part: str) -> str:
-    """One per (turn, channel, part) of this life."""
+    """Return the delivery id: one per (turn, channel, part) of this instance."""
     return "d-" + short_digest("delivery", state.instance, turn, channel, part)
 
 
@@ -201,8 +205,8 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided[None]:
 
 def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
     """
-    Nothing owed is carried over: open calls are in doubt or voided, prompts voided, queued inputs,
-    deliveries and reminders listed but not run.
+    Close carried-over history; no owed work is carried over. Open calls become in doubt or voided,
+    and prompts are voided. Queued inputs, deliveries and reminders are listed but not run.
     """
     events: list[SessionEvent] = []
     for turn in state.turns.values():
@@ -213,7 +217,7 @@ def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
             )
         )
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)
-    # A job belongs to the life that it was submitted in; here its outcome can't be known any more.
+    # A job belongs to the instance that submitted it. Its outcome cannot be known here any more.
     lost = (
         f"In doubt: {command.reason}, and what this job did is unknown. Check before trying again."
     )

@@ -1,4 +1,4 @@
-"""A turn's own steps: model calls, parking, cancelling, ending."""
+"""Decide a turn's own steps: model calls, parking, cancelling, ending."""
 
 from typing import Literal
 
@@ -95,7 +95,7 @@ def _failed(turn: Turn, code: str, message: str, hint: str | None = None) -> Tur
 def _dropped(
     state: SessionState, turn_id: TurnId, number: int, usage: Usage
 ) -> Decided[Literal["dropped"]] | None:
-    """An answer nobody waits for any more: say so, and why."""
+    """Record that an answer is no longer wanted, and why. Return None if it is wanted."""
     turn = state.turns.get(turn_id)
     if turn is not None and turn.model_call is not None and turn.model_call.number == number:
         return None
@@ -150,7 +150,7 @@ def calls_of_reply(
 
 
 def calls_bound(turn: Turn, policy: Policy) -> tuple[str, str] | None:
-    """The bound that the calls of a turn have passed, those already made included."""
+    """Return the bound that the calls of a turn have passed, or None. Calls already made count."""
     return _calls_bound(len(turn.calls), turn.tool_calls, policy) or repeats_bound(turn)
 
 
@@ -201,8 +201,8 @@ def take_failure(state: SessionState, command: TakeFailure) -> Decided[Literal["
     if dropped := _dropped(state, command.turn, command.number, Usage()):
         return dropped
     turn = state.turns[command.turn]
-    # A second overflow is not mended by a second summary, and no failure is tried for ever, whoever
-    # drives.
+    # A second summary does not help against a second overflow. No failure is retried forever,
+    # whichever driver tries.
     final = (
         command.final
         or turn.model_failures >= limits.MODEL_RETRIES_MAX
@@ -308,15 +308,15 @@ def fail_turn(state: SessionState, command: FailTurn) -> Decided[None]:
 
 
 DroppedAs = Literal["cancelled", "voided"]
-"""How a call ends that never started, and how its prompt is closed."""
+"""How a call that never started ends, and how its prompt is closed."""
 
 
 def settle_calls(
     turn: Turn, text: str, *, dropped_as: DroppedAs = "cancelled"
 ) -> list[SessionEvent]:
     """
-    Give every open call its one result: what started is in doubt, what did not is cancelled. A
-    model call that is out is lost.
+    Give every open call its one result: a started call is in doubt, the others are cancelled. A
+    model call in flight is lost.
     """
     events: list[SessionEvent] = []
     if turn.model_call is not None:
@@ -341,7 +341,7 @@ def in_doubt(turn: Turn, call: Call) -> CallFinished:
 def drop_call(
     turn: Turn, call: Call, text: str, dropped_as: DroppedAs = "cancelled"
 ) -> list[SessionEvent]:
-    """A call that never started: its prompt is closed, its result says why."""
+    """Close the prompt of a call that never started, and record the reason as its result."""
     events: list[SessionEvent] = []
     if call.approval is not None and call.approval.closed_as is None:
         approval = call.approval.asked.approval
@@ -358,8 +358,8 @@ def drop_call(
 
 def cancel(state: SessionState, command: Cancel) -> Decided[tuple[TurnId, ...] | None]:
     """
-    Durable at once. What has not started never will; what has ends with its real outcome, and then
-    the turn does.
+    Cancel turns, durably at once. A call that has not started never will. A started call ends with
+    its real outcome, and then the turn ends.
     """
     queued = [each for each in state.queued if each.turn == command.turn]
     if queued:
@@ -379,8 +379,8 @@ def cancel(state: SessionState, command: Cancel) -> Decided[tuple[TurnId, ...] |
 
 def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[SessionEvent]:
     """
-    What follows a cancel: results for what never started and, once nothing runs any more, the end.
-    `ended` is a call that just finished.
+    Return the events that follow a cancel: results for calls that never started, and the end once
+    no call is running. `ended` is a call that just finished.
     """
     events: list[SessionEvent] = []
     for call in turn.calls:
@@ -402,7 +402,7 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
 
 
 def _not_begun(queued: Input, command: Cancel) -> Decided[tuple[TurnId, ...] | None]:
-    """A message that still waits in the queue: it is dropped, and its turn never begins."""
+    """Drop a message that still waits in the queue. Its turn never begins."""
     if queued.context.requester != command.by and not command.may_all:
         return _may_not_cancel(command)
     return Decided(

@@ -1,9 +1,9 @@
 """
-What an event does to a session's prompts: where each open one is found, and what is remembered of
-those that are over.
+Apply events to a session's prompts: the place of each open prompt, and the facts kept about settled
+ones.
 
-A prompt is settled when its call can't be answered any more: it is asked anew, its batch gives way
-to the next, or its turn ends.
+A prompt is settled when it can no longer be answered: the call is asked again, the next batch
+replaces its batch, or its turn ends.
 """
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from holdfast.session.persistent import Window
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 
 OpenPrompts = dict[ApprovalId, tuple[TurnId, CallId, int]]
-"""Where each is found: its turn, its call, and the record that asked."""
+"""The place of each open prompt: its turn, its call, and the seq of its request."""
 
 
 def approval_requested(
@@ -74,7 +74,7 @@ def answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
 
 
 def batch_over(state: SessionState, name: TurnId) -> SessionState:
-    """The next batch takes the place of this one: its prompts are remembered as settled."""
+    """Settle the prompts of this batch, because the next batch replaces it."""
     turn = state.turns.get(name)
     if turn is None or all([call.approval is None for call in turn.calls]):  # noqa: C419  # a list is faster than a generator here
         return state
@@ -83,7 +83,7 @@ def batch_over(state: SessionState, name: TurnId) -> SessionState:
 
 
 def prompts_settled(state: SessionState, turn: Turn) -> tuple[Window[SettledApproval], OpenPrompts]:
-    """What is remembered, and what is left open, once the turn's batch is over."""
+    """Return the settled prompts and the open ones, once the turn's batch is over."""
     settled, approvals = state.settled, state.approvals
     for call in turn.calls:
         if call.approval is not None:
@@ -112,8 +112,8 @@ def _with_settled(
 
 def said(option: str, reason: str | None, arguments: str | None) -> str | None:
     """
-    What an answer says beside its option, as a digest: other arguments, or the words that answer a
-    question. None for an option alone.
+    Return a digest of an answer's content beside its option: edited arguments, or the text that
+    answers a question. Return None for an option alone.
     """
     words = arguments if arguments is not None else reason if option == ANSWER else None
     return None if words is None else text_digest(words)

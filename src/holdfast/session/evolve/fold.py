@@ -1,10 +1,11 @@
 """
-What an event does to a session's state. Pure, total over the events, the only place where state
-moves.
+Apply events to a session's state. Pure, total over the events, and the only place where state
+changes.
 
-`fold` is for replay (an illegal move means the journal can't be believed), `evolve` for one step.
-Equal bytes give equal state. Here each event finds its place: the moves of one open turn are in
-`evolve/turn.py`, the rest in the `evolve_` file of what they change.
+`fold` is for replay: an illegal event means that the journal cannot be believed. `evolve` is for
+one step. Equal bytes give equal state. This module routes each event. The changes of one open turn
+are in `evolve/turn.py`, the others in the module of this folder that is named after the changed
+part.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -95,13 +96,13 @@ from holdfast.session.transitions import IllegalTransition
 
 
 def initial(session: SessionId, instance: InstanceId) -> SessionState:
-    """Before the first record."""
+    """The state before the first record."""
     return SessionState(session=session, instance=instance)
 
 
 def fold(state: SessionState, events: Iterable[tuple[int, int, SessionEvent]]) -> SessionState:
     """
-    Replay (seq, at, event). An illegal move in a genuine record means that history can't be
+    Replay (seq, at, event). An illegal event in a genuine record means that history cannot be
     believed.
     """
     for seq, at, event in events:
@@ -221,6 +222,6 @@ _STEPS: Mapping[type[Event], Callable[..., Turn]] = {
     TurnCompacted: turn_compacted,
 }
 """
-What only moves its turn, and is most records: found without walking the list in `_moved`, which has
-them too so that the type checker sees every event handled.
+Events that only change their turn, which are most records. The lookup avoids the list in `_moved`.
+That list has them too, so that the type checker sees every event handled.
 """

@@ -1,10 +1,10 @@
 """
-What an accepted message does to a session: it waits in the queue under its own authority, and the
-session keeps what it needs of it for later messages.
+Apply an accepted message: it waits in the queue under its own authority, and the session keeps some
+of its facts for later messages.
 
-Kept are the key it may come again under, who may read here, and, of a person's message, the agent,
-the model and the workspace. Its authority is restored from the record on every fold; one that lost
-a field, or belongs elsewhere, is kept as lost and allows nothing.
+The session keeps the message's dedup key and its readers. From a person's message it also keeps the
+agent, the model and the workspace. Every fold restores the message's authority from the record. An
+authority that lost a field, or that belongs elsewhere, is kept as lost and allows nothing.
 """
 
 from blake3 import blake3
@@ -47,7 +47,7 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
     if event.kind == "delegate" and state.parent is None:
         context = LostContext(
             "the session has lost whose delegate it is", "parent"
-        )  # and with it the most it may have
+        )  # the parent's authority was its upper bound
     accepted = Input(
         input=event.input,
         turn=event.turn,
@@ -63,7 +63,7 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         return _report_accepted(state, event, accepted)
     fired = was_fired(
         state, event
-    )  # it goes on with the agent and model it was set with, and changes nothing for the others
+    )  # it runs with the agent and model it was set with, and changes no default of the session
     workspaces, people, readers = state.workspaces, state.people, state.readers
     if isinstance(context, TurnContext):
         readers = with_readers(
@@ -95,8 +95,8 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
 
 def _report_accepted(state: SessionState, event: InputAccepted, accepted: Input) -> SessionState:
     """
-    A job's result. Nobody said it, so it changes nothing of what the session keeps for people:
-    agent, model, workspace, readers.
+    Accept a job's result. No person sent it, so the facts that the session keeps about people do
+    not change: agent, model, workspace, readers.
     """
     dedup = (
         state.dedup
@@ -120,8 +120,8 @@ def _deduplicated(
     state: SessionState, event: InputAccepted, context: TurnContext | LostContext, key: str
 ) -> Window[Deduplicated]:
     """
-    Keys outlive the life they came from: what a context allows may be lost, whose message it was is
-    not.
+    Add a dedup key. Keys outlive their instance: a context's authority may be lost, but its sender
+    is still known.
     """
     try:
         who = context if isinstance(context, TurnContext) else _decode_sender(event.context)
@@ -156,7 +156,7 @@ def _marked_superseded(state: SessionState, event: InputAccepted) -> dict[TurnId
 
 
 def input_dropped(state: SessionState, event: InputDropped, seq: int) -> SessionState:
-    """Its turn never begins; whoever asks for it is told so."""
+    """Drop a queued message. Its turn never begins, and its result is `cancelled`."""
     left = tuple(each for each in state.queued if each.input != event.input)
     return replace(
         state,

@@ -1,6 +1,6 @@
 """
-What an event does to a session as a whole, whatever turn it is in: its birth, the end of what it
-carries over, the model it is given, its deliveries.
+Apply events to a session as a whole, in any turn: its creation, the end of carried-over history, a
+change of model, its deliveries.
 """
 
 from msgspec.structs import replace

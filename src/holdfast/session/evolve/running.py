@@ -1,6 +1,6 @@
 """
-Which turn runs: at most one. It starts with the next inputs, parks, goes on, and joins the shared
-view when it ends.
+Choose the running turn: at most one. A turn starts with the next inputs, parks, resumes, and joins
+the shared view when it ends.
 """
 
 from msgspec.structs import replace
@@ -50,8 +50,8 @@ def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
     own: PersistentList[Message] = PersistentList()
     for each in taken:
         speaker = _speaker(state, each)
-        # What a job gave back is nobody's word: the model hears it from us, and never as its
-        # requester's.
+        # A job's result is not a person's message. The model receives it as a note from Holdfast,
+        # never as its requester's words.
         own = own.add(
             NoteMessage(each.text)
             if each.kind == "job"
@@ -82,7 +82,10 @@ def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
 
 
 def _speaker(state: SessionState, accepted: Input) -> str | None:
-    """A delegate's task is the words of an agent, whoever's request they serve."""
+    """
+    Return the speaker of an input. An agent speaks a delegate's task, for whichever requester it
+    works.
+    """
     if accepted.kind == "delegate" and state.parent is not None:
         return f"the agent {state.parent.path[-2]}" if len(state.parent.path) > 1 else None
     return accepted.context.requester
@@ -90,8 +93,8 @@ def _speaker(state: SessionState, accepted: Input) -> str | None:
 
 def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
     """
-    What another turn may know of a parked one: who waits, only behind the same boundary; never what
-    for.
+    Return the line that another turn sees about a parked one. It names the requester only behind
+    the same boundary, and never the subject.
     """
     same = (
         isinstance(parked.context, TurnContext)
@@ -144,7 +147,7 @@ def _ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState:
 
 
 def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[TurnResult]:
-    """Known by its own id, and by those that the inputs which joined it would have had."""
+    """Record the result under the turn's own id and under the ids of the inputs that joined it."""
     results = state.results
     for each in turn.inputs:
         results = results.add(turn_id_of(each), result)

@@ -1,6 +1,6 @@
 """
-What an event does to one open turn. Pure moves from turn to turn; `turn_moved` finds the turn,
-checks the table and puts the moved one back.
+Apply events to one open turn. Each function maps a turn to the next one. `turn_moved` finds the
+turn, checks the transition table and stores the result.
 """
 
 from collections.abc import Callable
@@ -56,8 +56,8 @@ SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to s
 S = CallStatus
 _PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
 
-# Which outcomes only a call can have that started, and which only one that did not; an error may
-# come of either.
+# The outcomes that only a started call can have, and those that only a call that never started can
+# have. An error may come from either.
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
 _NEVER_STARTED = frozenset({"superseded", "cancelled", "denied", "unattended", "voided"})
 
@@ -79,7 +79,9 @@ def turn_moved(
 
 
 def with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> SessionState:
-    """For an event that does more than move its turn; `evolve` adds which record it was."""
+    """
+    Apply an event that does more than change its turn; `evolve` adds the record's seq and time.
+    """
     return turn_moved(state, event, move, state.seq, state.at)
 
 
@@ -316,7 +318,7 @@ def delegate_started(turn: Turn, event: DelegateStarted) -> Turn:
 
 
 def _check_start(turn: Turn, event: ToolStarted | DelegateStarted, call: Call) -> None:
-    """Of a call that a person approved, or that runs again."""
+    """Check the start of a call that a person approved or that runs again."""
     if call.status not in (S.APPROVED, S.STARTED):
         raise IllegalTransition(turn.phase, event, f"the call is {call.status.value}")
     if call.status is S.STARTED and call.contract == "once":
@@ -366,10 +368,10 @@ def call_finished(turn: Turn, event: CallFinished) -> Turn:
             )
             for each in calls
         )
-        # With the results, and not before: while a batch is open, what its calls are bound to stays
-        # what it was.
+        # Add taint together with the results, not before: while a batch is open, the binding of its
+        # calls must not change.
         tainted = tainted or any([each.run > 0 and taints(each.tool) for each in calls])  # noqa: C419
-    # That an outcome is unknown is said by recovery too, which is no step of an attempt.
+    # Recovery also records unknown outcomes, and recovery is not a step of an attempt.
     attempts = turn.attempts if event.outcome == "in_doubt" else 1
     return replace(
         turn,
@@ -427,5 +429,8 @@ def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
 
 
 def fewer_tokens(tokens: int, event: Compacted | TurnCompacted) -> int:
-    """What is left of a count that a model gave; one that it never gave stays unknown."""
+    """
+    Return the model's token count after a compaction; 0 stays 0, because the model never reported
+    one.
+    """
     return max(1, tokens - (event.tokens_before - event.tokens_after)) if tokens else 0

@@ -1,8 +1,8 @@
 """
-What an event does to the shared view: what the model sees of the turns that are over.
+Apply events to the shared view: the ended turns, as the model sees them.
 
-A turn joins it when it ends; a summary takes the place of the oldest turns, here and in what open
-turns began with. Nothing of the journal goes away with either.
+A turn joins the view when it ends. A summary replaces the oldest turns, here and in the views that
+open turns began with. The journal keeps all of them.
 """
 
 from msgspec.structs import replace
@@ -18,8 +18,8 @@ from holdfast.session.view.sizes import chars, estimated_tokens
 
 def joined(view: View, turn: Turn, entry: ViewEntry) -> View:
     """
-    The shared view with one more turn. Its size is what that turn's model counted, if the turn saw
-    all of it.
+    Return the shared view with one more turn. Its size is the count of that turn's model, if the
+    turn saw all of the view.
     """
     if turn.tokens and (turn.base.compactions, len(turn.base.entries)) == (
         view.compactions,
@@ -44,8 +44,8 @@ def compacted(state: SessionState, event: Compacted) -> SessionState:
     if event.turns > len(state.view.entries):
         raise IllegalTransition(None, event, "it replaces more than there is")
     view = _summarised(state.view, event)
-    # A turn that began with all of what is summarised goes on with the summary; an older one keeps
-    # what it began with.
+    # A turn that began with all of the summarised turns continues with the summary. An older turn
+    # keeps the view that it began with.
     turns = {
         name: replace(
             turn, base=_summarised(turn.base, event), tokens=fewer_tokens(turn.tokens, event)

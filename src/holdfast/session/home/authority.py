@@ -1,9 +1,9 @@
 """
-What a home lets people do by itself, tokens and grants, and how all of it is taken back at once.
+The authority that a home itself grants, tokens and grants, and how all of it is revoked at once.
 
-A backup knows nothing of what was revoked after it was made, and a journal whose clock was ahead
-can't say what has ended. Both drop what they hold, item by item, in the home's own journal. Whoever
-wants one of them back gives it again, or says so for each.
+A backup does not know later revocations. A journal whose clock was ahead cannot tell which items
+have ended. In both cases the home drops its items one by one in its own journal. The operator
+grants an item again, or names each item to keep.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,14 +24,14 @@ CLOCK = "clock"
 
 
 class Authority(NamedTuple):
-    """Tokens and grants, each in the order of its name or id."""
+    """Tokens and grants, each sorted by name or id."""
 
     tokens: tuple[TokenAdded, ...] = ()
     grants: tuple[GrantProposed, ...] = ()
 
 
 def restored_authority(state: HomeState) -> Authority:
-    """Everything that a home from a backup would let people do."""
+    """Return all tokens and grants that a home from a backup would hold."""
     return Authority(
         tuple(state.tokens[name] for name in sorted(state.tokens)),
         tuple(state.grants[each] for each in sorted(state.grants)),
@@ -40,8 +40,8 @@ def restored_authority(state: HomeState) -> Authority:
 
 def ended_authority(state: HomeState) -> Authority:
     """
-    Everything with an end: where the clock was disputed nobody can say of any of it whether its end
-    has come.
+    Return all tokens and grants with an end. If the clock was disputed, nobody can tell whether
+    their end has come.
     """
     every = restored_authority(state)
     return Authority(
@@ -53,8 +53,8 @@ def dropping(
     state: HomeState, authority: Authority, *, by: str, reason: str, keep: Collection[str] = ()
 ) -> Sequence[AnyHomeEvent]:
     """
-    The records that drop it, but for the names and ids in `keep`. What was proposed and never
-    activated goes as well.
+    Return the records that drop this authority, except the names and ids in `keep`. Grants that
+    were proposed and never activated are dropped as well.
     """
     return (
         *(

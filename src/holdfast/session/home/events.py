@@ -1,9 +1,8 @@
 """
-The home's own history: which sessions live, which are sealed, keys, grants, tokens; and what it
-adds up to.
+The home's own history (sessions, seals, keys, grants, tokens) and the state that it folds to.
 
-The home's journal has the same format as a session's. `HomeState` is what a fold of it gives;
-stores and the runtime both read it, neither keeps a second list.
+The home's journal has the same format as a session's. `HomeState` is the fold of it. Stores and the
+runtime both read it, and neither keeps a second list.
 """
 
 from collections.abc import Mapping
@@ -65,7 +64,7 @@ class GrantProposed(HomeEvent, frozen=True):
     grant: GrantId
     tool: str
     definition: str  # digest of the tool's definition
-    arguments: str  # what it covers, as the exact JSON text; free fields left out
+    arguments: str  # the covered arguments, as the exact JSON text; free fields are left out
     scope: str  # session, folder, everywhere
     folder: str | None
     requester: str
@@ -76,13 +75,13 @@ class GrantProposed(HomeEvent, frozen=True):
     approval: str
     answer: str  # answer id: activation needs exactly this answer in the session's journal
     proposed_at: int
-    granted_by: str | None = None  # whose answer it is; without one it counts for nothing
+    granted_by: str | None = None  # the person who answered; without one the grant does not count
     expires_at: int = 0
     identities: dict[
         str, tuple[str, ...]
-    ] = {}  # by which identities settings knew the giver and the requester
-    path: str | None = None  # for file tools: where the path led
-    offered: str = ""  # what the option said it would cover
+    ] = {}  # the identities by which settings knew the giver and the requester
+    path: str | None = None  # for file tools: the resolved path
+    offered: str = ""  # the coverage that the option described
 
 
 class GrantActivated(HomeEvent, frozen=True):
@@ -98,7 +97,7 @@ class GrantDropped(HomeEvent, frozen=True):
 class GrantRevoked(HomeEvent, frozen=True):
     grant: GrantId
     by: str
-    reason: str | None = None  # restore, clock; None: somebody wanted it
+    reason: str | None = None  # restore, clock; None: a person revoked it
 
 
 class TokenAdded(HomeEvent, frozen=True):
@@ -110,8 +109,7 @@ class TokenAdded(HomeEvent, frozen=True):
     expires_at: int | None
     by: str
     way: str | None = (
-        # "page": given for a one-time code; "code": such a code, which opens nothing but the
-        # exchange
+        # "page": given for a one-time code; "code": such a code, which allows only the exchange
         None
     )
 
@@ -119,7 +117,7 @@ class TokenAdded(HomeEvent, frozen=True):
 class TokenRevoked(HomeEvent, frozen=True):
     name: str
     by: str
-    reason: str | None = None  # restore, clock; None: somebody wanted it
+    reason: str | None = None  # restore, clock; None: a person revoked it
 
 
 class TimeNoted(HomeEvent, frozen=True):
@@ -178,8 +176,8 @@ _VERSION = 1
 
 def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
     """
-    (type, version, body) for a Draft: of what `decode_home_event` reads back, and of nothing else,
-    since nobody could open the home any more.
+    Return (type, version, body) for a Draft, and only if `decode_home_event` can read the body
+    back: otherwise nobody could open the home any more.
     """
     name = _NAMES[type(event)]
     try:
@@ -212,12 +210,14 @@ def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
 
 class HomeState:
     """
-    What the home's journal adds up to. Mutated only by `evolve`, by whoever owns the fold.
+    The fold of the home's journal. Only `evolve` changes it, called by the owner of the fold.
 
-    `sessions` holds the living ones; `earlier` the lives before, of those that had any and were not
-    deleted since; `sealed` the marks by session; a new life lifts the mark of the one before.
-    `time` is the newest time that is believed; record times up to `disbelieved_until` are not: a
-    person said that the clock which made them was ahead.
+    - `sessions` holds the current instances.
+    - `earlier` holds the instances before them, for sessions that had any and were not deleted
+      since.
+    - `sealed` holds the seal marks by session. A new instance lifts the mark of the one before.
+    - `time` is the newest time that is believed. Record times up to `disbelieved_until` are not
+      believed: a person confirmed that the clock which made them was ahead.
     """
 
     def __init__(self) -> None:
@@ -235,7 +235,7 @@ class HomeState:
         self.disbelieved_until = 0
 
     def copy(self) -> "HomeState":
-        """For looking ahead: moving the copy leaves this one as it is."""
+        """Copy the state, to try events ahead: changing the copy leaves this one as it is."""
         new = HomeState()
         new.home, new.generation, new.slots_used = self.home, self.generation, self.slots_used
         new.sessions, new.earlier, new.sealed = (
@@ -254,15 +254,18 @@ class HomeState:
 
     def believed(self, stamp: int, *, clock: int) -> int:
         """
-        A journal's newest time, as far as it is believed: 0 if a person said that its clock was
-        ahead, or if it is further ahead than any clock is let through.
+        Return a journal's newest time if it is believed, else 0. It is not believed if a person
+        confirmed that its clock was ahead, or if it is further ahead than any clock is let through.
         """
         return (
             stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
         )
 
     def lives_of(self, session: SessionId) -> set[InstanceId]:
-        """Every life whose bytes are kept, the present one included; a deleted session has none."""
+        """
+        Return every instance whose bytes are kept, the current one included. A deleted session has
+        none.
+        """
         living = self.sessions.get(session)
         return {*self.earlier.get(session, ()), *([living.instance] if living is not None else [])}
 

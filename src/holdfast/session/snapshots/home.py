@@ -1,9 +1,9 @@
 """
-A home's state as bytes and back, exactly: a cache of a fold, never a source.
+Encode a home's state as bytes and decode it, exactly: a cache of a fold, never a source.
 
-As with a session's (`snapshots/session.py`): a state of another layout than this program's gives
-None, and the home's journal is folded instead. Who wrote the bytes, and which record they stand
-for, is checked by whoever keeps them.
+As with a session's state (`snapshots/session.py`), a state of another program's layout gives None,
+and the home's journal is folded instead. The store that keeps the bytes checks who wrote them and
+which record they stand for.
 """
 
 from functools import cache
@@ -24,7 +24,9 @@ from holdfast.session.snapshots.layout import constants_of, functions_of, layout
 
 
 class _Kept(msgspec.Struct, frozen=True, array_like=True):
-    """Every field of a HomeState. What is found there by its own name is kept without it."""
+    """
+    Every field of a HomeState. Entries that are keyed by their own name are kept without the key.
+    """
 
     layout: str
     home: str | None
@@ -47,8 +49,8 @@ _decode = msgspec.json.Decoder(_Kept).decode
 @cache
 def home_layout() -> str:
     """
-    Changes with every field and default of every home event, with every event there is, and with
-    the code that folds them.
+    The layout digest. It changes with every field and default of every home event, with the set of
+    events, and with the code that folds them.
     """
     return layout_of(functions_of(home_events), HOME_EVENTS, constants_of(home_events))
 
@@ -74,7 +76,7 @@ def encode_home_state(state: HomeState) -> bytes:
 
 
 def decode_home_state(data: bytes) -> HomeState | None:
-    """The very state, or None when it is not of this layout."""
+    """Return the exact state, or None if the bytes have another layout."""
     try:
         kept: _Kept = _decode(data)
     except msgspec.MsgspecError:

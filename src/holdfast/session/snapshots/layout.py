@@ -1,10 +1,10 @@
 """
-What a kept fold depends on, as one short digest: the fields and defaults of every type in it, the
-code that folds, and the constants and tables that it reads.
+A short digest of everything that a cached fold depends on: the fields and defaults of every type in
+it, the code that folds, and the constants and tables that the code reads.
 
-A cache of a fold says under which layout it was made; what another version of this program made of
-the same records is not read. A layout is the same in every process: nothing of it hangs on an
-address or on the order of a set. Pure.
+A cached fold names the layout under which it was made. A cache from another version of this program
+is not read. A layout is the same in every process: it does not depend on an address or on the order
+of a set. Pure.
 """
 
 import re
@@ -28,7 +28,10 @@ def layout_of(
     structs: Mapping[str, type[msgspec.Struct]],
     constants: Sequence[Any] = (),
 ) -> str:
-    """32 hex digits. `constants` are what the code reads by name: `constants_of` its modules."""
+    """
+    Return 32 hex digits. `constants` are the values that the code reads by name: `constants_of` its
+    modules.
+    """
     fold = sorted((_of_function(each) for each in functions), key=repr)
     fields = [
         [name, list(each.__struct_fields__), said(each.__struct_defaults__)]
@@ -38,7 +41,7 @@ def layout_of(
 
 
 def functions_of(module: ModuleType) -> Iterator[FunctionType]:
-    """Its own, and those of its classes: a property is code as well."""
+    """Yield the module's own functions and those of its classes: a property is code as well."""
     for each in vars(module).values():
         if getattr(each, "__module__", None) != module.__name__:
             continue
@@ -55,13 +58,13 @@ def _plain_function(member: Any) -> Any:
         return member.fget
     if isinstance(member, classmethod | staticmethod):
         return member.__func__
-    return getattr(member, "__wrapped__", member)  # of one whose results are kept
+    return getattr(member, "__wrapped__", member)  # the function behind a cached one
 
 
 def constants_of(module: ModuleType) -> list[Any]:
     """
-    By name, one value or a whole table: a state that was kept under another bound, or by another
-    table, is another state.
+    Return the module's constants by name, single values and whole tables. A state that was cached
+    under another bound or another table is another state.
     """
     return [
         [name, said(each)]
@@ -74,8 +77,8 @@ def constants_of(module: ModuleType) -> list[Any]:
 
 def said(value: Any) -> Any:  # noqa: PLR0911  # one line per kind
     """
-    A constant in words. One of a kind that has none is a mistake of whoever wrote it, found at
-    once: it would be left out unseen.
+    Describe a constant. An unknown kind raises an error at once; otherwise it would be left out
+    unnoticed.
     """
     if type(value) in _PLAIN:
         return repr(value)
@@ -111,7 +114,7 @@ class _Made(msgspec.Struct):
     each: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-_FACTORY = type(_Made.__struct_defaults__[0])  # msgspec has no name for it
+_FACTORY = type(_Made.__struct_defaults__[0])  # msgspec has no public name for it
 
 
 def _of_function(function: FunctionType) -> list[Any]:

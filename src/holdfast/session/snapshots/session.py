@@ -1,10 +1,10 @@
 """
-A state as bytes and back, exactly: a cache of a fold, never a source.
+Encode a state as bytes and decode it, exactly: a cache of a fold, never a source.
 
-Every value says its type by a name from a closed list; nothing else is made from bytes. A state of
-another layout than this program's (a field more, a field less) is no error: it gives None, and the
-journal is folded instead. Who wrote the bytes, and which record they stand for, is checked by
-whoever keeps them.
+Every value names its type from a closed list; no other type is made from bytes. A state of another
+program's layout (one field more, one field less) is not an error: it gives None, and the journal is
+folded instead. The store that keeps the bytes checks who wrote them and which record they stand
+for.
 """
 
 from enum import StrEnum
@@ -81,8 +81,8 @@ FOLD = (
     turn_ids,
 )
 """
-The modules whose functions, classes and tables a fold runs through. One that is missing here would
-let a snapshot of older code be believed.
+The modules whose functions, classes and tables a fold runs through. A module missing here would let
+a snapshot of older code be believed.
 """
 
 _PLAIN = (str, int, float, bool, type(None))
@@ -95,8 +95,8 @@ def layout() -> str:
 
 LAYOUT = layout()
 """
-Changes with every field and default, with the code that folds and with what it reads by name: what
-another version made of the same records is not read.
+Changes with every field and default, with the code that folds, and with the values that the code
+reads by name. A snapshot of another version is not read.
 """
 
 
@@ -105,7 +105,7 @@ def encode_state(value: SessionState) -> bytes:
 
 
 def decode_state(data: bytes) -> SessionState | None:
-    """The very state, or None when it is not of this layout."""
+    """Return the exact state, or None if the bytes have another layout."""
     try:
         made_under, value = msgspec.json.decode(data, type=tuple[str, Any])
         found = _in(value) if made_under == LAYOUT else None

@@ -1,12 +1,12 @@
 """
-What the model sees: the summary, the turns that had ended when this one started, one line for each
-parked turn of others, what memory gave this turn (which no other turn sees), and the turn's own
-messages.
+Build the messages that the model sees: the summary, the turns that had ended when this one started,
+one line for each parked turn of others, the items that memory gave this turn (which no other turn
+sees), and the turn's own messages.
 
-Every call in it has exactly one result, in a contiguous run after the call (T5): a batch's results
-enter the view together, when the last one is in. A turn never sees what its own readers may not:
-what was said in a narrower circle (PERSONAL before TEAM before PUBLIC) is left out, and so is a
-summary of it.
+Every call in the view has exactly one result, in a contiguous run after the call (T5). A batch's
+results enter the view together, when the last one is in. A turn never sees text that its own
+readers may not see. Turns with a narrower audience (PERSONAL before TEAM before PUBLIC) are left
+out, and so is a summary of them.
 """
 
 from itertools import chain
@@ -24,7 +24,7 @@ _SUMMARY = (
 
 
 def view_of(turn: Turn) -> tuple[Message, ...]:
-    """The messages of a model call made now."""
+    """Return the messages of a model call made now."""
     readers = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PUBLIC
     remembered = remembered_note(turn.recalled or (), turn.recall_degraded)
     return (
@@ -36,7 +36,7 @@ def view_of(turn: Turn) -> tuple[Message, ...]:
 
 
 def shared_messages(view: View, readers: Audience = Audience.PERSONAL) -> tuple[Message, ...]:
-    """What an answer that goes to this circle may be made from."""
+    """Return the shared messages that an answer to these readers may be made from."""
     seen = _SEEN_BY[readers]
     shown = view.summary is not None and view.summary_audience in seen
     summary: tuple[Message, ...] = (NoteMessage(_SUMMARY + (view.summary or "")),) if shown else ()
@@ -52,4 +52,4 @@ _SEEN_BY = {
     readers: frozenset(each for each in Audience if each.narrowness <= readers.narrowness)
     for readers in Audience
 }
-"""What was said in which circles a reader may see: their own, and every wider one."""
+"""The audiences whose text a reader may see: their own, and every wider one."""

@@ -1,11 +1,10 @@
 """
-What of a view to summarise, and what a summary must not lose. Pure: whoever calls the model is
-`runtime/drive/compactor.py`.
+Choose the part of a view to summarise, and the facts that a summary must keep. Pure:
+`runtime/drive/compactor.py` calls the model.
 
-Ended turns are taken whole, oldest first, so nothing is ever cut between a call and its results;
-the last ones are kept as they are. What is open or parked is no part of the shared view and is
-never touched. A turn that outgrows the window by itself is split before one of its own model
-answers.
+Ended turns are taken whole, oldest first, so a call is never cut from its results. The last turns
+are kept as they are. Open and parked turns are not part of the shared view and are never touched. A
+turn that outgrows the window by itself is split before one of its own model answers.
 """
 
 import re
@@ -26,23 +25,28 @@ from holdfast.session.view.messages import (
 )
 from holdfast.session.view.sizes import CHARS_PER_TOKEN, chars, estimated_tokens
 
-KEEP_TURNS = 4  # the last ones stay word for word: what was just said is what is spoken of next
+KEEP_TURNS = 4  # kept word for word: people speak next of the latest turns
 KEEP_BATCHES = 2  # of a turn that is split
 FACTS_MAX = 64
 FACT_CHARS_MAX = 200
-SUMMARY_SHARE = 8  # a summary may take an eighth of what the view may
+SUMMARY_SHARE = 8  # a summary may take an eighth of the view's limit
 SUMMARY_TOKENS_MIN = 400
 
 Part = Literal["shared", "base", "own"]
 
 
 class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When a view is too large. Above `at_tokens` it is summarised down to about half of that."""
+    """
+    The limits above which a view is too large. A view above `at_tokens` is summarised down to about
+    half of that.
+    """
 
     at_tokens: int | None = None
-    """None: three quarters of the model's window, where that is known."""
+    """None: three quarters of the model's window, if that is known."""
     at_chars: int = 400_000
-    """By size, where neither is known: about 100,000 tokens, more than most models use well."""
+    """
+    The limit by size, if neither is known: about 100,000 tokens, more than most models use well.
+    """
     keep_turns: int = KEEP_TURNS
 
     def threshold(self, window_tokens: int | None) -> int:
@@ -53,13 +57,13 @@ class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """
-    What to summarise: the oldest `count` turns of the shared view, or of one turn's own view the
-    base, or `count` messages after its inputs.
+    The part to summarise: the oldest `count` turns of the shared view, the base of one turn's own
+    view, or `count` messages after the turn's inputs.
     """
 
     part: Part
     count: int
-    earlier: str | None  # the summary that this one takes in
+    earlier: str | None  # the earlier summary that this one includes
     messages: tuple[Message, ...]
     size_before: int  # tokens of the whole view
     tokens_per_char: float
@@ -67,14 +71,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     own_length: int = 0
 
     def size_after(self, summary: str) -> int:
-        """Of the whole view, in the tokens that it was measured in."""
+        """
+        Return the size of the whole view with this summary, in the same tokens as `size_before`.
+        """
         removed = chars(self.messages) + len(self.earlier or "")
         return self.size_before - round((removed - len(summary)) * self.tokens_per_char)
 
 
 def view_tokens(turn: Turn, extra_chars: int = 0) -> int:
     """
-    How large a call made now would be: the model's own count of the last one, and what came since.
+    Return the size of a call made now: the model's own count of the last one, plus the messages
+    since.
     """
     if turn.tokens:
         return turn.tokens + estimated_tokens(chars(_since_last_answer(turn)))
@@ -97,8 +104,8 @@ def plan_for_turn(
     state: SessionState, turn: Turn, *, tokens: int, goal: int, keep_turns: int
 ) -> Plan | None:
     """
-    For a call of this turn, whose view has `tokens`: what to summarise so that it has about `goal`.
-    None: there is nothing that could go.
+    Plan a compaction for a call of this turn, whose view has `tokens`, so that it has about `goal`.
+    Return None if no part can be summarised.
     """
     is_current = turn.base.compactions == state.view.compactions
     ratio = _ratio(tokens, chars(view_of(turn)))
@@ -117,7 +124,7 @@ def plan_for_turn(
 
 
 def plan_shared(state: SessionState, *, goal: int, keep_turns: int) -> Plan | None:
-    """For a person who asks for it: everything but the last turns."""
+    """Plan a compaction that a person asks for: everything but the last turns."""
     view = state.view
     tokens = shared_tokens(view)
     return _plan_shared(view, tokens, _ratio(tokens, view.chars), goal, keep_turns)
@@ -129,7 +136,8 @@ def _ratio(tokens: int, characters: int) -> float:
 
 def _plan_shared(view: View, tokens: int, ratio: float, goal: int, keep_turns: int) -> Plan | None:
     """
-    The fewest of the oldest turns that bring it down to the goal, and never the last `keep_turns`.
+    Take the fewest of the oldest turns that bring the view down to the goal, and never the last
+    `keep_turns`.
     """
     entries = list(view.entries)
     most = len(entries) - keep_turns
@@ -185,11 +193,10 @@ def _plan(
     )
 
 
-# --- what a summary must hold
-# ----------------------------------------------------------------------------------------------
+# --- the facts that a summary must hold
 
-# Every repetition is bounded, and a path is looked for only where one can begin: a long run of
-# letters must not cost its square.
+# Every repetition is bounded, and a path is searched only where one can begin: a long run of
+# letters must not cost quadratic time.
 _NAMES = re.compile(
     r"""
     https?://[^\s<>"'`)\]]+                            # addresses
@@ -207,8 +214,8 @@ _KEPT = "Kept word for word:\n"
 
 def required_facts(plan: Plan) -> tuple[str, ...]:
     """
-    What must be in the summary, the newest first to stay: requests that came to no good end, calls
-    whose outcome is unknown or that were denied, and names.
+    Return the facts that the summary must hold. The newest are kept first: requests that failed,
+    calls that were denied or whose outcome is unknown, and names.
 
     >>> names_in("see src/app.py and https://example.org/a, ticket OPS-12, e.g. this")
     ('src/app.py', 'https://example.org/a', 'OPS-12')
@@ -243,7 +250,7 @@ _TOLD = frozenset({"in_doubt", "denied", "voided", "timed_out", "unattended"})
 
 
 def _again(facts: dict[str, None], fact: str) -> None:
-    """Spoken of last is forgotten last."""
+    """Move a repeated fact to the end: the fact mentioned last is dropped last."""
     facts.pop(fact, None)
     facts[fact] = None
 
@@ -260,7 +267,7 @@ def names_in(text: str) -> tuple[str, ...]:
 
 
 def _is_prose(name: str) -> bool:
-    """`and/or`, `e.g`: shaped like a name, and none."""
+    """`and/or`, `e.g`: shaped like a name, but not one."""
     return name.lower() in {
         "and/or",
         "e.g",
@@ -282,7 +289,7 @@ def _said(message: Message) -> str:
 
 
 def with_facts(summary: str, facts: Sequence[str]) -> str:
-    """What the summary leaves out is added as a list."""
+    """Add the facts that the summary leaves out, as a list."""
     missing = [fact for fact in facts if fact not in summary]
     if not missing:
         return summary
@@ -290,13 +297,12 @@ def with_facts(summary: str, facts: Sequence[str]) -> str:
 
 
 # --- as text
-# ---------------------------------------------------------------------------------------------------------------
 
 
 def transcript(messages: Iterable[Message]) -> Iterable[str]:
     """
-    One piece of text per message, for a model that is to summarise them. Calls and results are text
-    here, and nothing else.
+    Yield one text per message, for a model that summarises them. Calls and results become plain
+    text.
     """
     for message in messages:
         match message:
@@ -314,8 +320,8 @@ def transcript(messages: Iterable[Message]) -> Iterable[str]:
 
 def extract(plan: Plan, *, chars_max: int) -> str:
     """
-    A summary without a model: the first words of each request and of each answer, the newest kept
-    when there is no room for all.
+    Make a summary without a model: the first words of each request and of each answer. The newest
+    are kept if there is no room for all.
     """
     lines = []
     for message in plan.messages:

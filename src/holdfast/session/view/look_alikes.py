@@ -1,6 +1,5 @@
 """
-Letters that can be taken for others: which of a word's letters to write out, and what they are
-called.
+Letters that can be taken for others: which letters of a word to write out, and their names.
 
 There are two rules. The strict one is for commands, paths and hosts: every letter that resembles
 ASCII is written out, every letter beyond those of ordinary Latin spelling, and every foreign letter
@@ -14,16 +13,15 @@ import unicodedata
 from functools import cache, lru_cache
 
 _EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "IDEOGRAPHIC"})
-"""Written together, and with Latin words between them."""
+"""Scripts that are written together, and with Latin words between them."""
 _NATURAL = frozenset("\u00e6\u00c6\u0153\u0152\u00fe\u01a1\u01a0")
 """
-Letters of everyday spelling (ae and oe ligatures, thorn, o with horn): in natural text they are
-themselves.
+Letters of everyday spelling (ae and oe ligatures, thorn, o with horn): natural text keeps them.
 """
 
 
 def ambiguous_letters(word: str, *, strict: bool) -> list[int]:
-    """Positions of the letters of one word that have to be written out."""
+    """Return the positions of the letters of one word that must be written out."""
     letters = [(i, char) for i, char in enumerate(word) if unicodedata.category(char)[0] in "LN"]
     beyond = [(i, char) for i, char in letters if not char.isascii()]
     foreign = [(i, char) for i, char in beyond if script_of(char) != "LATIN"]
@@ -52,7 +50,7 @@ def _mixes(scripts: set[str], *, has_latin: bool, strict: bool) -> bool:
 
 def is_unusual_latin(char: str) -> bool:
     """
-    Whether a Latin letter beyond ASCII resembles ASCII, or is none of the European alphabets'.
+    Check whether a Latin letter beyond ASCII resembles ASCII, or belongs to no European alphabet.
     """
     ordinary = "\u00c0" <= char <= "\u017f" or "\u0218" <= char <= "\u021b"
     return not ordinary or like_of(char) is not None
@@ -61,8 +59,8 @@ def is_unusual_latin(char: str) -> bool:
 @lru_cache(maxsize=4096)
 def _is_lenient_look_alike(char: str) -> bool:
     """
-    One letter for one letter: a ligature or a letter with a hook is seen as what it is in natural
-    text.
+    Check for a letter that resembles exactly one ASCII letter. In natural text, readers recognise a
+    ligature or a letter with a hook.
     """
     if char in _NATURAL:
         return False
@@ -72,15 +70,15 @@ def _is_lenient_look_alike(char: str) -> bool:
     return target is not None and len(target) == 1
 
 
-# Of the letters that Unicode's table does not map to ASCII: those that pass for small Latin letters
-# even in a Cyrillic or Greek word.
+# Letters that Unicode's table does not map to ASCII, but that pass for small Latin letters even in
+# a Cyrillic or Greek word.
 _LENIENT_FURTHER = frozenset("\u043a\u03ba\u03c7\u056c\u0967")
 
 
 @lru_cache(maxsize=4096)
 def like_of(char: str) -> str | None:
     """
-    The ASCII text that a character is taken for.
+    Return the ASCII text that a character is taken for.
 
     >>> like_of("\\u0430"), like_of("\\u1d00"), like_of("\\u00e9")
     ('a', 'A', None)
@@ -95,18 +93,21 @@ def _compatible(char: str) -> str | None:
 
 
 def has_east_asian(text: str) -> bool:
-    """Whether words may stand in it without spaces between them."""
+    """Check whether words may stand in the text without spaces between them."""
     return not text.isascii() and any(script_of(char) in _EAST_ASIAN for char in text)
 
 
 def is_look_alike_symbol(char: str) -> bool:
-    """Punctuation and signs: nothing in a word around them says which script they belong to."""
+    """
+    Check for look-alike punctuation and signs. The word around them does not show which script they
+    belong to.
+    """
     return unicodedata.category(char)[0] not in "LMN" and like_of(char) is not None
 
 
 def name_of(char: str) -> str:
     r"""
-    What to call a character in a prompt.
+    Return the name of a character for a prompt.
 
     >>> name_of("\u0430"), name_of("\x1b")
     ('U+0430 CYRILLIC SMALL LETTER A, like a', 'U+001B control character')
@@ -119,7 +120,10 @@ def name_of(char: str) -> str:
 
 @lru_cache(maxsize=4096)
 def script_of(char: str) -> str:
-    """The first word of the character's name; empty for what is no letter, mark or number."""
+    """
+    Return the first word of the character's name, or an empty text if it is not a letter, mark or
+    number.
+    """
     return (
         unicodedata.name(char, "").split(" ")[0].split("-")[0]
         if unicodedata.category(char)[0] in "LMN"

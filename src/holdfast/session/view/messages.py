@@ -1,8 +1,8 @@
 """
-What the model sees, as values: the messages of a view, and what a model answers.
+The messages of a view and the answers of a model, as values.
 
 Providers' own shapes stay in the adapters. `blob` is an adapter's opaque, versioned memory of its
-own parts (thinking, signatures), given back to the same adapter and never read by anyone else.
+own parts (thinking, signatures). It is given back to the same adapter, and no other code reads it.
 """
 
 from typing import Literal
@@ -14,7 +14,7 @@ from holdfast.ids import CallId
 
 class Usage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """
-    What a model call cost. Cost is in millionths of a US dollar, where the adapter knows prices.
+    The usage of a model call. Cost is in millionths of a US dollar, if the adapter knows prices.
     """
 
     input_tokens: int = 0
@@ -48,14 +48,14 @@ class UserMessage(msgspec.Struct, frozen=True, gc=False, tag="user"):
 
 
 class NoteMessage(msgspec.Struct, frozen=True, gc=False, tag="note"):
-    """Said by Holdfast to the model: a summary, a parked turn's one line, a correction."""
+    """A message from Holdfast to the model: a summary, a parked turn's one line, a correction."""
 
     text: str
 
 
 class CallPart(msgspec.Struct, frozen=True, gc=False):
     """
-    One call as the model made it. `arguments` is the exact JSON text; `provider_id` is data and may
+    One call as the model made it. `arguments` is the exact JSON text. `provider_id` is data and may
     repeat.
     """
 
@@ -84,8 +84,8 @@ class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
     @property
     def told(self) -> str:
         """
-        As every model reads it. Providers differ in how they show an outcome, or don't: the text
-        says it to all of them, with its code.
+        The result as every model reads it. Providers show an outcome differently or not at all, so
+        the text holds the outcome and its code.
 
         >>> ResultMessage(CallId("c-1"), "shell", "unattended", "Not run: nobody may approve it.", code="approval_unattended").told
         '[unattended: approval_unattended] Not run: nobody may approve it.'
@@ -100,7 +100,8 @@ Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage
 
 class ProposedCall(msgspec.Struct, frozen=True, gc=False):
     """
-    A call as a model asked for it, not yet checked: `arguments` is whatever JSON text it wrote.
+    A call as a model asked for it, not yet checked: `arguments` is the JSON text that the model
+    wrote.
     """
 
     tool: str
@@ -113,7 +114,7 @@ class ModelAnswer(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     calls: tuple[ProposedCall, ...] = ()
     usage: Usage = Usage()
     blob: str | None = None
-    blob_adapter: str | None = None  # "pydantic-ai/1": whose blob it is
+    blob_adapter: str | None = None  # the adapter that owns the blob, such as "pydantic-ai/1"
     line: int | None = None  # the script line it came from (script models only)
 
 

@@ -1,13 +1,13 @@
 r"""
-Text made safe and complete to show: what a person reads before consenting looks like nothing but
-what will run.
+Make text safe and complete to show: the text that a person reads before consenting cannot look like
+anything but the call that will run.
 
-Everything that can hide, reorder or imitate is written as `\u202e`: control and escape characters,
-carriage returns, bidirectional and zero-width characters, tags, variation selectors, unusual and
-trailing spaces, fullwidth forms, look-alikes of ASCII (`view/look_alikes.py`). A backslash that
-would read like such an escape is doubled, so `read_back` undoes `render` exactly: two different
-texts never look the same. Newlines stay, and are counted. Nothing is shortened; what is too long to
-judge is refused. Every character that is written out is named in the warnings.
+Every character that can hide, reorder or imitate is written as `\u202e`: control and escape
+characters, carriage returns, bidirectional and zero-width characters, tags, variation selectors,
+unusual and trailing spaces, fullwidth forms, look-alikes of ASCII (`view/look_alikes.py`). A
+backslash that would read like such an escape is doubled, so `read_back` undoes `render` exactly:
+two different texts never look the same. Newlines stay, and are counted. Text is never shortened;
+text that is too long to judge is refused. The warnings name every character that is written out.
 """
 
 import re
@@ -36,20 +36,20 @@ __all__ = [
     "render_content",
 ]
 
-# Printable by Unicode's books, but drawn as nothing: fillers, blank patterns, joiners, variation
+# Printable according to Unicode, but drawn as nothing: fillers, blank patterns, joiners, variation
 # selectors.
 _DRAWN_AS_NOTHING = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0\ufffc"
     + "".join(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))))
 )
 
-# Punctuation that passes for ASCII punctuation though Unicode's table maps it to something else, or
-# to nothing.
+# Punctuation that passes for ASCII punctuation, though Unicode's table maps it to other characters
+# or to none.
 _LIKE_ASCII_PUNCTUATION = frozenset(
     "\u00b7\u060c\u066a\u2014\u2015\u201e\u2022\u204f\u2052\u2219\u2227\u22c5\u2303\u2329\u232a\u23d0\u2572\u2758\u30fb\uff0d"
 )
-# What word processors and models write in ordinary prose. Shown as it is in a file's content, never
-# in a command.
+# Characters that word processors and models write in ordinary prose. Shown as they are in a file's
+# content, never in a command.
 _TYPOGRAPHIC = frozenset(
     "\u00b4\u00b7\u2010\u2013\u2014\u2018\u2019\u201a\u201c\u201d\u201e\u2022\u2026\u2212\u00b2\u00b3\u00bd\u2122\u00aa\u00ba\u00d7\u2039\u203a\u30fb"
 )
@@ -57,7 +57,7 @@ _TYPOGRAPHIC = frozenset(
 _MARK_BEARING = frozenset({"LATIN", "GREEK", "CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", ""})
 _RIGHT_TO_LEFT = frozenset({"R", "AL", "AN"})
 _TOKEN = re.compile(r"[^\s\x00-\x2c\x2e\x2f\x3a-\x40\x5b-\x60\x7b-\x7f]+")
-_SPACES_IN_A_ROW_MAX = 40  # more can push what follows out of sight
+_SPACES_IN_A_ROW_MAX = 40  # more can push the text after them out of sight
 _LINES_MAX_UNWARNED = 60  # about a screen
 _ESCAPE = re.compile(r"(\\+)(u[0-9a-f]{4}|U[0-9a-f]{8})|(\\+)(?=[uU])")
 _ASCII_SIGN = re.compile(r"[!-~]")
@@ -66,7 +66,7 @@ _NAMED_MAX = 20  # characters named in one warning; further ones are counted
 
 
 class TooLongToShow(Exception):
-    """A person could not judge it, so nobody is asked."""
+    """The text is too long for a person to judge, so no prompt is made."""
 
     def __init__(self, chars: int) -> None:
         super().__init__(
@@ -76,7 +76,9 @@ class TooLongToShow(Exception):
 
 
 class Rendered(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` has printable characters and newlines only. `warnings` say what to look at twice."""
+    """
+    `text` has printable characters and newlines only. `warnings` name the parts to check twice.
+    """
 
     text: str
     lines: int
@@ -85,7 +87,8 @@ class Rendered(msgspec.Struct, frozen=True, kw_only=True):
 
 def render(text: str) -> Rendered:
     r"""
-    For commands, paths and hosts: whatever is not plainly itself becomes an escape.
+    Render commands, paths and hosts: every character that could be taken for another becomes an
+    escape.
 
     >>> print(render("echo ok\u202e;\x1b[2K").text)
     echo ok\u202e;\u001b[2K
@@ -99,8 +102,8 @@ def render(text: str) -> Rendered:
 
 def render_argument(text: str) -> Rendered:
     """
-    For the argument of any tool: one word may be a path, a host or a name, and is judged as such;
-    several words are natural text.
+    Render the argument of any tool. A single word may be a path, a host or a name, and is judged
+    strictly. Several words are natural text.
     """
     return _rendered(
         text, spared=frozenset(), strict=len(text.split()) <= 1 and not has_east_asian(text)
@@ -109,14 +112,14 @@ def render_argument(text: str) -> Rendered:
 
 def render_content(text: str) -> Rendered:
     """
-    For the content of a file or a message: words of one script stay as they are, and so do the
+    Render the content of a file or a message: words of one script stay as they are, and so do the
     quotes and dashes of ordinary prose.
     """
     return _rendered(text, spared=_TYPOGRAPHIC, strict=False)
 
 
 def read_back(shown: str) -> str:
-    """The text that `render` was given."""
+    """Return the text that `render` was given."""
 
     def undo(match: re.Match[str]) -> str:
         slashes, escape, doubled = match.groups()
@@ -130,12 +133,12 @@ def read_back(shown: str) -> str:
 
 
 def framed(shown: str) -> str:
-    """Every line behind a bar, so that no line of it can pass for a line of ours."""
+    """Put every line behind a bar, so that no line of it can pass for a line of Holdfast's."""
     return "\n".join(_FRAME + line for line in shown.split("\n"))
 
 
 def fit(display: str) -> str:
-    """The display itself; raises TooLongToShow. There is no way to show a part of it."""
+    """Return the display itself, or raise TooLongToShow. A part of a display is never shown."""
     if len(display) > DISPLAY_CHARS_MAX:
         raise TooLongToShow(len(display))
     return display
@@ -167,7 +170,7 @@ def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> se
     for match in re.finditer(r"(?<! ) +(?=\n|\Z)", text):
         found.update(range(*match.span()))
     for match in re.finditer(r"[^\n]+", text):
-        # A right-to-left letter among ASCII reorders what stands around it, without any control
+        # A right-to-left letter among ASCII reorders the text around it, without any control
         # character.
         if not match.group().isascii() and _ASCII_SIGN.search(match.group()):
             found.update(
@@ -175,7 +178,7 @@ def _escaped_positions(text: str, spared: frozenset[str], *, strict: bool) -> se
                 for i in range(*match.span())
                 if unicodedata.bidirectional(text[i]) in _RIGHT_TO_LEFT
             )
-    # Last, since a mark on a letter that is written out would sit on the escape's own last digit.
+    # Last, because a mark on a letter that is written out would sit on the escape's own last digit.
     for i, char in enumerate(text):
         if (
             i not in found
@@ -197,15 +200,15 @@ def _hides_or_imitates(char: str) -> bool:
         or is_look_alike_symbol(char)
     ):
         return True
-    # Jamo compose to syllables that look the same; every other character with a second spelling has
+    # Jamo compose to syllables that look the same. Every other character with a second spelling has
     # a form it normalises to.
     return "\u1100" <= char <= "\u11ff" or unicodedata.normalize("NFKC", char) != char
 
 
 def _mark_is_ambiguous(text: str, at: int, escaped: set[int]) -> bool:
     """
-    A mark that could merge with what is before it into something with another spelling, or that
-    sits on nothing.
+    Check for a mark that could merge with the character before it into one with another spelling,
+    or that sits on nothing.
     """
     if at == 0 or at - 1 in escaped:
         return True
@@ -220,7 +223,7 @@ def _written(text: str, escaped: set[int]) -> str:
     slashes = 0
     for i, char in enumerate(text):
         if i in escaped:
-            out.append("\\" * slashes)  # doubled: an escape of ours follows
+            out.append("\\" * slashes)  # doubled, because one of our escapes follows
             code = ord(char)
             out.append(f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")  # noqa: PLR2004
             slashes = 0

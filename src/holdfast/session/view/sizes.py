@@ -1,6 +1,6 @@
 """
-How large a view is. Tokens are what the model counted, where it said so; what came since, or was
-never counted, is estimated from its characters.
+The size of a view. Tokens are the model's own count, if it reported one. Messages that came since,
+or that were never counted, are estimated from their characters.
 """
 
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from holdfast.session.view.messages import AssistantMessage, Message, UserMessage
 
 CHARS_PER_TOKEN = (
-    4  # of English prose and code; real counts replace it as soon as a model gives one
+    4  # for English prose and code; a model's real count replaces it as soon as there is one
 )
 
 

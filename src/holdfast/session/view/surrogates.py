@@ -1,11 +1,11 @@
 """
-Half a character: a lone surrogate, which no journal, no wire and no terminal can hold. What a model
-wrote is paid for, so its words are mended and kept.
+Lone surrogates (half a character), which no journal, no wire and no terminal can hold. A model's
+answer has been paid for, so its text is repaired and kept.
 
-In words, U+FFFD stands where half a character stood; two halves that found each other in a stream
-are one again. In a call's arguments nothing is mended, since nobody may approve or run what the
-model did not write: there the half is spelt out (`\\ud83d`), which strict JSON refuses, and the
-model is told.
+In text, U+FFFD replaces half a character. Two halves that meet in a stream become one character
+again. A call's arguments are never repaired, because nobody may approve or run a call that the
+model did not write. There the half is spelt out as a JSON escape (backslash, `ud83d`). Strict JSON
+refuses it, and the model gets an error.
 """
 
 import re
@@ -18,7 +18,7 @@ _HALF = re.compile("(\\\\*)([\ud800-\udfff])")
 
 
 def whole(text: str) -> str:
-    """The same words, and U+FFFD for each half of a character."""
+    """Return the same text, with U+FFFD for each half of a character."""
     return (
         text
         if _is_whole(text)
@@ -28,8 +28,8 @@ def whole(text: str) -> str:
 
 def spelt_out(arguments: str) -> str:
     """
-    JSON text that can be written down and means the same; one with half a character in it is no
-    more JSON than before.
+    Return JSON text that can be written down and means the same. Text with half a character in it
+    stays invalid JSON.
     """
     if _is_whole(arguments):
         return arguments
@@ -39,13 +39,13 @@ def spelt_out(arguments: str) -> str:
 
 def _spell(found: re.Match[str]) -> str:
     slashes, half = found.groups()
-    # After an open backslash, spelling it out would close an escape that never was one: "\" and
-    # half a character are no JSON, and stay none.
+    # After an open backslash, spelling the half out would complete an escape that never was one. A
+    # backslash and half a character are not JSON, and must stay invalid.
     return slashes + (f"\\u{ord(half):04x}" if len(slashes) % 2 == 0 else "\ufffd")
 
 
 def mended(answer: ModelAnswer) -> ModelAnswer:
-    """An answer that can be written down; the same object where nothing was amiss."""
+    """Return an answer that can be written down, or the same object if nothing needed repair."""
     parts = (
         answer.text,
         answer.blob or "",
@@ -63,7 +63,7 @@ def mended(answer: ModelAnswer) -> ModelAnswer:
         answer,
         text=whole(answer.text),
         calls=tuple([_call(call) for call in answer.calls]),
-        # a provider's own parts can't be mended; without them the answer is still the answer
+        # A provider's own parts cannot be repaired; the answer is usable without them.
         blob=blob,
         blob_adapter=answer.blob_adapter if blob is not None else None,
     )

@@ -1,10 +1,10 @@
 """
-Session files of other programs, read into text: JSON Lines with a header line (version 1 to 3),
+Read session files of other programs into text: JSON Lines with a header line (version 1 to 3),
 entries with id and parentId, messages, compactions, labels, branches.
 
-Pure. Only the visible branch is taken: from the last entry up to the root. What comes out is text
-and nothing else: no calls, no results, no authority. A line that is no JSON, or means nothing to
-us, is left out and said. Nothing here raises for what stands in a file.
+Pure. Only the visible branch is taken: from the last entry up to the root. The result is text only:
+no calls, no results, no authority. A line that is not JSON, or that has no meaning here, is left
+out and reported. No content of a file raises an error.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,11 +15,9 @@ import msgspec
 from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, UserMessage
 from holdfast.session.view.sizes import chars_of
 
-TEXT_CHARS_MAX = 64 * 1024  # of one message: what is longer is a dump, and its middle says little
+TEXT_CHARS_MAX = 64 * 1024  # of one message: a longer one is a dump, and its middle says little
 RESULT_CHARS_MAX = 4 * 1024
-PIECE_CHARS_MAX = (
-    128 * 1024
-)  # of one record; far below a record's bound, whatever the encoding does to it
+PIECE_CHARS_MAX = 128 * 1024  # of one record; far below a record's bound in any encoding
 VERSIONS = (1, 2, 3)
 
 
@@ -29,7 +27,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A request and what followed it, or a part of that."""
+    """A request and the messages that followed it, or a part of them."""
 
     source: str  # the id of its first entry
     messages: tuple[Message, ...]
@@ -37,10 +35,10 @@ class Piece(msgspec.Struct, frozen=True):
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """All pieces before `kept` were replaced by this in what that program's model saw."""
+    """A summary that replaced all pieces before `kept` in the view of that program's model."""
 
     text: str
-    kept: int  # how many pieces come before the first that stays
+    kept: int  # number of pieces before the first that stays
     tokens_before: int
 
 
@@ -60,7 +58,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 def read_session_file(data: bytes) -> Imported:
-    """Everything that can be read of it."""
+    """Read everything that can be read from the file."""
     skipped: list[Skipped] = []
     version, entries = _entries(data, skipped)
     branch = _branch(entries, skipped)
@@ -118,8 +116,8 @@ def _entries(data: bytes, skipped: list[Skipped]) -> tuple[int | None, list[_Ent
 
 def _branch(entries: Sequence[_Entry], skipped: list[Skipped]) -> list[_Entry]:
     """
-    From the last entry to the root, oldest first. Where a parent is lost, the entry before in the
-    file takes its place.
+    Return the path from the last entry to the root, oldest first. If a parent is lost, the entry
+    before it in the file takes its place.
     """
     by_id = {each.id: each for each in entries}
     place = {each.id: index for index, each in enumerate(entries)}
@@ -157,7 +155,7 @@ def _pieces(
         if each.fields.get("type") == "compaction"
     }
     starts = {kept for kept in kept_ids.values() if kept is not None}
-    begins: dict[str, int] = {}  # piece that an entry begins, by id
+    begins: dict[str, int] = {}  # the piece that an entry begins, by id
     summaries: list[Summary] = []
     pieces = _Pieces()
     for entry in branch:
@@ -188,8 +186,8 @@ def _pieces(
 
 class _Pieces:
     """
-    Messages on their way into records: one piece for a request and what followed it, and one more
-    where that is too large.
+    Collects messages into records: one piece for a request and the messages that followed it, and
+    one more if that is too large.
     """
 
     def __init__(self) -> None:
@@ -219,7 +217,7 @@ def _first_kept(compaction: _Entry, entries: Sequence[_Entry]) -> str | None:
         return str(named)
     index = compaction.fields.get(
         "firstKeptEntryIndex"
-    )  # version 1, counted with or without the header: an entry too few is kept rather than lost
+    )  # version 1, counted with or without the header: one entry too many is kept rather than lost
     return entries[index].id if isinstance(index, int) and 0 <= index < len(entries) else None
 
 
@@ -281,7 +279,7 @@ def _of_message(message: Any, kind: str) -> Iterator[Message]:
 
 
 def _text(content: Any) -> str:
-    """What people can read of it; thinking is left out, pictures are named."""
+    """Return the readable text of a content; thinking is left out, pictures are named."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -331,7 +329,7 @@ def _clip(text: str, most: int = TEXT_CHARS_MAX) -> str:
 
 
 def _time(fields: Mapping[str, Any]) -> int | None:
-    """Unix milliseconds; ISO text is left to people: parsing dates is no business of a fold."""
+    """Return Unix milliseconds. ISO text is ignored: a fold does not parse dates."""
     message = fields.get("message")
     for value in (
         fields.get("timestamp"),

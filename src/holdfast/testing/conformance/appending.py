@@ -1,6 +1,6 @@
 """
-What every store must do with an append: in order, whole, once, decided one after another; and hand
-it all over again. Part of `conformance/store.py`.
+The contract of every store for appends: in order, whole, once, decided one after another, and
+loaded again. Part of `conformance/store.py`.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from holdfast.testing.worlds import World
 class AppendingSuite:
     @in_loop
     async def test_records_come_back_in_the_order_they_were_appended(self, world: World) -> None:
-        """Numbers rise, and what `load` returns is the head."""
+        """Numbers rise, and `load` returns the head."""
         journal = await born(await world.store())
         for number in range(20):
             await say(journal, f"{number}")
@@ -54,7 +54,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_what_was_acknowledged_is_there_after_reopening(self, world: World) -> None:
-        """Same bytes, same macs, from another process."""
+        """Another process reads the same bytes and the same macs."""
         journal = await born(await world.store())
         await say(journal, "one", "two")
         before = await everything(journal)
@@ -64,7 +64,9 @@ class AppendingSuite:
 
     @in_loop
     async def test_a_body_is_kept_byte_for_byte(self, world: World) -> None:
-        """No canonical form: spacing, order of keys and escapes come back as they were given."""
+        """
+        There is no canonical form: spacing, order of keys and escapes come back as they were given.
+        """
         body = '{ "b":1,  "a":"\\u00e9 é \u2028 \x7f", "text":"x" }'.encode()
         journal = await born(await world.store())
         await journal.append(lambda _: [Draft("note", 1, body)], since=journal.head)
@@ -72,7 +74,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_an_append_returns_everything_since_the_given_head(self, world: World) -> None:
-        """Others' records and ours, in order, durable: what the caller folds to move on."""
+        """Others' records and ours, in order, durable: the caller folds them to move on."""
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         since = here.head
         await say(there, "theirs")
@@ -94,7 +96,7 @@ class AppendingSuite:
     async def test_decide_sees_what_is_new_and_the_time_its_drafts_will_get(
         self, world: World
     ) -> None:
-        """The section is what is true at the moment of writing."""
+        """The section is the state at the moment of writing."""
         clock = ManualClock(now_ms=5_000)
         journal = await born(await world.store(clock=clock))
         peer = await (await world.store(clock=clock)).open(OPS)
@@ -114,7 +116,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_no_drafts_write_nothing(self, world: World) -> None:
-        """The append is then a way of coming up to the head."""
+        """The append then only catches up to the head."""
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         await say(there, "theirs")
         before = await everything(there)
@@ -130,8 +132,8 @@ class AppendingSuite:
         self, world: World
     ) -> None:
         """
-        `is_at_head` is True only if nothing acknowledged is missing; a session that was sealed has
-        no head to be at.
+        `is_at_head` is True only if no acknowledged record is missing; a sealed session is never at
+        its head.
         """
         journal = await born(await world.store())
         other = await (await world.store()).open(OPS)
@@ -150,7 +152,7 @@ class AppendingSuite:
     async def test_a_refusal_of_the_caller_passes_through_and_writes_nothing(
         self, world: World
     ) -> None:
-        """Any error of decide is the caller's own; the handle is as good as before."""
+        """Any error of a decision goes to its caller; the handle stays usable."""
         journal = await born(await world.store())
         for error in (Refused("no", code="wrong_approver"), ValueError("a bug of the caller")):
 
@@ -186,7 +188,7 @@ class AppendingSuite:
     async def test_one_refusal_among_appends_that_wait_together_harms_no_other(
         self, world: World
     ) -> None:
-        """Drafts of one decide are kept or not by themselves."""
+        """The drafts of one decision are kept or refused independently of the others."""
         journal = await born(await world.store())
 
         def refusing(_: Section) -> Sequence[Draft]:
@@ -205,7 +207,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_many_writers_lose_and_double_nothing(self, world: World) -> None:
-        """Several processes and tasks, each in its own order, all of them whole."""
+        """Several processes and tasks write, each in its own order, all of them whole."""
         first = await born(await world.store())
         handles = [first, *[await (await world.store()).open(OPS) for _ in range(3)]]
 
@@ -227,7 +229,7 @@ class AppendingSuite:
     async def test_synchronous_and_asynchronous_appends_make_one_history(
         self, world: World
     ) -> None:
-        """Threads block for themselves only."""
+        """A thread blocks only itself."""
         journal = await born(await world.store())
         peer = await (await world.store()).open(OPS)
 
@@ -250,7 +252,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_an_append_inside_a_decide_is_refused_as_a_bug(self, world: World) -> None:
-        """Not deadlocked, and nothing is written by either."""
+        """It does not deadlock, and neither append writes anything."""
         journal = await born(await world.store())
         since = journal.head
 
@@ -267,7 +269,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_times_never_fall_when_the_clock_does(self, world: World) -> None:
-        """Also not between processes whose clocks differ."""
+        """This also holds between processes whose clocks differ."""
         clock, slow = ManualClock(now_ms=1_000_000), ManualClock(now_ms=1_000)
         journal = await born(await world.store(clock=clock))
         peer = await (await world.store(clock=slow)).open(OPS)
@@ -284,7 +286,7 @@ class AppendingSuite:
     async def test_cancelling_a_waiting_append_leaves_it_whole_or_absent(
         self, world: World
     ) -> None:
-        """And everybody else's as they were."""
+        """All other appends are unaffected."""
         journal = await born(await world.store())
         tasks = [
             asyncio.ensure_future(journal.append(says(f"{n}a", f"{n}b"), since=journal.head))
@@ -305,7 +307,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_a_head_of_another_history_is_refused(self, world: World) -> None:
-        """A mistake of the caller, no accusation: nothing is written, nobody is sealed."""
+        """It is a mistake of the caller, not damage: nothing is written, nothing is sealed."""
         journal = await born(await world.store())
         head = journal.head
         for since in (Head(head.seq, bytes(len(head.mac))), Head(head.seq + 10, head.mac)):
@@ -317,8 +319,8 @@ class AppendingSuite:
     @in_loop
     async def test_a_body_that_is_no_strict_json_object_is_refused(self, world: World) -> None:
         """
-        Duplicate keys, NaN, lone surrogates, anything but one object; nothing of that decide is
-        kept.
+        Duplicate keys, NaN, lone surrogates and anything but one object are refused; nothing of
+        that decision is kept.
         """
         journal = await born(await world.store())
         for body in (
@@ -340,7 +342,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_load_hands_over_what_comes_after(self, world: World) -> None:
-        """All records past `after`, and no other."""
+        """It passes all records after `after`, and no other."""
         journal = await born(await world.store())
         await say(journal, "one")
         seq = journal.head.seq
@@ -368,7 +370,7 @@ class AppendingSuite:
 
     @in_loop
     async def test_a_sealed_session_hands_over_what_verifies(self, world: World) -> None:
-        """Up to the damage, without an error."""
+        """`load` passes the records before the damage, without an error."""
         journal = await born(await world.store())
         for text in ("one", "two", "three"):
             await say(journal, text)

@@ -1,6 +1,6 @@
 """
-What every store says of an instance that has ended or is sealed, and whose quarantine it lists.
-Part of `conformance/store.py`.
+The contract of every store for an instance that has ended or is sealed, and for the session's
+quarantine. Part of `conformance/store.py`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -35,7 +35,8 @@ class EndsSuite:
     @in_loop
     async def test_a_sealed_session_has_no_driver(self, world: World) -> None:
         """
-        There is nothing to drive: a claim is refused as what sealed it, and hands out no epoch.
+        A claim is refused with the code of the seal, and hands out no epoch: there is nothing to
+        drive.
         """
         journal = await born(await world.store())
         await say(journal, "one")
@@ -54,8 +55,8 @@ class EndsSuite:
         self, world: World, verb: str, end: str, stored: str
     ) -> None:
         """
-        Nobody is accused of it, and no seal is recorded: whoever holds a handle on it opens the
-        session again. One that was followed can still be read.
+        No damage is reported and no seal recorded. The holder of a handle opens the session again.
+        A replaced instance can still be read.
         """
         store = await world.store()
         journal = await born(store)
@@ -78,7 +79,7 @@ class EndsSuite:
     async def test_a_handle_on_a_sealed_instance_that_was_followed_is_unknown(
         self, world: World
     ) -> None:
-        """Its seal was lifted by a person; the handle is of the instance before."""
+        """A person lifted its seal; the handle belongs to the instance before."""
         store = await world.store()
         await say(await born(store), "one")
         await world.flip(OPS, b"one")
@@ -93,8 +94,8 @@ class EndsSuite:
     @in_loop
     async def test_quarantine_is_the_sessions_and_goes_with_it(self, world: World) -> None:
         """
-        All instances list the same, oldest first; a session that is deleted leaves nothing behind,
-        and one of its name begins with nothing.
+        All instances list the same items, oldest first. A deleted session leaves none behind, and a
+        new session of its name starts with none.
         """
         store = await world.store()
         first = await (await born(store)).quarantine("reply", b'{"text":"one"}')

@@ -1,6 +1,6 @@
 """
-What every store must keep beside the journals: quarantine, outputs, handles, and the home's own
-history. Part of `conformance/store.py`.
+The contract of every store for data beside the journals: quarantine, outputs, handles, and the
+home's own history. Part of `conformance/store.py`.
 """
 
 import asyncio
@@ -28,7 +28,9 @@ from holdfast.testing.worlds import World
 class HomeSuite:
     @in_loop
     async def test_quarantine_is_durable_and_works_on_a_sealed_session(self, world: World) -> None:
-        """Oldest first; what was kept can be read where it was said to be."""
+        """
+        Items are listed oldest first, and each can be read at the path that `quarantine` returned.
+        """
         journal = await born(await world.store())
         first = await journal.quarantine("reply", b'{"text":"one"}')
         await world.flip(OPS, b"born")
@@ -42,7 +44,7 @@ class HomeSuite:
 
     @in_loop
     async def test_outputs_are_found_by_their_digest(self, world: World) -> None:
-        """Durable; the same bytes are the same output; an unknown one is refused."""
+        """Outputs are durable. The same bytes are the same output; an unknown one is refused."""
         journal = await born(await world.store())
         data = bytes(range(256)) * 1000
         digest = await journal.keep_output(data)
@@ -55,7 +57,7 @@ class HomeSuite:
     @in_loop
     async def test_closing_waits_for_a_running_append(self, world: World) -> None:
         """
-        What was begun is kept, and acknowledged; a peer's append in the same commit is not harmed.
+        A begun append is kept and acknowledged; a peer's append in the same commit is not affected.
         """
         store = await world.store()
         journal = await born(store)
@@ -85,7 +87,7 @@ class HomeSuite:
     @in_loop
     async def test_the_homes_journal_tells_which_sessions_live(self, world: World) -> None:
         """
-        Births, deaths and seals are records of it, and fold to the same state in every process.
+        Creations, deletions and seals are its records, and fold to the same state in every process.
         """
         store = await world.store()
         ops = await born(store)
@@ -102,7 +104,7 @@ class HomeSuite:
 
     @in_loop
     async def test_the_homes_journal_keeps_the_same_contract(self, world: World) -> None:
-        """Appends by several processes, in order, durable."""
+        """Several processes append to it, in order, durably."""
         here, there = await (await world.store()).home(), await (await world.store()).home()
         revoked = Draft("token_revoked", 1, b'{"name":"a","by":"tests"}')
         done = await here.append(lambda _: [revoked], since=here.head)
@@ -120,7 +122,8 @@ class HomeSuite:
         self, world: World
     ) -> None:
         """
-        It is no tampering; this program refuses to bear sessions on top of what it can't read.
+        It is not tampering. This program refuses to create sessions on top of records that it can't
+        read.
         """
         store = await world.store()
         home = await store.home()

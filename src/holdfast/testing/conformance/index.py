@@ -1,9 +1,9 @@
 """
-What every `Index` must do, as one suite. Subclass it and bring a fixture `index`; see
-`conformance/store.py` for how.
+The contract of every `Index`, as one suite. Subclass it and provide a fixture `index`, as in
+`conformance/store.py`.
 
-Each test is a sentence of `holdfast.ports.index`. What a file may suffer is tested beside the
-file's own index.
+Each test is a sentence of `holdfast.ports.index`. Damage to a file is tested beside the file's own
+index.
 """
 
 import msgspec
@@ -27,8 +27,8 @@ def row(
     reminds: int | None = None,
 ) -> IndexRow:
     """
-    A row as of `seq`; with `waits`, one prompt of that id, which runs out at `expires`; with
-    `reminds`, a reminder due then.
+    Return a row as of `seq`. With `waits`, it has one prompt of that id, which expires at
+    `expires`. With `reminds`, it has a reminder due then.
     """
     return IndexRow(
         session=SessionId(session),
@@ -59,7 +59,7 @@ class IndexSuite:
         raise NotImplementedError("bring an index")
 
     def test_a_row_comes_back_as_it_was_put(self, index: Index) -> None:
-        """Prompts to the byte: what is listed is what was asked."""
+        """Prompts are equal to the byte: the list shows the prompt that was requested."""
         index.put(row(seq=7, waits="a-1"))
         assert index.get(OPS) == row(seq=7, waits="a-1")
         assert list(index.rows()) == [row(seq=7, waits="a-1")]
@@ -71,7 +71,7 @@ class IndexSuite:
         assert list(index.rows(only_waiting=True)) == []
 
     def test_a_row_never_gives_way_to_an_older_one_of_the_same_life(self, index: Index) -> None:
-        """A slow process that puts what it knew a while ago makes nobody forget."""
+        """A slow process that puts an old row overwrites nothing."""
         index.put(row(seq=5, waits="a-1"))
         index.put(row(seq=4))
         assert index.get(OPS) == row(seq=5, waits="a-1")
@@ -124,7 +124,7 @@ class IndexSuite:
         assert [each.session for each in index.rows(only_waiting=True)] == ["ops/b"]
 
     def test_a_prompt_is_found_after_it_has_left_the_row(self, index: Index) -> None:
-        """Answered or closed: whoever still holds its id is told what became of it."""
+        """After an answer or a close, the holder of its id still learns its state."""
         index.put(row(waits="a-1"))
         index.put_approval(ApprovalId("a-1"), OPS)
         index.put(row(seq=2), [ApprovalId("a-2"), ApprovalId("a-3")])
@@ -145,7 +145,7 @@ class IndexSuite:
         assert [each.session for each in index.rows()] == ["ops/db"]
 
     def test_a_survey_says_where_every_session_stands(self, index: Index) -> None:
-        """Sorted, in pages of whatever size, each prompt to the byte."""
+        """Rows are sorted, in pages of any size, and each prompt is equal to the byte."""
         names = [f"ops/{number:04d}" for number in range(600)]
         for name in reversed(names):
             index.put(row(name, 3, waits="a-1" if name.endswith("7") else None))
@@ -159,7 +159,7 @@ class IndexSuite:
         ]
 
     def test_a_long_prompt_comes_back_to_the_byte(self, index: Index) -> None:
-        """However it is kept: what is listed is what was asked."""
+        """The stored form does not matter: the list shows the prompt that was requested."""
         long = msgspec.Raw(
             msgspec.json.encode(
                 {
@@ -180,8 +180,8 @@ class IndexSuite:
 
     def test_what_is_missing_behind_or_of_another_life_is_stale(self, index: Index) -> None:
         """
-        So that a crash between an append and the index forgets nothing; a row ahead of a head that
-        was read earlier is fine.
+        So a crash between an append and the index loses nothing. A row ahead of a head that was
+        read earlier is fine.
         """
         index.put(row("ops/behind", 4))
         index.put(row("ops/there", 5))
@@ -196,7 +196,7 @@ class IndexSuite:
 
     def test_the_earliest_reminder_of_all_is_found_and_who_has_one_due(self, index: Index) -> None:
         """
-        Two sessions at the same instant are both due; what was set anew is found where it is now.
+        Two sessions at the same instant are both due; a changed reminder is found at its new time.
         """
         assert (index.next_reminder(after=0), list(index.reminding(after=0, until=10_000))) == (
             None,
@@ -236,7 +236,7 @@ class IndexSuite:
         ]
 
     def test_when_the_next_prompt_runs_out_is_found_among_all_of_them(self, index: Index) -> None:
-        """What waits and has no end, or is past it, is not what the timer waits for."""
+        """The timer ignores prompts that never expire or have expired."""
         assert index.next_expiry(after=0) is None
         for name, expires in (("ops/b", 3_000), ("ops/a", 5_000), ("ops/c", 3_000)):
             index.put(row(name, waits="a-1", expires=expires))

@@ -1,9 +1,9 @@
 """
-What every `Memory` must do, as one suite. Subclass it and bring a fixture `place`; see
-`conformance/store.py` for how.
+The contract of every `Memory`, as one suite. Subclass it and provide a fixture `place`, as in
+`conformance/store.py`.
 
-Each test is a sentence of `holdfast.ports.memory`. What a file may suffer is tested beside the
-file's own memory.
+Each test is a sentence of `holdfast.ports.memory`. Damage to a file is tested beside the file's own
+memory.
 """
 
 from typing import Protocol
@@ -22,10 +22,10 @@ OPS = Circle(Audience.TEAM, "team:ops", "bob")
 
 
 class Place(Protocol):
-    """A home's memory, and hands that hold no key."""
+    """A home's memory, and changes by programs without the key."""
 
     def open(self) -> Memory:
-        """As a new process finds it."""
+        """Open it as a new process does."""
         ...
 
     def forge(self, name: str, body: bytes) -> None:
@@ -59,7 +59,7 @@ class MemorySuite:
             assert self.find(known, "nothing of that").items == ()
 
     def test_the_same_id_again_changes_nothing(self, memory: Memory) -> None:
-        """A call that is run again after a crash remembers one thing."""
+        """A call that runs again after a crash remembers one item."""
         assert memory.add(item("1"))
         assert not memory.add(item("1", "the door code is 0000", created_at=1))
         assert [row.item for row in memory.rows()] == [item("1")]
@@ -125,7 +125,7 @@ class MemorySuite:
         ids=repr,
     )
     def test_nothing_in_a_query_has_a_meaning_of_its_own(self, memory: Memory, query: str) -> None:
-        """Not as words, and not where somebody hands in something that is none."""
+        """This holds for words, and for input that is not a word."""
         memory.add(item("mine"))
         memory.add(item("theirs", person="bob", boundary="personal:bob"))
         assert set(self.find(memory, query).items) <= {item("mine")}

@@ -1,6 +1,6 @@
 """
-What every store must see of outside hands, and never see in our own: takeovers, missing history,
-seals. Part of `conformance/store.py`.
+The contract of every store for changes by other programs: it reports takeovers, missing history and
+seals, and never reports its own writes. Part of `conformance/store.py`.
 """
 
 from contextlib import suppress
@@ -40,7 +40,9 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_forged_row_is_a_takeover_for_every_append(self, world: World) -> None:
-        """Also for the short check: nothing past the handle's position is believed unread."""
+        """
+        This holds for the short check too: nothing past the handle's position is trusted unread.
+        """
         for check in Check:
             session = SessionId(f"ops/{check.value}")
             journal = await born(await world.store(), session)
@@ -52,8 +54,8 @@ class OutsideHandsSuite:
     @in_loop
     async def test_a_write_of_ours_never_hides_one_that_is_not(self, world: World) -> None:
         """
-        Edit, then an owned append by a peer that only looks at the end: still a takeover for who
-        comes back.
+        An edit is followed by an owned append of a peer that checks the end only. The next fenced
+        append still reports a takeover.
         """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         await say(here, "one", "two")
@@ -66,7 +68,9 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_missing_history_is_cut_short(self, world: World) -> None:
-        """An older, valid copy in its place is seen by living handles and by the next open."""
+        """
+        Open handles and the next open both notice an older, valid copy in the journal's place.
+        """
         journal = await born(await world.store())
         older = await world.copy(OPS)
         await say(journal, "acknowledged")
@@ -78,7 +82,7 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_missing_history_is_seen_with_no_handle_alive(self, world: World) -> None:
-        """By the anchor."""
+        """The anchor reveals it."""
         journal = await born(await world.store())
         older = await world.copy(OPS)
         await say(journal, "acknowledged")
@@ -93,7 +97,7 @@ class OutsideHandsSuite:
     @in_loop
     async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(self, world: World) -> None:
         """
-        D4: the last batch is cut and the half of the anchor that names it is wiped, or overwritten
+        D4: the last batch is cut, and the half of the anchor that names it is wiped or overwritten
         by the other half.
         """
         for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
@@ -117,8 +121,8 @@ class OutsideHandsSuite:
         self, world: World
     ) -> None:
         """
-        L7: a crash in mid write of a slot leaves the same, and accuses nobody; afterwards the rule
-        is as strict as before.
+        L7: a crash in the middle of writing a slot leaves the same state, so it is not damage.
+        Afterwards the rule is as strict as before.
         """
         journal = await born(await world.store())
         await say(journal, "one")
@@ -141,8 +145,8 @@ class OutsideHandsSuite:
         self, world: World
     ) -> None:
         """
-        D4: with nothing after the birth, and with a claim that wrote no record, a wiped half is
-        somebody's work.
+        D4: a wiped half can't be the result of a crash, neither right after the creation nor after
+        a claim that wrote no record.
         """
         for number, claims in enumerate((False, True)):
             session = SessionId(f"ops/newborn-{number}")
@@ -159,7 +163,10 @@ class OutsideHandsSuite:
     async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(
         self, world: World
     ) -> None:
-        """For people's eyes: never folded, and never what stands right where the damage is."""
+        """
+        They are for people to read: they are never folded, and they exclude the record right at the
+        damage.
+        """
         journal = await born(await world.store())
         for text in ("one", "two", "three"):
             await say(journal, text)
@@ -188,7 +195,7 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_takeover_is_sticky_for_the_handle(self, world: World) -> None:
-        """Putting the bytes back changes nothing."""
+        """Restoring the bytes changes nothing."""
         journal = await born(await world.store())
         await say(journal, "one")
         good = await world.copy(OPS)
@@ -204,7 +211,10 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_seal_is_durable_and_for_everyone(self, world: World) -> None:
-        """Peers, later processes, and after the bytes were put back; reads go on."""
+        """
+        It holds for peers, for later processes, and after the bytes were restored; reads still
+        work.
+        """
         store = await world.store()
         here, there = await born(store), await (await world.store()).open(OPS)
         await say(here, "one")
@@ -225,7 +235,7 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_an_open_that_finds_damage_seals(self, world: World) -> None:
-        """Durably: the next open says so too, though the bytes are back."""
+        """The seal is durable: the next open reports it too, although the bytes are restored."""
         journal = await born(await world.store())
         await say(journal, "one")
         good = await world.copy(OPS)
@@ -243,8 +253,8 @@ class OutsideHandsSuite:
         self, world: World
     ) -> None:
         """
-        They make no sense together, says whoever reads them: durable, for everyone, and the first
-        mark stays.
+        A reader may find that genuine records contradict each other. The seal is durable, holds for
+        everyone, and the first mark stays.
         """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         mark = SealMark(code="broken", detail="two starts of one call", at_seq=here.head.seq)

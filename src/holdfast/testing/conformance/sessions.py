@@ -1,6 +1,6 @@
 """
-What every store must do with drivers and with lives: one at a time, born whole, listed, ended. Part
-of `conformance/store.py`.
+The contract of every store for drivers and instances: one driver at a time, instances created
+whole, listed and ended. Part of `conformance/store.py`.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ class SessionsSuite:
     @in_loop
     async def test_one_driver_at_a_time(self, world: World) -> None:
         """
-        Whoever asks second is told at once, from any process; a release makes room; releasing twice
-        is once.
+        A second claim returns None at once, in any process. A release makes room; a second release
+        does nothing.
         """
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         first = await here.claim()
@@ -46,7 +46,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_epochs_rise_with_every_claim(self, world: World) -> None:
-        """Above every record's, after reopening too."""
+        """Each epoch is higher than every record's, also after reopening."""
         journal = await born(await world.store())
         epochs = []
         for _ in range(3):
@@ -65,8 +65,8 @@ class SessionsSuite:
     @in_loop
     async def test_anyones_record_carries_the_newest_drivers_epoch(self, world: World) -> None:
         """
-        As the format says: a message or an answer is of the epoch it came in, also before that
-        driver has written anything.
+        As the format says, a message or an answer carries the epoch in which it came, also before
+        that driver has written anything.
         """
         journal = await born(await world.store())
         before = await everything(journal)
@@ -82,8 +82,8 @@ class SessionsSuite:
     @in_loop
     async def test_a_life_that_another_one_follows_is_over(self, world: World) -> None:
         """
-        For whoever has it open, in any process: nothing is written to it any more, and nobody
-        drives it.
+        For every open handle, in any process: nothing is written to it any more, and nobody drives
+        it.
         """
         store = await world.store()
         journal, peer = await born(store), await (await world.store()).open(OPS)
@@ -101,8 +101,8 @@ class SessionsSuite:
         self, world: World
     ) -> None:
         """
-        Reading, writing, driving and sealing alike, also once another one has its name: no disk is
-        to blame, and nobody is accused.
+        Reading, writing, driving and sealing all report it, also after another session took its
+        name. No disk error and no damage is reported.
         """
         journal = await born(await world.store())
         other = await world.store()
@@ -123,7 +123,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_claim_dies_with_its_process(self, world: World) -> None:
-        """And the next driver's epoch is higher than the dead one's."""
+        """The next driver's epoch is higher than the dead one's."""
         journal = await born(await world.store())
         dead = await world.die_driving(OPS)
         claim = await journal.claim()
@@ -132,7 +132,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_claim_dies_with_its_store(self, world: World) -> None:
-        """Closing a store gives up what it drove."""
+        """Closing a store releases its claims."""
         store = await world.store()
         await born(store)
         claim = await (await store.open(OPS)).claim()
@@ -142,7 +142,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_stale_epoch_is_fenced_and_writes_nothing(self, world: World) -> None:
-        """Somebody else drives now; anyone's appends go on."""
+        """Another process drives now; participants still append."""
         here, there = await born(await world.store()), await (await world.store()).open(OPS)
         old = await here.claim()
         assert old is not None
@@ -158,7 +158,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_drivers_epoch_is_in_its_records(self, world: World) -> None:
-        """And anyone's records do not pretend to be a driver's."""
+        """A participant's records do not pretend to be a driver's."""
         journal = await born(await world.store())
         claim = await journal.claim()
         assert claim is not None
@@ -169,7 +169,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_sessions_do_not_touch_each_other(self, world: World) -> None:
-        """Records, claims and seals are one session's."""
+        """Records, claims and seals belong to one session."""
         store = await world.store()
         ops, db = await born(store), await born(store, OTHER)
         await say(ops, "for ops")
@@ -184,7 +184,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_a_living_name_is_not_born_twice(self, world: World) -> None:
-        """The second is refused, the first is untouched."""
+        """The second creation is refused, and the first session is untouched."""
         store = await world.store()
         await born(store)
         with pytest.raises(Refused) as caught:
@@ -195,7 +195,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_of_two_births_at_once_one_wins(self, world: World) -> None:
-        """And the loser is told that it exists."""
+        """The loser gets a refusal with the code `exists`."""
         stores = [await world.store(), await world.store()]
         outcomes = await asyncio.gather(
             born(stores[0]), born(stores[1], life=LATER_LIFE), return_exceptions=True
@@ -224,7 +224,7 @@ class SessionsSuite:
     async def test_a_record_that_is_too_long_is_refused_and_the_rest_goes_on(
         self, world: World
     ) -> None:
-        """Nothing of that decide is kept; the handle still works."""
+        """Nothing of that decision is kept; the handle still works."""
         journal = await born(await world.store())
         with pytest.raises(Refused):
             await journal.append(
@@ -242,7 +242,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_living_sessions_are_listed_sorted(self, world: World) -> None:
-        """From the home's journal, so any process sees them."""
+        """The list comes from the home's journal, so any process sees it."""
         store = await world.store()
         assert await store.sessions() == []
         for name in ("ops/b", "ops/a", "chat/z"):
@@ -255,7 +255,7 @@ class SessionsSuite:
     async def test_heads_name_the_last_acknowledged_record_of_every_living_session(
         self, world: World
     ) -> None:
-        """From any process, without opening a journal."""
+        """Any process reads them without opening a journal."""
         store = await world.store()
         assert list(await store.heads()) == []
         ops, db = await born(store), await born(store, OTHER, life=InstanceId("i-db"))
@@ -283,8 +283,8 @@ class SessionsSuite:
         self, world: World
     ) -> None:
         """
-        Whoever looked and then deletes names the record that was the last; anything after it was
-        acknowledged to somebody.
+        A conditional deletion names the last record that its caller saw. A later record was
+        acknowledged to another caller.
         """
         store, other = await world.store(), await world.store()
         journal = await born(store)
@@ -300,7 +300,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_rows_of_an_earlier_life_never_verify_in_a_later_one(self, world: World) -> None:
-        """Equal names, equal numbers, equal bodies: another instance, another key."""
+        """Names, numbers and bodies are equal; the instance and the key are not."""
         store = await world.store()
         await say(await born(store), "of the first life")
         old = await world.copy(OPS)
@@ -313,7 +313,7 @@ class SessionsSuite:
 
     @in_loop
     async def test_an_unsealed_life_takes_the_place_of_the_one_before(self, world: World) -> None:
-        """Its mark is lifted, because it is another instance."""
+        """The seal is lifted because it is another instance."""
         store = await world.store()
         journal = await born(store)
         await world.flip(OPS, b"born")

@@ -1,13 +1,13 @@
 """
-What every `JournalStore` must do, as one suite over a `World`. Subclass it, bring a fixture
+The contract of every `JournalStore`, as one suite over a `World`. Subclass it, provide a fixture
 `world`, and run it with pytest:
 
     class TestMyStore(JournalStoreSuite):
         @pytest.fixture
         def world(self): return MyWorld()
 
-Each test is a sentence of the port's contract. Nothing here knows files: records, heads, claims and
-outside hands are all there is. The sentences stand by topic in the files beside this one.
+Each test is a sentence of the port's contract. Nothing here depends on files, only on records,
+heads, claims and changes by other programs. The tests are in the files beside this one, by topic.
 """
 
 import pytest

@@ -1,1 +1,1 @@
-"""The way of one append to the disk: queue, write, sync, anchor, acknowledge."""
+"""The path of one append to the disk: queue, write, sync, anchor, acknowledge."""

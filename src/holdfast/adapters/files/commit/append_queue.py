@@ -1,10 +1,10 @@
 """
-The lane: where appends to one session in this process queue up, and how those that wait together
-are committed together.
+Queue the appends of one process to one session, and commit waiting appends together.
 
-Whoever finds the lane idle leads: it takes the write lock, brings every waiting handle up to the
-head, lets each decide in turn, writes and syncs once, and wakes them all. Followers wait; no lock
-is held when a call returns. Asynchronous callers lead in a thread of the store's pool.
+The first request in an idle queue leads. The leader takes the write lock, brings every waiting
+handle to the head, lets each request decide in turn, writes and syncs once, and wakes all callers.
+The other callers wait. No lock is held when a call returns. An asynchronous caller leads in a
+thread of the store's pool.
 """
 
 import threading
@@ -50,7 +50,7 @@ def _nobody_waits() -> None:
 
 
 class Request:
-    """One append on its way. Filled in by whoever leads."""
+    """One append on its way. The leader fills it in."""
 
     __slots__ = (
         "before",
@@ -86,8 +86,8 @@ class Request:
         self.error: BaseException | None = None
         self.wake: Callable[[], None] = _nobody_waits
         self.done = False
-        # The caller's view of the commit: what was there before it, and how many of the commit's
-        # records come with it.
+        # The caller's view of the commit: the records before it, and the number of the commit's
+        # records that belong to this caller's result.
         self.before: list[Record] = []
         self.upto = 0
 
@@ -100,40 +100,43 @@ class Request:
 
 
 class LaneHost(Protocol):
-    """What a lane needs of its store."""
+    """The parts of the store that an append queue uses."""
 
     writer: str
 
     def now_ms(self) -> int: ...
     def check_alive(self, journal: "FileJournal", *, at_once: bool = False) -> bool:
         """
-        Raise if the session is sealed, deleted, replaced by another life, or the home can't be
-        written.
+        Raise if the session is sealed, deleted or replaced by another instance, or if the home
+        can't be written.
 
-        `at_once`: False when the home's journal would have to be read on first.
+        With `at_once`, return False if the home's journal would have to be read first.
         """
         ...
 
     def seal(self, journal: "FileJournal", error: Untrusted) -> None: ...
     def is_lost(self, generation: int) -> bool:
-        """Is this a key that we should have?"""
+        """Return True if this key should exist in the home."""
         ...
 
     def run(self, work: Callable[[], None]) -> None:
-        """In a thread of the pool, where it may wait. Busy: there is none, and nothing happens."""
+        """
+        Run `work` in a pool thread, where it may wait. Raise Busy if no thread is available; `work`
+        then does not run.
+        """
         ...
 
     def sync(self, commit: Syncable) -> bool:
         """
-        In the thread that writes and acknowledges for everybody. False: there is none, and nothing
-        happens.
+        Give the commit to the thread that writes and acknowledges for all sessions. Return False if
+        that thread can't be started; the commit then does not run.
         """
         ...
 
     def run_quick(self, work: Callable[[], None]) -> None:
         """
-        In one of the few threads that commit: it waits for the disk only. Busy: there is none, and
-        nothing happens.
+        Run `work` in one of the few commit threads, where it may wait for the disk only. Raise Busy
+        if no thread is available; `work` then does not run.
         """
         ...
 
@@ -148,7 +151,7 @@ class PendingAppend:
         self._taken = threading.Lock()
 
     def withdraw(self) -> bool:
-        """False: too late, it is being written."""
+        """Return False if it is too late: another thread is already writing it."""
         return self._taken.acquire(blocking=False)
 
     def write(self) -> int | None:
@@ -171,7 +174,7 @@ class PendingAppend:
             self._mend(failure)
 
     def _mend(self, failure: OSError | None) -> None:
-        """In a thread that may wait: it takes more than one write, and perhaps a seal."""
+        """Repair in a thread that may wait: a repair takes several writes, and perhaps a seal."""
 
         def work() -> None:
             self._alone.mend(failure)
@@ -183,7 +186,7 @@ class PendingAppend:
         try:
             self._lane.host.run(complete)
         except Busy:
-            complete()  # no other thread is to be had, and the lock is held
+            complete()  # no other thread is available, and the lock is held
 
 
 class AppendQueue:
@@ -195,7 +198,8 @@ class AppendQueue:
         self._led = False
         self._idle = threading.Condition(self._guard)
         self._is_awaited = 0
-        # The claim this process holds on the session, if any; compared in every driver's append.
+        # The claim that this process holds on the session, if any. Every append of a driver
+        # compares it.
         self.claimed_epoch: Callable[[], int | None] = lambda: None
 
     def append_now(self, request: Request) -> Appended:
@@ -210,14 +214,12 @@ class AppendQueue:
         if leads:
             try:
                 self._commit([request], self._try_lock())
-            except (
-                BaseException
-            ):  # Ctrl-C between two steps: every error of a commit is the request's
+            except BaseException:  # Ctrl-C between two steps; all other errors go to the request
                 self.files.release_if_ours()
                 raise
             finally:
-                # The caller has its answer; what came meanwhile is led by the pool. No call where
-                # Ctrl-C could come before the lane is free.
+                # The caller has its result. A pool thread leads the requests that came meanwhile.
+                # Nothing is called here in which Ctrl-C could arrive before the queue is free.
                 with self._guard:
                     self._led = others = bool(self._queue)
                     if self._is_awaited and not others:
@@ -232,15 +234,16 @@ class AppendQueue:
         return request.outcome()
 
     def _rest(self) -> None:
-        """With the guard held."""
+        """Mark the queue as idle. The caller holds the guard."""
         self._led = False
         if self._is_awaited:
             self._idle.notify_all()
 
     def append_soon(self, request: Request) -> None:
         """
-        `request.wake` is called when it is done. Decided here and now if nothing is in the way; a
-        thread of the pool waits for the disk.
+        Start an append; `request.wake` is called when it is done.
+
+        Decide it in this thread if no lock has to be waited for. Another thread waits for the disk.
         """
         if not self._enqueue(request):
             return
@@ -251,10 +254,10 @@ class AppendQueue:
                 soon = PendingAppend(self, request, alone)
                 if not self.host.sync(soon):
                     self.files.release_if_ours()
-                    alone = soon = None  # from the beginning, in another thread
+                    alone = soon = None  # start again in another thread
         except BaseException:
-            # Once in line it is seen through, whatever interrupts its caller: by the thread it was
-            # given to, or else from the beginning.
+            # A queued request is completed even if its caller is interrupted: by the thread that
+            # already has it, or else by a new leader.
             if soon is None or soon.withdraw():
                 self.files.release_if_ours()
                 self._hand_on(self.host.run_quick, self._lead_at_once)
@@ -266,14 +269,17 @@ class AppendQueue:
             self.complete(request, alone.lock, alone.acknowledge)
 
     def _begin_here(self, request: Request) -> FastAppend | None:
-        """None: it takes the long way, in another thread, and meets there whatever it met here."""
+        """
+        Return None to commit in another thread instead; an error met here is met and reported
+        there.
+        """
         lock = None if keeps_too_many() else self._try_lock()
         if lock is None:
             return None
         alone: FastAppend | None = None
         try:
             alone = FastAppend.begin(self, request, lock, at_once=True)
-        except Exception:  # noqa: BLE001  told by whoever meets it again
+        except Exception:  # noqa: BLE001  the other thread meets and reports it
             return None
         finally:
             if alone is None:
@@ -282,14 +288,14 @@ class AppendQueue:
 
     def take_over(self, lock: FolderLock) -> None:
         """
-        This thread goes on with the request that was begun: it leads, so it is the first in line.
+        Continue a begun request in this thread. The request leads, so it is the first in the queue.
         """
         with self._guard:
             self._queue.popleft()
         lock.hand_over()
 
     def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
-        """The last step of an append that was begun here; then others lead."""
+        """Finish an append that was begun here, then let another thread lead."""
         self._end([request], lock, work)
         request.done = True
         request.wake()
@@ -299,7 +305,7 @@ class AppendQueue:
         return self._hand_on(self.host.run_quick, self._lead_at_once)
 
     def wait_until_idle(self) -> None:
-        """Everything that was begun has an outcome."""
+        """Wait until every append that was begun has an outcome."""
         with self._guard:
             self._is_awaited += 1
             while self._led:
@@ -314,8 +320,8 @@ class AppendQueue:
 
     def _try_lock(self) -> FolderLock | None:
         """
-        Without waiting. Whoever then takes it the long way meets the same trouble, and tells those
-        who wait.
+        Try the lock without waiting. After an error here, the thread that waits for the lock meets
+        the same error and reports it to the waiting callers.
         """
         try:
             return self.files.try_acquire()
@@ -324,8 +330,8 @@ class AppendQueue:
 
     def _hand_on(self, run: Callable[[Callable[[], None]], None], lead: Callable[[], None]) -> None:
         """
-        Have another thread lead. Where there is none to be had nobody would: whoever waits is told,
-        and nothing of theirs was written.
+        Hand leadership to another thread. If no thread can be started, fail every queued append
+        with Busy; nothing was written.
         """
         try:
             run(lead)
@@ -341,8 +347,8 @@ class AppendQueue:
 
     def _lead_at_once(self) -> None:
         """
-        In one of the few threads that commit for everybody: a lock that would have to be waited for
-        is waited for elsewhere.
+        Lead in one of the few commit threads. If the lock is not free, wait for it in another
+        thread.
         """
         lock = self._try_lock()
         if lock is None:
@@ -365,7 +371,7 @@ class AppendQueue:
                 request.wake()
 
     def _commit(self, requests: list[Request], lock: FolderLock | None) -> None:
-        """Every request has an outcome afterwards, and the lock, given or taken, is free."""
+        """Give every request an outcome. The lock, given or taken here, is free afterwards."""
         try:
             lock = lock or self.files.acquire()
         except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
@@ -374,7 +380,7 @@ class AppendQueue:
             self._end(requests, lock, partial(self._commit_locked, lock, requests))
 
     def _end(self, requests: list[Request], lock: FolderLock, work: Callable[[], None]) -> None:
-        """Do this with the lock held, let go of it, and tell every request what came of it."""
+        """Do the work with the lock held, release the lock, and give every request its outcome."""
         try:
             try:
                 work()
@@ -406,7 +412,8 @@ class AppendQueue:
 
     def _refill_reserve(self) -> None:
         """
-        After a commit that succeeded, in another thread; where there is none, after the next one.
+        Refill the reserve after a successful commit, in another thread. If no thread is available,
+        the next commit tries again.
         """
         if self.files.reserve.is_spent:
             with suppress(Busy):
@@ -417,8 +424,9 @@ class AppendQueue:
             error = disk_refused(self.files.session, error)
         doubt = error if isinstance(error, InDoubt) else None
         if not isinstance(error, HoldfastError | OSError):
-            # Ctrl-C or no memory in the thread that commits: how far its fence was moved nobody
-            # knows, and it must accuse no one of the difference.
+            # Ctrl-C or no memory in the committing thread: its fence may have moved by any
+            # distance. The next append must not report that difference as a takeover, so the handle
+            # is in doubt.
             doubt = InDoubt(
                 f"{self.files.session}: a commit was interrupted",
                 hint="reopen: what is found then is the truth",
@@ -431,8 +439,8 @@ class AppendQueue:
 
     def _seal(self, requests: list[Request], error: Damaged | Untrusted) -> None:
         """
-        The lock is free again: the mark goes to the home's journal, whose lock must never be waited
-        for under a session's.
+        Record the seal after the lock is released. The seal mark goes to the home's journal, and
+        nobody may wait for the home's lock while holding a session's lock.
         """
         journal = requests[0].journal
         untrusted = (
@@ -440,14 +448,13 @@ class AppendQueue:
             if isinstance(error, Untrusted)
             else journal.untrusted(error.damage, while_open=True)
         )
-        # Before sealing: whatever that meets, every append has its outcome and every handle is
-        # spent.
+        # First give every append its outcome and spend every handle: sealing may fail.
         for request in requests:
             request.journal.spend(untrusted)
             request.result, request.error = None, untrusted
         try:
             self.host.seal(journal, untrusted)
-        except Exception as exc:  # noqa: BLE001  the damage is reported; the next process that opens the session seals it
+        except Exception as exc:  # noqa: BLE001  reported; the next opener seals
             untrusted.add_note(f"the seal could not be recorded: {exc}")
 
     def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
@@ -488,7 +495,7 @@ class AppendQueue:
             self._acknowledge(batch, request, first, before)
 
     def _is_usable(self, request: Request) -> bool:
-        """A spent handle fails its own append, and nobody else's."""
+        """A spent handle fails its own append only."""
         try:
             request.journal.check_usable()
         except HoldfastError as exc:
@@ -505,7 +512,7 @@ class AppendQueue:
             batch.add(list(request.decide(Section(suffix, batch.now))), request.epoch)
         except (NotSaved, InDoubt, Damaged):
             raise
-        except Exception as exc:  # noqa: BLE001  a caller's own refusal: delivered to it once the commit it was decided in is known
+        except Exception as exc:  # noqa: BLE001  a refusal, delivered after this commit
             self.refused(request, exc)
         finally:
             deciding.now = False
@@ -535,7 +542,8 @@ class AppendQueue:
         if request.error is not None:
             return
         ours = batch.records[: request.upto]
-        # When others' records follow in the same commit, this caller's head is its own last one.
+        # If records of other callers follow in the same commit, this caller's head is its own last
+        # record.
         last = Head(ours[-1].seq, ours[-1].mac) if ours else before
         head = first.fence.head if request.upto == len(batch.records) else last
         request.result = Appended(head, (*request.before, *ours))

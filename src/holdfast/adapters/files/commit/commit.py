@@ -1,12 +1,12 @@
 """
-One commit: drafts framed one after another, one write, one sync, the anchor; or nothing, and it is
-known to be nothing.
+One commit: frame the drafts, write once, sync once, move the anchor. Otherwise nothing is saved,
+and the caller knows it.
 
-Under the write lock and behind a caught-up fence. After a failed write or sync the batch goes to
-quarantine, the segment is cut back to its durable length and synced, and the journal goes on in a
-new segment: "not saved" is said only once the cut is durable, else it is in doubt. A disk that is
-full gives back its reserve for a driver's records; only then, and on a fresh descriptor, are the
-same bytes written again.
+The caller holds the write lock and has caught up the fence. After a failed write or sync, the batch
+goes to quarantine, the segment is cut back to its durable length and synced, and the journal
+continues in a new segment. NotSaved is raised only after the cut is durable; before that the append
+is InDoubt. On a full disk a driver's records may use the reserve. Only then are the same bytes
+written again, on a fresh descriptor.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from holdfast.journal.verify import Damage
 from holdfast.limits import BATCH_BYTES_MAX
 
 _log = logging.getLogger("holdfast.files")
-_REPLACED_MAX = 3  # how often a segment may be swapped for a copy under our hands before we give up
+_REPLACED_MAX = 3  # replacements of a segment by a copy before we give up
 
 
 Identity = tuple[int, int]
@@ -39,11 +39,11 @@ def identity(status: os.stat_result) -> Identity:
 
 
 class Replaced(Exception):
-    """The path names another inode than the one we wrote to: nothing may be acknowledged."""
+    """The path names another inode than the one we wrote to. Nothing may be acknowledged."""
 
 
 def check_drafts(drafts: Sequence[Draft]) -> int:
-    """How many bytes they take, at most; raises Refused for what can't be kept."""
+    """Return an upper bound of the drafts' bytes. Raise Refused for drafts that can't be kept."""
     size = 0
     for draft in drafts:
         check_draft(draft)
@@ -59,8 +59,10 @@ def check_drafts(drafts: Sequence[Draft]) -> int:
 
 class Batch:
     """
-    What one commit adds. Framed at once, so that later decisions of the same commit see earlier
-    ones' records.
+    The records that one commit adds.
+
+    They are framed at once, so that later decisions of the same commit see the records of earlier
+    ones.
     """
 
     def __init__(
@@ -75,8 +77,8 @@ class Batch:
     ) -> None:
         self._files, self._folder, self._base, self._anchor = files, folder, fence, anchor
         self._writer, self.now = writer, max(now, fence.at)
-        # Ahead of the durable position while a batch is being made; the very same again after each
-        # flush.
+        # Ahead of the durable position while a batch is collected. After each flush it is the base
+        # fence again.
         self.fence = fence
         self.records: list[Record] = []
         self.may_use_reserve = False
@@ -84,21 +86,21 @@ class Batch:
         self._lines: list[bytes] = []
         self._bytes = 0
         self._new_segment = False
-        # Where the decision before the last one ends: the slots of the anchor end one decision
+        # The end of the decision before the last one: the anchor's two slots end one decision
         # apart.
         self._before_last: Anchor | None = None
 
     def add(self, drafts: list[Draft], epoch: int | None) -> None:
         """
-        Frame them all or none. What one decision adds is one batch of records: it is kept whole or
-        not at all.
+        Frame all drafts or none. The drafts of one decision are one batch of records, which
+        recovery keeps whole or not at all.
         """
         if not drafts:
             return
         size = check_drafts(drafts)
         if self._bytes + size > BATCH_BYTES_MAX or self.fence.offset >= self._files.segment_bytes:
-            # segments are cut at the same places whether appends were committed together or one by
-            # one
+            # Segments end at the same places, whether appends were committed together or one by
+            # one.
             self.flush()
         if not self._lines:
             self.fence = self._base.copy()
@@ -107,7 +109,7 @@ class Batch:
             self._before_last = self._files.anchor_at(self.fence, 0, 0)
         carried = (
             max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch
-        )  # anyone's carries the newest driver's
+        )  # a participant's record carries the newest driver's epoch
         for left, draft in enumerate(drafts, start=1 - len(drafts)):
             line, record = self.fence.write(
                 draft, at=self.now, epoch=carried, writer=self._writer, more=left < 0
@@ -132,8 +134,8 @@ class Batch:
 
     def flush(self) -> None:
         """
-        Make it durable and move the base fence. Raises NotSaved, InDoubt or Damaged; the base fence
-        then stays.
+        Make the records durable and move the base fence. Raise NotSaved, InDoubt or Damaged; the
+        base fence then stays where it was.
         """
         if not self._lines:
             return
@@ -145,8 +147,8 @@ class Batch:
         else:
             self.write_in_place(self._base, data)
         try:
-            # Commit point: the records are durable. Before the anchor is moved a crash keeps them
-            # too, for whoever comes next.
+            # Commit point: the records are durable. After a crash before the anchor is moved, the
+            # next process that opens the journal keeps them too.
             if self._before_last is not None:
                 self._anchor = write_anchor(self._files, self._before_last, self._anchor)
             self._anchor = move_anchor(self._files, self.fence, self._anchor)
@@ -170,8 +172,8 @@ class Batch:
             try:
                 return self._write_once(base, data)
             except Replaced:
-                # A copy took the file's place: if it holds the bytes we know, it is the journal
-                # now.
+                # A copy took the file's place. If it holds the bytes that we know, it is the
+                # journal now.
                 if self._copy_has(base, data):
                     return None
         raise NotSaved(
@@ -180,7 +182,10 @@ class Batch:
         )
 
     def _write_once(self, base: Fence, data: bytes) -> None:
-        """Path and descriptor name the same file, of the expected size, before and after."""
+        """
+        Write and sync. Path and descriptor name the same file, of the expected size, before and
+        after.
+        """
         files, name = self._files, self._files.name(base.number)
         try:
             before = files.stat_segment(base.number)
@@ -207,8 +212,8 @@ class Batch:
         self._check_after(base, data, identity(before))
 
     def recover(self, base: Fence, data: bytes, failure: OSError) -> None:
-        """A write or sync failed: afterwards it is there after all, by the reserve; else raises."""
-        # Never again on this descriptor: its error has been reported, and a second sync on it could
+        """Handle a failed write or sync: return if the reserve made it durable, else raise."""
+        # Never use this descriptor again: it has reported its error, and a second sync on it could
         # claim success.
         with contextlib.suppress(OSError):
             self._files.let_go()
@@ -217,8 +222,8 @@ class Batch:
 
     def look_again(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
         """
-        Written and synced, but the path does not show it: it is there after all, in a copy that
-        took the file's place; else raises.
+        Check a synced write that the path does not show. Return if the bytes are in a copy that
+        took the file's place, or after writing them there; else raise.
         """
         try:
             self._check_after(base, data, wrote_to)
@@ -272,8 +277,8 @@ class Batch:
 
     def _copy_has(self, base: Fence, data: bytes) -> bool:
         """
-        Was the copy made after our write? Then it is synced, and counts. Made before it, we write
-        again. Anything else is not ours.
+        Return True if the copy was made after our write; it is then synced. Return False if it was
+        made before our write, so that we write again. Raise Damaged for any other content.
         """
         fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
         try:
@@ -302,8 +307,8 @@ class Batch:
 
     def _retry_from_reserve(self, base: Fence, data: bytes, failure: OSError) -> bool:
         """
-        A full disk, and what already happened must be written down. The failed bytes are cut,
-        durably, before they are written again.
+        Retry on a full disk, because a driver's records report things that already happened. The
+        failed bytes are durably cut before the same bytes are written again.
         """
         if failure.errno not in FULL or not self.may_use_reserve:
             return False
@@ -323,7 +328,7 @@ class Batch:
         return False
 
     def _undo(self, base: Fence, data: bytes, failure: OSError) -> None:
-        """Always raises."""
+        """Cut the failed write and keep the batch in quarantine. Always raises."""
         files, name = self._files, self._files.name(base.number)
         files.must_rotate = True
         try:
@@ -344,7 +349,7 @@ class Batch:
 
     def _cut_back(self, base: Fence) -> None:
         """
-        Durably. On a fresh descriptor: the old one has had its error reported, and a second sync on
+        Cut durably, on a fresh descriptor: the old one has reported its error, and a second sync on
         it could claim success.
         """
         fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
@@ -356,8 +361,8 @@ class Batch:
 
     def _keep(self, name: str, offset: int, data: bytes) -> str:
         """
-        For people, and without its macs: a batch that was not saved must not be put back in the
-        place of one that was.
+        Keep a failed batch for people to read. Its macs are removed, so that it can't be put in the
+        place of a saved batch.
         """
         data = without_macs(data)
         try:
@@ -369,8 +374,8 @@ class Batch:
 
     def _go_on_in_new_segment(self) -> None:
         """
-        So that nobody appends where a write failed. If there is no room for it, `must_rotate` makes
-        the next commit try.
+        Continue in a new segment, so that nobody appends where a write failed. If the disk has no
+        room for it, `must_rotate` makes the next commit try again.
         """
         if self._base.where == "start":
             return
@@ -403,8 +408,10 @@ class Batch:
 
     def _undo_new_segment(self, name: str, data: bytes, failure: OSError) -> None:
         """
-        Always raises. The rename may have happened, with only the folder's sync failing. The
-        closing record goes too: its batch is not to be.
+        Remove the new segment. Always raises.
+
+        The rename may have happened even if the folder's sync failed. The closing record is cut
+        too, because its batch was not saved.
         """
         try:
             kept = self._keep(name, 0, data)

@@ -1,12 +1,11 @@
 """
-An append that comes alone to a journal where nothing has happened since: the common case, in as few
-steps as its promises need.
+The common case: a single append to a journal that has not changed since our last one.
 
-It is the same commit as in commit/append_queue.py and commit/commit.py, without the parts that an
-ordinary append never enters. Whatever is not ordinary (records of others, a full segment, a file
-that was replaced) is left to them, before anything was decided or written; a failure afterwards is
-mended there too. In two halves, so that an asynchronous caller's own thread decides and another one
-waits for the disk.
+It is the same commit as in commit/append_queue.py and commit/commit.py, without the steps that such
+an append does not need. Any other case (records of other writers, a full segment, a replaced file)
+is left to those modules before anything is decided or written. They also repair a failed write. The
+append has two halves, so that an asynchronous caller's own thread decides and another thread waits
+for the disk.
 """
 
 import os
@@ -37,8 +36,8 @@ deciding = _Deciding()
 
 class FastAppend:
     """
-    One request, decided with the lock held. `complete` makes it durable; the lock is the maker's to
-    release.
+    One request, decided with the lock held. `complete` makes it durable. The creator of this object
+    releases the lock.
     """
 
     __slots__ = (
@@ -73,8 +72,8 @@ class FastAppend:
         lane: "AppendQueue", request: "Request", lock: FolderLock, *, at_once: bool
     ) -> "FastAppend | None":
         """
-        With the lock held. None: not an ordinary append, and nothing was decided yet. What the
-        caller's decision raises is the request's error.
+        Decide the request, with the lock held. Return None, with nothing decided, if this is not
+        the common case. An error of the caller's decision becomes the request's error.
         """
         journal, files, host = request.journal, lane.files, lane.host
         fence = journal.fence
@@ -115,15 +114,15 @@ class FastAppend:
             check_drafts(drafts)
             epoch = (
                 max(fence.epoch, self._anchor.epoch) if request.epoch is None else request.epoch
-            )  # anyone's carries the newest driver's
+            )  # a participant's record carries the newest driver's epoch
             self._data, self._records = fence.frame(
                 drafts, at=self._now, epoch=epoch, writer=lane.host.writer
             )
 
     def complete(self) -> None:
         """
-        Durable and acknowledged afterwards; or raises as a batch's `flush` does, and nothing is
-        acknowledged.
+        Make the append durable and acknowledge it. On failure raise like `Batch.flush`; nothing is
+        then acknowledged.
         """
         if self.owes_a_sync:
             failure: OSError | None = None
@@ -142,10 +141,11 @@ class FastAppend:
 
     def write(self) -> bool:
         """
-        The path was just seen to name the descriptor's file; its size is looked at again, since a
-        decision came between.
+        Write the bytes, without a sync. Return False, with nothing written, if the file has
+        changed.
 
-        False: it is not what it was, and nothing was written.
+        `begin` has just checked that the path names the descriptor's file. The size is checked
+        again because the decision ran in between.
         """
         status, offset = os.fstat(self.fd), self._request.journal.fence.offset
         if status.st_size != offset or status.st_nlink != 1:
@@ -155,22 +155,22 @@ class FastAppend:
         return True
 
     def has_landed(self) -> bool:
-        """After the sync: does the path show what we wrote?"""
+        """After the sync: check that the path shows the bytes that we wrote."""
         fence = self._request.journal.fence
         try:
             after = self._lane.files.stat_segment(fence.number)
         except OSError:
-            return False  # whoever mends it meets it again
+            return False  # the repair meets the same error
         return identity(after) == self._wrote_to and after.st_size == fence.offset + len(self._data)
 
     def mend(self, failure: OSError | None) -> None:
         """
-        A write or sync failed, or the path does not show it: it is durable after all when this
-        returns; else raises.
+        Repair an append whose write or sync failed, or whose bytes the path does not show. The
+        append is durable when this returns; else it raises.
         """
         base, data, batch = self._request.journal.fence, self._data, self._as_batch()
         if self._wrote_to is None and failure is None:
-            return batch.write_in_place(base, data)  # it says what happened to the file
+            return batch.write_in_place(base, data)  # reports the change of the file
         if failure is not None:
             batch.recover(base, data, failure)
         return batch.look_again(base, data, self._wrote_to or (0, 0))

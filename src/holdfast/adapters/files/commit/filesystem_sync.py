@@ -1,12 +1,17 @@
 """
-One sync for many files: `syncfs`, where it promises what `fdatasync` on each of them does, and
+One sync for many files: `syncfs`, where it gives the same guarantee as `fdatasync` on each file and
 costs less.
 
-Sixty commits to as many journals are sixty flushes of the disk one by one, and one this way. It is
-used where all of this holds: ext4 or xfs; a Linux that tells every error of it (5.17); all files on
-the home's own filesystem; and little else that waits to be written, since it waits for that too. An
-error says that some file of the filesystem could not be written, not which: each is asked by itself
-then, and its own `fdatasync` tells.
+Sixty commits to sixty journals need sixty disk flushes one by one, and one flush with `syncfs`. It
+is used only if all of this holds:
+
+- the filesystem is ext4 or xfs
+- Linux is 5.17 or newer, which reports every error of `syncfs`
+- all files are on the home's own filesystem
+- few other dirty pages exist, because `syncfs` waits for those too
+
+An error means that some file of the filesystem could not be written, without naming it. Each file
+is then synced by its own `fdatasync`, which reports its own error.
 """
 
 import ctypes
@@ -22,14 +27,15 @@ _GOOD = frozenset({0xEF53, 0x58465342})  # ext4, xfs
 _TELLS_ERRORS_SINCE = (5, 17)
 DIRTY_KIB_MAX = (
     32 * 1024
-)  # of the whole machine: more than a moment's work of any disk, and it is somebody else's
-SLOW_SECONDS, _PAUSE_SECONDS = 0.1, 10.0  # after one that took that long, the next that long after
+)  # of the whole machine; more than this is other programs' data and takes long to write
+# after a sync slower than 0.1 s, `syncfs` is not used for 10 s
+SLOW_SECONDS, _PAUSE_SECONDS = 0.1, 10.0
 
 
 class FilesystemSync:
     """
-    Used by one thread at a time: an error is told once to each open file description, and this is
-    ours.
+    One thread at a time may use it: the kernel reports an error once per open file description, and
+    this object owns its own.
     """
 
     def __init__(self, folder: int, device: int, syncfs: Callable[[int], int]) -> None:
@@ -40,8 +46,8 @@ class FilesystemSync:
     @classmethod
     def open(cls, home: int, magic_of: MagicOf = filesystem_magic) -> "FilesystemSync | None":
         """
-        Before the first write that it is to make durable: errors from before are not told. None:
-        not here.
+        Open it before the first write that it makes durable: earlier errors are not reported.
+        Return None if the kernel or the filesystem does not qualify.
         """
         if _kernel() < _TELLS_ERRORS_SINCE or magic_of(home) not in _GOOD:
             return None
@@ -55,7 +61,7 @@ class FilesystemSync:
         return None
 
     def is_quick(self, files: Sequence[int]) -> bool:
-        """Whether these are all there is to wait for, as far as can be seen."""
+        """Return True if these files seem to be all that `syncfs` would wait for."""
         if (
             time.monotonic() < self._not_before
             or _dirty_kib(os.pread(self._meminfo, 1024, 0)) > DIRTY_KIB_MAX
@@ -64,7 +70,7 @@ class FilesystemSync:
         return all(os.fstat(fd).st_dev == self._device for fd in files)
 
     def sync(self) -> bool:
-        """Everything written before this is durable; False: ask each file by itself."""
+        """Make all earlier writes durable. Return False if each file must be synced by itself."""
         started = time.monotonic()
         done = self._syncfs(self._folder) == 0
         ended = time.monotonic()
@@ -83,6 +89,9 @@ def _kernel() -> tuple[int, int]:
 
 
 def _dirty_kib(meminfo: bytes) -> int:
-    """Written by anybody, and not on a disk yet; what can't be read counts as too much."""
+    """
+    Kilobytes that any program has written and that are not on disk yet. An unreadable value counts
+    as too much.
+    """
     told = re.search(rb"^Dirty:\s+(\d+) kB$", meminfo, re.MULTILINE)
     return int(told[1]) if told else DIRTY_KIB_MAX + 1

@@ -1,11 +1,14 @@
 """
-Many sessions at once: one thread writes and acknowledges for all of them, others do nothing but
-wait for the disk.
+Group commit for many sessions: one thread writes and acknowledges for all of them, other threads
+only wait for the disk.
 
-Everything of a commit but its sync is a matter of microseconds, and of the interpreter, which one
-thread uses best alone. A commit that comes by itself is synced right there, with no further change
-of thread; a few are synced side by side; many are synced with one call for all of them, while those
-that come meanwhile are written and wait for the next.
+All steps of a commit except its sync take microseconds of the interpreter, and one thread uses the
+interpreter best. There are three cases:
+
+1. A single commit is synced in the writer thread itself, without a change of thread.
+2. A few commits are synced side by side.
+3. Many commits are synced with one call. Commits that arrive meanwhile are written and wait for the
+   next call.
 """
 
 import os
@@ -16,35 +19,38 @@ from typing import NamedTuple, Protocol
 
 from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
 
-MANY = 8  # from here on one sync of the filesystem is quicker than one of each file; by measurement
+MANY = 8  # from 8 files on, one sync of the filesystem is measured to be quicker than one per file
 
 
 class Syncable(Protocol):
-    """A commit on its way. None of these may wait for anything but the file."""
+    """A commit on its way. Its methods may wait for the file only."""
 
     def write(self) -> int | None:
-        """The descriptor to sync; None when there is nothing to sync, and `end` was seen to."""
+        """
+        Return the descriptor to sync. Return None if nothing is to be synced; `end` was then
+        called.
+        """
         ...
 
     def end(self, failure: OSError | None) -> None: ...
 
 
 class _Written(NamedTuple):
-    """On its way to the disk."""
+    """A commit that is written and not yet synced."""
 
     commit: Syncable
     fd: int
 
 
 class _Synced(NamedTuple):
-    """Back from the disk."""
+    """A commit whose own sync returned."""
 
     commit: Syncable
     failure: OSError | None
 
 
 class _SyncedTogether(NamedTuple):
-    """Back from the disk, or each to be asked by itself."""
+    """Commits that one sync covered. If it failed, each one is synced by itself."""
 
     written: list[_Written]
     done: bool
@@ -61,8 +67,9 @@ class GroupCommitThread:
         self._to_sync: SimpleQueue[_Written | list[_Written] | None] = SimpleQueue()
         self._writer: threading.Thread | None = None
         self._syncers: list[threading.Thread] = []
-        # The writer's own: for many at once; what is given to a syncer and not back; whether many
-        # are; what waits until they are.
+        # The writer thread owns these. In this order: the sync for many files, the number of items
+        # given to syncers and not yet returned, whether one of them is a sync for many, and the
+        # commits that wait for that sync.
         self._filesystem: FilesystemSync | None = None
         self._out = 0
         self._many_are_out = False
@@ -70,7 +77,8 @@ class GroupCommitThread:
 
     def put(self, commit: Syncable) -> bool:
         """
-        Soon: written, synced, ended. False: no thread could be started for it, and nothing happens.
+        Write, sync and end the commit soon. Return False if no thread could be started; the commit
+        then does not run.
         """
         if self._writer is None and not self._start_writer():
             return False
@@ -91,7 +99,7 @@ class GroupCommitThread:
         return True
 
     def stop(self) -> None:
-        """After everything that was put."""
+        """Stop after all commits that were put are done."""
         if self._writer is not None:
             self._inbox.put(None)
             self._writer.join()
@@ -120,7 +128,7 @@ class GroupCommitThread:
             self._filesystem.close()
 
     def _arrived(self) -> "list[Syncable | _Synced | _SyncedTogether | None]":
-        """At least one."""
+        """Return at least one item."""
         found = [self._inbox.get()]
         try:
             while True:
@@ -153,7 +161,7 @@ class GroupCommitThread:
             try:
                 syncer.start()
             except RuntimeError:
-                if not self._syncers:  # no thread is to be had: here, then, and the next one waits
+                if not self._syncers:  # no thread available: sync here
                     self._sync_given(written)
                     return
             else:
@@ -172,7 +180,7 @@ class GroupCommitThread:
     def _sync_each(self) -> None:
         while (given := self._to_sync.get()) is not None:
             self._sync_given(given)
-            del given  # or this thread keeps alive what the caller has let go
+            del given  # otherwise this thread would keep the caller's objects alive
 
     def _sync_given(self, given: _Written | list[_Written]) -> None:
         if isinstance(given, _Written):

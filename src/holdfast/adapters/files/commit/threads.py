@@ -1,9 +1,9 @@
 """
-The store's own threads: bounded, made on demand, and quick to wake. Whatever blocks (a sync, a
+The store's own threads: bounded, created on demand, quick to wake. All blocking work (a sync, a
 lock, a big hash) runs here, never on the event loop.
 
-What was begun is awaited to its end: a cancelled caller gets its cancellation after the outcome is
-known, never instead of it.
+Work that has begun is awaited to its end. A cancelled caller receives its cancellation after the
+outcome is known.
 """
 
 import asyncio
@@ -21,7 +21,9 @@ T = TypeVar("T")
 
 
 def no_thread() -> Busy:
-    """The system gives no more threads: a bound of the user's or the container's processes."""
+    """
+    The system starts no more threads: the user or the container has reached its process limit.
+    """
     return Busy(
         "no thread could be started",
         code="io",
@@ -39,8 +41,8 @@ class Threads:
 
     def run(self, work: Callable[[], None]) -> None:
         """
-        Soon, in one of them. `work` handles its own errors. Busy: there is no thread, and none to
-        be had; `work` is not done.
+        Run `work` soon, in one of the threads. `work` handles its own errors. Raise Busy if there
+        is no thread and none can be started; `work` then does not run.
         """
         with self._guard:
             if self._owed >= len(self._made) and len(self._made) < self._most:
@@ -55,7 +57,7 @@ class Threads:
         try:
             thread.start()
         except RuntimeError as exc:
-            if not self._made:  # else those that are there see to it, one after the other
+            if not self._made:  # otherwise the existing threads do the work in turn
                 raise no_thread() from exc
         else:
             self._made.append(thread)
@@ -63,12 +65,12 @@ class Threads:
     def _serve(self) -> None:
         while (work := self._work.get()) is not None:
             work()
-            del work  # or this thread keeps alive what the caller has let go
+            del work  # otherwise this thread would keep the caller's objects alive
             with self._guard:
                 self._owed -= 1
 
     def stop(self) -> None:
-        """After everything that was given to them."""
+        """Stop the threads after all given work is done."""
         with self._guard:
             made = self._made[:]
         for _ in made:
@@ -77,7 +79,7 @@ class Threads:
             thread.join()
 
     def call(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
-        """The outcome of blocking work, which is under way when this returns."""
+        """Start blocking work now; await the returned coroutine for its outcome."""
         arrival = Completion()
         box: list[Any] = []
 
@@ -105,9 +107,10 @@ async def _outcome(arrival: "Completion", box: list[Any]) -> Any:
 
 class LoopWaker:
     """
-    Wakes one event loop for any number of things done.
+    Wakes one event loop for any number of completions.
 
-    Threads that finish together ring once: waking a loop costs more than what it is woken for.
+    Threads that finish together wake the loop once, because waking a loop costs more than the
+    callback.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -123,20 +126,19 @@ class LoopWaker:
         return bell
 
     def ring(self, done: Callable[[], None]) -> None:
-        """From any thread: have the loop call this."""
+        """Have the loop call `done`. Any thread may call this."""
         self._done.append(done)
         if self._is_rung:
             return
         self._is_rung = True
         loop = self._loop()
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop was closed under the work; there is nobody to tell
+        with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits
             if loop is not None:
                 loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        # Before the queue is emptied: whoever comes while it is being emptied rings again.
+        # Clear the flag before the queue is emptied: a thread that adds an item meanwhile wakes the
+        # loop again.
         self._is_rung = False
         while self._done:
             self._done.popleft()()
@@ -148,7 +150,7 @@ _bells: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopWaker]" = (
 
 
 class Completion:
-    """One thread tells one task that something is done."""
+    """One thread reports one completion to one task."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -165,7 +167,7 @@ class Completion:
             self._future.set_result(None)
 
     async def wait(self) -> None:
-        """To the end, whatever happens; a cancellation that came meanwhile goes on afterwards."""
+        """Wait for the completion. A cancellation that arrives meanwhile is raised afterwards."""
         try:
             await self._future
         except asyncio.CancelledError:

@@ -1,11 +1,11 @@
 """
-A whole home, copied while others write to it.
+Copy a whole home while others write to it.
 
-Consistent by order, not by stopping anybody: the home's anchor before its journal, its journal
-before the sessions' anchors, those before the sessions' segments, and all of them before the keys.
-So no anchor in the copy is ahead of its journal, and no journal names a key that was made too late
-for the copy. Closed segments never change; the last one is copied with the session's write lock
-held. A backup is there whole or not at all. Caches, locks and the reserve stay behind.
+The copy is consistent by its order, without stopping any writer: the home's anchor before its
+journal, its journal before the sessions' anchors, those before the sessions' segments, and all of
+them before the keys. So no anchor in the copy is ahead of its journal, and no journal names a key
+that is missing in the copy. Closed segments never change; the last one is copied with the session's
+write lock held. A backup appears whole or not at all. Caches, locks and the reserve are not copied.
 """
 
 import contextlib
@@ -47,15 +47,14 @@ SETTINGS = "holdfast.toml"
 _FORMAT = 1
 _FILE_BYTES_MAX = (
     1024 * MIB
-    # outputs, segments and what lies in quarantine are far smaller; a sparse file is not copied
-    # until
-    # the disk is full
+    # Outputs, segments and quarantine files are far smaller. The bound keeps a sparse file from
+    # filling the disk.
 )
 _TRIES = 3  # a session that is deleted while it is copied makes the copy start again
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """For people, and to tell a backup from any other folder. Nothing in it is believed."""
+    """For people, and to tell a backup from any other folder. Nothing in it is trusted."""
 
     format: int = _FORMAT
     made_at: int = 0
@@ -63,11 +62,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Gone(Exception):
-    """A session was deleted while it was to be copied."""
+    """A session was deleted during its copy."""
 
 
 def copy_home(store: FileStore, target: Path, *, now_ms: int) -> Manifest:
-    """Blocks. The copy appears at `target`, which must not be there, or be empty."""
+    """Copy the home to `target`, which must be absent or empty. Blocks."""
     refuse_taken(target)
     for _ in range(_TRIES):
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
@@ -136,8 +135,8 @@ def copy_backup(source: Path, target: Path, *, settings: bytes | None) -> None:
 
 def copy_tree(source: Path, target: Path) -> None:
     """
-    A backup's files, as a home's: folders 0700, files 0600, whatever the backup's own modes became
-    on the way.
+    Copy a backup's files as a home's: folders 0700, files 0600, even if the backup's modes have
+    changed since.
     """
     for folder, names, files in os.walk(source):
         here = target / Path(folder).relative_to(source)
@@ -188,8 +187,8 @@ def _copy(store: FileStore, temporary: Path, now_ms: int) -> Manifest:
     copy_memory(home / MEMORY, temporary / MEMORY)
     if (home / QUARANTINE).exists():
         copy_tree(home / QUARANTINE, temporary / QUARANTINE)
-    # After everything that is sealed with them: a key is never removed, and one of a rotation
-    # meanwhile is needed for what it sealed.
+    # After all data sealed with them: a key is never removed, and the copy needs the key of a
+    # rotation that happened meanwhile.
     _copy_folder(home / KEYS, temporary / KEYS)
     manifest = Manifest(made_at=now_ms, sessions=tuple(created.session for created in living))
     (temporary / MANIFEST).write_bytes(msgspec.json.encode(manifest))
@@ -202,8 +201,8 @@ def _copy_session(store: FileStore, created: SessionCreated, home: Path, tempora
     source, target = home.joinpath(*parts), temporary.joinpath(*parts)
     if source.exists():
         _copy_lives(store, created.session, source, target)
-    # Looked at afterwards: whoever deletes says so first. A folder that is missing and was never
-    # deleted is missing in the copy too, and the rest is worth keeping.
+    # Checked after the copy, because a deletion is recorded before its files go. A folder that is
+    # missing without a deletion is missing in the copy too; the rest is worth keeping.
     if not store.keeps(created):
         raise _Gone
 
@@ -233,7 +232,7 @@ def _copy_lives(store: FileStore, session: SessionId, source: Path, target: Path
 
 
 def _segments(folder: Path) -> list[str]:
-    """Of every life, oldest first within each."""
+    """Return the segments of every instance, oldest first within each."""
     return sorted(
         path.name for path in folder.iterdir() if parse_segment_name(path.name) is not None
     )
@@ -254,8 +253,8 @@ def _plain_files(folder: Path) -> Iterator[Path]:
 
 def _copy_table(source: Path, target: Path) -> None:
     """
-    Cell by cell as each stood at one moment: halves of two moments would not belong together, and
-    the copy would count as cut short.
+    Copy each cell as it was at one moment. Halves of two moments would not belong together, and the
+    copy would count as cut short.
     """
     with _opened(source) as table:
         fd = table.fileno()
@@ -274,8 +273,8 @@ def _copy_table(source: Path, target: Path) -> None:
 
 def _cell_at_rest(fd: int, at: int) -> bytes:
     """
-    Read until it is the same twice: its writer takes microseconds for a slot, and milliseconds from
-    one to the next.
+    Read until two reads are equal: the writer needs microseconds for a slot, and milliseconds from
+    one slot to the next.
     """
     cell, before = os.pread(fd, ANCHOR_BYTES, at), b""
     while cell != before:
@@ -294,8 +293,8 @@ def _copy_file(source: Path, target: Path) -> None:
 
 def _opened(source: Path) -> BinaryIO:
     """
-    A plain file, to be read. Anything else in its place is refused, and nobody waits for what a
-    FIFO might say, or for a file without end.
+    Open a plain file for reading. Anything else in its place is refused, so that nobody waits for a
+    FIFO or reads a file without end.
     """
     try:
         fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -1,9 +1,10 @@
 """
-A home's birth: folder, key, anchor, and last its own journal's first records. Two processes at once
-make one home.
+Create a home: folder, key, anchor, and last the first records of its own journal. Two processes at
+once create one home.
 
-Half born is what has no journal yet, and whose anchor, if any, is a birth's: it is born to the end
-by the next one. An older anchor without its journal is history cut short, and never born over.
+A half-created home has no journal yet, and its anchor, if any, is that of a creation. The next
+process completes it. An anchor that has moved on, without its journal, means that history is cut
+short; such a home is never created again.
 """
 
 import contextlib
@@ -36,7 +37,8 @@ _ELSEWHERE = (
 
 def open_home_folder(path: Path, *, create: bool) -> int | None:
     """
-    The home folder's descriptor; a symlink in its place is followed once, here and nowhere below.
+    Return the home folder's descriptor. A symlink in its place is followed once, here and nowhere
+    below.
     """
     real = path.resolve()
     if create:
@@ -67,7 +69,7 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
 
 
 def is_born(home: int) -> bool:
-    """Has its journal a first segment, or an anchor that remembers one?"""
+    """Return True if the home's journal has a first segment, or an anchor that remembers one."""
     with contextlib.suppress(FileNotFoundError):
         os.stat(
             "/".join((*HOME_PARTS, segment_name(HOME_INSTANCE, 1))),
@@ -79,7 +81,10 @@ def is_born(home: int) -> bool:
 
 
 def _was_born(home: int) -> bool:
-    """An anchor that moved on since a birth, or sessions: a journal was here."""
+    """
+    Return True if the anchor moved on since its creation, or if there are sessions: a journal was
+    here.
+    """
     with contextlib.suppress(FileNotFoundError):
         folder = open_folder(home, SESSIONS)
         try:
@@ -102,7 +107,7 @@ def _was_born(home: int) -> bool:
 
 
 def create_home(home: int, path: Path, now: int) -> None:
-    """Idempotent; waits for whoever is at it."""
+    """Create the home; idempotent. Waits for another process that is creating it."""
     lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,10 +1,10 @@
 """
-The home's own journal as one process knows it: its handle, what it adds up to, and whether anything
-in the home may be written.
+The home's own journal in one process: its handle, its folded state, and whether anything in the
+home may be written.
 
-It names every session's living instance and every seal, and is looked at in every append. A damaged
-one is sealed by a file beside it (home/seal.py); without its key everything can be read and nothing
-verified or written. A seal is recorded with no session's lock held.
+It names every session's current instance and every seal, and every append checks it. A damaged one
+is sealed by a file beside it (home/seal.py). Without its key everything can be read, and nothing
+verified or written. A seal is recorded while no session's lock is held.
 """
 
 import contextlib
@@ -44,35 +44,35 @@ if TYPE_CHECKING:
 
 
 class HomeJournal:
-    """Made with its store; knows nothing until it is loaded."""
+    """Created with its store; empty until it is loaded."""
 
     def __init__(
         self, store: "FileStore", files: SessionFiles, keys: KnownKeys, trouble: str | None
     ) -> None:
         self._store, self._keys, self.files = store, keys, files
         self._pid = os.getpid()
-        # Why nothing can be written or verified for want of a key, in words. Once set it stays.
+        # Why nothing can be written or verified without a key, as text. Once set it stays.
         self.trouble = trouble
-        # Of the home itself. Once set it stays: only a person lifts it.
+        # The seal of the home itself. Once set it stays: only a person lifts it.
         self.mark: SealMark | None = None
         self.registry = Registry(files, store.writer)
         self.lane = AppendQueue(files, store)
         self._handle = FileJournal(
             store, self.lane, files.fence(), verified=trouble is None or bool(keys)
         )
-        # One at a time finds out what became of a commit that was in doubt.
+        # One thread at a time reopens the journal to resolve a commit in doubt.
         self._reopening = threading.Lock()
 
     @property
     def is_verified(self) -> bool:
         return self._handle.is_verified
 
-    # --- opening
-    # -----------------------------------------------------------------------------------------------------
+    # --- Opening
 
     def load(self) -> None:
         """
-        Verify and fold it; a damaged one is sealed, and everything in the home can only be read.
+        Verify and fold the journal. A damaged one is sealed; everything in the home can then only
+        be read.
         """
         if not self.is_verified:
             return self._read_unverified()
@@ -111,7 +111,7 @@ class HomeJournal:
         return None
 
     def _look_for_mark(self) -> None:
-        """Whoever found the home damaged left it there, perhaps while we had it open."""
+        """Read the seal that any process may have left, perhaps while we had the home open."""
         mark = home_seal.read(self.files.home)
         if mark is not None:
             self.mark = self.mark or mark
@@ -124,20 +124,22 @@ class HomeJournal:
 
     def _without_key(self, why: str) -> None:
         """
-        Everything can be read and nothing verified or written. Never a seal: the journal is not to
-        blame.
+        Continue without the key: everything can be read, and nothing verified or written. This
+        never seals, because the journal is not damaged.
         """
         self.trouble = self.trouble or why
         self._handle.is_verified = False
         self._read_unverified()
 
     def _read_unverified(self) -> None:
-        """Up to the first record that makes no sense: nobody vouches for any of them."""
+        """Fold unverified records up to the first one that can't be decoded."""
         with contextlib.suppress(BrokenChain):
             self._handle.load_now(self.registry.fold)
 
     def _is_of_another_key(self) -> bool:
-        """Does the first segment name another key than ours? One that is gone names none."""
+        """
+        Return True if the first segment names another key than ours. A missing segment names none.
+        """
         try:
             with walk(self.files.home, *HOME_PARTS) as folder:
                 line = self.files.read_segment(folder, 1, HEADER_BYTES_MAX).split(b"\n")[0]
@@ -151,11 +153,10 @@ class HomeJournal:
             and key_id(self._keys[opened.key.generation]) != opened.key.id
         )
 
-    # --- what it says
-    # ------------------------------------------------------------------------------------------------
+    # --- State
 
     def refresh(self) -> None:
-        """Fold what was added since the last look."""
+        """Fold the records added since the last read."""
         if not self.is_verified or self.mark is not None:
             return
         try:
@@ -167,11 +168,13 @@ class HomeJournal:
             self.registry.refresh()
 
     def created(self, session: SessionId) -> SessionCreated | None:
-        """Its living instance, as of the last look."""
+        """Return the session's current instance, as of the last read."""
         return self.registry.state.sessions.get(session)
 
     def living(self, session: SessionId) -> SessionCreated:
-        """As of the last look; refused when there is none."""
+        """
+        Return the session's current instance, as of the last read. Raise Refused if there is none.
+        """
         created = self.created(session)
         if created is None:
             raise Refused(
@@ -182,7 +185,7 @@ class HomeJournal:
         return created
 
     def seals(self) -> Mapping[SessionId, SessionSealed]:
-        """As of now, and never of a home that is itself sealed or without its key."""
+        """Return the seals as of now. Raise for a home that is itself sealed or without its key."""
         self.refresh()
         self.check_alive(self._handle)
         return dict(self.registry.state.sealed)
@@ -224,7 +227,7 @@ class HomeJournal:
         return SealMark(sealed.code, sealed.detail, sealed.at_seq)
 
     def generation(self) -> int:
-        """The key generation of new segments."""
+        """Return the key generation of new segments."""
         generation = self.registry.state.generation
         if generation not in self._keys:
             self._keys.look_again()
@@ -232,18 +235,17 @@ class HomeJournal:
 
     def is_lost(self, generation: int) -> bool:
         """
-        A key that the home's journal knows of and we lack. Any other key that a segment names was
-        not named by us: that is damage.
+        Return True for a key that the home's journal names and that we lack. A segment that names
+        any other unknown key is damaged.
 
-        A home that is itself sealed may have lost the record that names it, and accuses no session
-        of that.
+        A sealed home may have lost the record that names the key, so it never reports a session as
+        damaged for that reason.
         """
         return generation not in self._keys and (
             self.mark is not None or 1 <= generation <= self.registry.state.generation
         )
 
-    # --- writing to it
-    # -----------------------------------------------------------------------------------------------
+    # --- Writing
 
     def append(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
         journal = self._usable_handle()
@@ -251,8 +253,8 @@ class HomeJournal:
 
     def _usable_handle(self) -> FileJournal:
         """
-        A commit in doubt spends the handle like any other; a process that stays opens it anew, and
-        so finds out what became of it.
+        Return a usable handle. A commit in doubt spends the handle; a long-running process then
+        reopens the journal, which resolves the doubt.
         """
         with self._reopening:
             if self._handle.is_in_doubt:
@@ -271,7 +273,7 @@ class HomeJournal:
             ) from exc
 
     async def open_handle(self) -> FileJournal:
-        """A caller's own handle, at our head."""
+        """Return a handle for the caller, at our head."""
         if self._handle.is_in_doubt:
             await self._store.in_thread(self._usable_handle)
         return FileJournal(
@@ -283,7 +285,7 @@ class HomeJournal:
         )
 
     def seal(self, journal: FileJournal, error: Untrusted) -> None:
-        """Durable when it returns; once is enough."""
+        """Seal durably; a second call does nothing."""
         if journal.session == HOME_SESSION:
             return self._seal_itself(error)
         if (

@@ -1,7 +1,7 @@
 """
 The home's keys on disk: HOME/keys/<generation>.key, 32 random bytes each, 0600 in a 0700 folder.
 
-A key is linked into place whole, never replaced, never made anew when it is lost: without it
+A key is linked into place whole and never replaced. A lost key is never created again: without it
 journals are readable but not verifiable, and nothing is written. A key that others may read is
 still used for checking, but no longer for writing.
 """
@@ -31,8 +31,8 @@ _NOT_OWNER = 0o077
 
 class KnownKeys(dict[int, bytes]):
     """
-    A home's keys by generation, those that count. One that is asked for and unknown may be a peer's
-    rotation: it is looked for again.
+    The trusted keys of a home, by generation. An unknown key may come from a peer's rotation, so
+    the folder is read again when somebody asks for it.
     """
 
     def __init__(self, home: int, found: dict[int, bytes]) -> None:
@@ -52,7 +52,8 @@ class KnownKeys(dict[int, bytes]):
 
 class Keys(NamedTuple):
     """
-    What was found: usable keys by generation, counted or not, and why writing is refused, if it is.
+    The keys found on disk: usable ones by generation, trusted or not, and the reason why writing is
+    refused, if it is.
     """
 
     by_generation: dict[int, bytes]
@@ -101,10 +102,10 @@ def _load_key(folder: int, name: str) -> tuple[bytes | None, str | None]:
 
 def make_next_key(home: int, generation: int) -> bytes:
     """
-    The key of a generation that no record names yet; with the home's write lock held.
+    Create the key of a generation that no record names yet. The caller holds the home's write lock.
 
-    A file that bears its name already is a rotation's that died, or somebody's who waits for us to
-    use it: nothing was sealed with it, and it is replaced.
+    An existing file of that name comes from a rotation that died, or from somebody who wants us to
+    use it. Nothing was sealed with it, so it is replaced.
     """
     folder = open_folder(home, KEYS)
     try:
@@ -117,7 +118,7 @@ def make_next_key(home: int, generation: int) -> bytes:
 
 
 def make_first_key(home: int) -> bytes:
-    """Of a home that is being born: ours, or that of whoever was faster."""
+    """Return the first key of a new home: ours, or that of a faster process."""
     make_folder(home, KEYS)
     folder = open_folder(home, KEYS)
     try:

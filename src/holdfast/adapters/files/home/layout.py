@@ -1,9 +1,9 @@
 """
-Where everything of a home lies: the files of its own journal, and those of any life of any session.
+The layout of a home: the files of its own journal, and those of every instance of every session.
 
 HOME/keys, HOME/home (its own journal), HOME/anchors, HOME/sessions/<channel>/<thread>,
-HOME/quarantine, HOME/run, HOME/reserve. Made once for each opening; the `SessionFiles` it makes are
-cheap. Nothing here reads a journal, decides or locks.
+HOME/quarantine, HOME/run, HOME/reserve. One `HomeFiles` is created per opening; the `SessionFiles`
+that it creates are cheap. Nothing here reads a journal, decides or locks.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from holdfast.journal.chain import Keyring
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.session.home.events import SessionCreated
 
-MANIFEST = "backup.json"  # in a backup, and in nothing that is a home
+MANIFEST = "backup.json"  # only a backup has this file, never a home
 HOME_SESSION = SessionId("_home")
 HOME_INSTANCE = InstanceId("home")
 HOME_PARTS = ("home",)
@@ -25,7 +25,7 @@ SESSIONS = "sessions"
 
 
 class HomeFiles:
-    """`home` is the folder's descriptor, and stays its opener's to close."""
+    """`home` is the folder's descriptor. The code that opened it closes it."""
 
     def __init__(
         self,
@@ -44,14 +44,14 @@ class HomeFiles:
         self.reserve = Reserve(home)
 
     def own(self) -> SessionFiles:
-        """Of the home's own journal."""
+        """Return the files of the home's own journal."""
         return self._made(HOME_SESSION, HOME_INSTANCE, HOME_PARTS, self.tables.home_cell())
 
     def of(self, created: SessionCreated) -> SessionFiles:
         return self.at(created.session, created.instance, created.slot)
 
     def at(self, session: SessionId, instance: InstanceId, slot: int) -> SessionFiles:
-        """Of a life that may not be registered yet."""
+        """Return the files of an instance that may not be registered yet."""
         return self._made(session, instance, session_parts(session), self.tables.cell(slot))
 
     def _made(
@@ -76,5 +76,5 @@ class HomeFiles:
 
 
 def session_parts(session: SessionId) -> tuple[str, ...]:
-    """A session's folder, from the home."""
+    """Return a session's folder, from the home."""
     return (SESSIONS, *session.split("/"))

@@ -1,10 +1,11 @@
 """
-What the home's journal adds up to, as far as the store needs it: which sessions live, which are
-sealed, whose bytes may be removed.
+The state of the home's journal that the store needs: the existing sessions, the sealed ones, and
+the instances whose bytes may be removed.
 
-Read without a lock, up to the home's anchor, a little more each time. Looked at in every append: a
-session that was sealed, deleted or given another life by anyone is refused from then on. An opening
-verifies every byte and parses what no snapshot covers; a snapshot is a cache (D9).
+The journal is read without a lock, up to the home's anchor, and folded step by step. Every append
+checks it: a session that any process sealed, deleted or replaced by another instance is refused
+from then on. Opening verifies every byte and parses the records that no snapshot covers; a snapshot
+is a cache (D9).
 """
 
 import contextlib
@@ -35,21 +36,23 @@ from holdfast.session.home.events import (
 )
 from holdfast.session.snapshots.home import decode_home_state, encode_home_state
 
-SNAPSHOT_EVERY = 2000  # records: folding fewer takes less time than anyone notices
+SNAPSHOT_EVERY = 2000  # records; folding fewer takes no noticeable time
 _PAUSES_SECONDS = (
     0.001,
     0.004,
     0.016,
     0.064,
     0.256,
-)  # for a writer that was stopped in mid write of the home's slot
+)  # waits for a writer that was stopped while it wrote the home's slot
 _SNAPSHOT_SHARE = (
-    8  # and an eighth of all: so that what a birth costs does not grow with how many there were
+    # and an eighth of all records, so that the cost of a new session does not grow with their
+    # number
+    8
 )
 
 
 class _AnotherPast(Exception):
-    """The record that a snapshot says it stands for is not in this journal."""
+    """This journal does not contain the record that a snapshot names."""
 
 
 class Registry:
@@ -61,23 +64,22 @@ class Registry:
         self.reset()
 
     def reset(self) -> None:
-        """Know of nothing."""
+        """Forget everything."""
         self._fence = self._files.fence()
         self._seen = b""
         self.state = HomeState()
-        # The last record folded; and the one that the snapshot we know of stands for.
+        # The last folded record, and the record that the known snapshot covers.
         self._last: Head | None = None
         self._kept_seq = 0
-        # A genuine record that this program can't read (D8): nothing behind it is folded, however
-        # often somebody looks.
+        # A genuine record that this program can't read (D8): nothing after it is ever folded.
         self._newer: NewerVersion | None = None
-        # The living, sorted; None when one came or went since the last list.
+        # The names of the existing sessions, sorted; None after one was created or deleted.
         self._names: list[SessionId] | None = None
 
     def load(self, fence: Fence, kept: Snapshot | None) -> None:
         """
-        Fold up to a fence behind which every byte was verified just now. What `kept` covers is not
-        parsed, if it is of this very journal.
+        Fold up to a fence behind which every byte was just verified. Records that `kept` covers are
+        not parsed, if it is a snapshot of this very journal.
         """
         with self._guard:
             if kept is None or not self._starts_from(kept, fence):
@@ -107,8 +109,8 @@ class Registry:
 
     def snapshot_if_due(self) -> Snapshot | None:
         """
-        What is worth keeping, once enough came since the last one that folding it again would be
-        felt.
+        Return a snapshot if enough records came since the last one to make folding them again
+        noticeable.
         """
         with self._guard:
             last = self._last
@@ -133,8 +135,8 @@ class Registry:
 
     def page(self, after: SessionId | None, limit: int | None) -> list[SessionCreated]:
         """
-        The living after that name, sorted. What a page costs does not depend on how many there are,
-        once they are sorted.
+        Return the existing sessions after that name, sorted. Once they are sorted, the cost of a
+        page does not depend on their number.
         """
         names, sessions = self._names, self.state.sessions
         if names is None:
@@ -148,12 +150,14 @@ class Registry:
         ]
 
     def is_fresh(self) -> bool:
-        """Nothing was added since the last look. One small read; waits for nobody."""
+        """Return True if nothing was added since the last read. One small read; never waits."""
         raw = self._files.anchor.read_raw()
         return bool(raw) and raw == self._seen
 
     def refresh(self) -> None:
-        """Fold what was added since the last look. Raises `Damaged` for the home's own journal."""
+        """
+        Fold the records added since the last read. Raise `Damaged` for the home's own journal.
+        """
         raw = self._files.anchor.read_raw()
         if raw == self._seen and raw:
             return
@@ -164,21 +168,21 @@ class Registry:
                 self._read_to_anchor()
             except BaseException as exc:
                 if not isinstance(exc, Damaged | KeyMissing | NewerVersion | Busy | OSError):
-                    # Ctrl-C or no memory in the middle of it: records may have been read and not
-                    # folded, so the next look begins anew.
+                    # Ctrl-C or no memory in between: records may have been read and not folded, so
+                    # the next read starts from the beginning.
                     self.reset()
                 raise
-            # A cell that had to be settled is looked at again: only bytes that say all by
-            # themselves are known by themselves.
+            # A cell that had to be settled is read again next time: only bytes that verify by
+            # themselves are remembered.
             self._seen = raw if self._files.anchor.was_settled(raw) else b""
 
     def _settled_anchor(self) -> Anchor:
         """
-        The home's head. Slots that do not verify together are judged and written again under the
+        Return the home's head. Slots that do not verify together are judged and rewritten under the
         home's write lock.
 
-        That lock is never waited for, since the caller may hold a session's: whoever has it writes
-        the slot, and a few more looks show that.
+        That lock is never waited for, because the caller may hold a session's lock. Its holder
+        writes the slot, and a few more reads show the result.
         """
         files = self._files
         for pause in _PAUSES_SECONDS:
@@ -195,7 +199,7 @@ class Registry:
         )
 
     def _settle(self, lock: FolderLock) -> Anchor:
-        """With the home's write lock, which is released afterwards."""
+        """Settle with the home's write lock held, and release it."""
         files, anchor = self._files, None
         try:
             anchor = believable(files.anchor.look(files.keys), self._fence)

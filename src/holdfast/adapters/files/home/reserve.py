@@ -1,12 +1,11 @@
 """
-HOME/reserve: blocks set aside while the disk has room, given back when it has none, so that what
-already happened can still be written down.
+HOME/reserve: blocks set aside while the disk has room and given back when it is full, so that
+things that already happened can still be recorded.
 
-Only a driver's records and what goes to quarantine may use it: outcomes of tools that were started.
-New messages are refused instead. Spent by this process, it is filled again after a later commit,
-once the disk has room for more than that: what little room was made is for records first. What
-bears its name and is no plain file of ours, or has another name too, is somebody's, and is neither
-filled nor emptied.
+Only a driver's records and quarantine may use it: they hold outcomes of tools that were started.
+New messages are refused instead. After this process has used the reserve, it refills it after a
+later commit, once the disk has room for more than the reserve: records come first. A file of this
+name that is not a plain file of this user, or has a second link, is neither filled nor emptied.
 """
 
 import contextlib
@@ -31,7 +30,9 @@ class Reserve:
         self._spent = False
 
     def fill(self) -> None:
-        """Set the blocks aside if they are not. Failing is no error: the disk is full already."""
+        """
+        Set the blocks aside if they are not. A failure is not an error: the disk is already full.
+        """
         with self._guard, contextlib.suppress(OSError, Refused):
             fd = open_file(self._home, RESERVE, os.O_RDWR | os.O_CREAT)
             try:
@@ -42,7 +43,7 @@ class Reserve:
                 os.close(fd)
 
     def free(self) -> bool:
-        """Give the blocks back to the disk; False if there were none."""
+        """Give the blocks back to the disk. Return False if there were none."""
         with self._guard:
             try:
                 fd = open_file(self._home, RESERVE, os.O_RDWR)
@@ -59,11 +60,11 @@ class Reserve:
 
     @property
     def is_spent(self) -> bool:
-        """By this process, and not filled again since."""
+        """True if this process used the reserve and has not refilled it since."""
         return self._spent
 
     def refill_if_spent(self) -> None:
-        """Blocks; for a thread that may wait."""
+        """Blocks; call it in a thread that may wait."""
         if not self._spent:
             return
         with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """
-What `[retention]` lets go of beside the journals: tools' full outputs, and what lies in quarantine,
-by age.
+The files beside the journals that `[retention]` removes by age: full outputs of tools, and
+quarantine.
 
-A journal is never shortened. An output that is gone is still named by its digest; cut bytes that a
+A journal is never shortened. It still names a removed output by its digest. Cut bytes that a
 segment's end may still need are never removed.
 """
 

@@ -1,9 +1,8 @@
 """
-HOME/home/home.sealed: the seal of the home itself, which can't be kept in a journal that is not
-believed.
+HOME/home/home.sealed: the seal of the home itself. It is a file because the home's journal can't be
+trusted when it is sealed.
 
-Durable, and lifted only by a person who removes the file. One that can't be read seals all the
-same.
+The seal is durable. Only a person lifts it, by removing the file. An unreadable file seals too.
 """
 
 import os
@@ -32,7 +31,7 @@ def write(home: int, mark: SealMark) -> None:
 
 
 def is_there(home: int) -> bool:
-    """One look, for every append: whatever bears its name seals."""
+    """Check with one system call, in every append. Any entry of this name seals."""
     return os.access(_PATH, os.F_OK, dir_fd=home, follow_symlinks=False)
 
 

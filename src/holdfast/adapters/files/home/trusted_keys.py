@@ -1,10 +1,10 @@
 """
-Which of the keys in HOME/keys count: the first, and every later one that the home's own journal
-names by its id.
+The trusted keys in HOME/keys: the first one, and every later one that the home's own journal names
+by its id.
 
-A rotation is a record, sealed with a key that counted before it. A key file that no such record
-names is a rotation that died, or somebody's who wants us to believe what they sealed with it:
-nothing verifies under it, whatever a segment, an anchor or a snapshot says of its generation.
+A rotation is a record, sealed with a key that was trusted before it. A key file that no such record
+names comes from a rotation that died, or from somebody who wants us to trust data sealed with it.
+Nothing verifies under such a key, even if a segment, an anchor or a snapshot names its generation.
 """
 
 import contextlib
@@ -27,8 +27,8 @@ _READ_MAX = SEGMENT_BYTES + 2 * BATCH_BYTES_MAX
 
 def trusted_keys(home: int, found: Mapping[int, bytes]) -> dict[int, bytes]:
     """
-    Of the keys that were found, by generation. Reads the home's journal only where there is more
-    than one to tell apart.
+    Return the trusted ones among the found keys, by generation. The home's journal is read only if
+    there is more than one key.
     """
     counted = {generation: found[generation] for generation in (1,) if generation in found}
     if not counted or len(found) == 1:
@@ -46,8 +46,8 @@ def trusted_keys(home: int, found: Mapping[int, bytes]) -> dict[int, bytes]:
 
 def _genuine(counted: Mapping[int, bytes], previous: bytes, line: bytes) -> KeyRotated | None:
     """
-    A record is somebody's with the key if it verifies after the mac of the line before it, whatever
-    else is wrong with the journal.
+    Return the rotation if its record verifies after the mac of the line before it. Other damage in
+    the journal does not matter here: only a holder of the key can make such a record.
     """
     keys = Keyring(counted, HOME_SESSION, HOME_INSTANCE).all()
     record: Record | None = next(
@@ -63,8 +63,8 @@ def _genuine(counted: Mapping[int, bytes], previous: bytes, line: bytes) -> KeyR
 
 def _rotations(home: int) -> Iterator[tuple[bytes, bytes]]:
     """
-    Every line that may be one, oldest first, with the mac of the line before it. A segment's first
-    line is its header, and never one.
+    Yield every line that may be a rotation, oldest first, with the mac of the line before it. A
+    segment's first line is its header and never a rotation.
     """
     with contextlib.suppress(FileNotFoundError), walk(home, *HOME_PARTS) as folder:
         for name in sorted(os.listdir(folder)):  # noqa: PTH208  by descriptor

@@ -1,10 +1,10 @@
 """
-Anchors on disk: packed tables of 512 bytes a session, so that a parked session costs no file of its
-own for it.
+Anchors on disk: packed tables with 512 bytes per session, so that a parked session needs no file of
+its own for its anchor.
 
-HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` says where. The
-home's own is HOME/anchors/_home. Each cell belongs to whoever holds its session's write lock;
-neighbours never touch each other's bytes.
+HOME/anchors/NNNN.anchors holds `SESSIONS_PER_TABLE` sessions; `SessionCreated.slot` gives the
+position. The home's own anchor is HOME/anchors/_home. The holder of a session's write lock owns its
+cell; neighbours never touch each other's bytes.
 """
 
 import os
@@ -34,14 +34,14 @@ from holdfast.session.home.events import SessionCreated
 ANCHORS = "anchors"
 HOME_TABLE = "_home"
 SESSIONS_PER_TABLE = 2048  # 1 MiB a table
-# a page of sessions of any age lies in as many tables: half a KiB of each is all that is wanted
+# A page of sessions of any age may span as many tables, and only half a KiB of each is needed.
 _CELL_BY_CELL = 256
-# a slot is written in one go: who meets a writer again and again waits for the write lock instead
+# A slot is written with one call. A reader that meets a writer this often waits for the write lock.
 _LOOKS = 3
 
 
 class _Table(NamedTuple):
-    """A table that is open, and which file that is."""
+    """An open table and the identity of its file."""
 
     fd: int
     device: int
@@ -50,11 +50,11 @@ class _Table(NamedTuple):
 
 class AnchorTables:
     """
-    The tables of one home, as the paths name them. Shared by all its sessions.
+    The tables of one home, as the paths name them. All sessions of the home share them.
 
-    A table that was replaced, were it by the very same bytes, is the one that others write from
-    then on: every look asks the path first. The descriptor keeps its number, since threads that
-    have it may be about to use it.
+    After a table is replaced, even by the same bytes, other processes write to the new one, so
+    every read checks the path first. The descriptor keeps its number, because threads that have it
+    may be about to use it.
     """
 
     def __init__(self, home: int) -> None:
@@ -74,11 +74,11 @@ class AnchorTables:
 
     def seqs(self, living: Sequence[SessionCreated], keys: Mapping[int, bytes]) -> list[int]:
         """
-        The last acknowledged record of each: of a page by looking at its cells, of many by reading
-        every table once.
+        Return the last acknowledged record of each session: for one page read its cells, for many
+        sessions read every table once.
 
-        An anchor whose slots do not verify together counts as more than any row of a cache can
-        have, so that its session is opened.
+        An anchor whose slots do not verify together counts as higher than any row of a cache, so
+        that its session is opened.
         """
         if len(living) <= _CELL_BY_CELL:
             cells: Iterable[bytes] = (self.cell(created.slot).read_raw() for created in living)
@@ -99,7 +99,9 @@ class AnchorTables:
             yield tables[number][place * ANCHOR_BYTES : (place + 1) * ANCHOR_BYTES]
 
     def table(self, name: str, *, create: bool = False) -> int:
-        """A table's descriptor; FileNotFoundError when it is absent and not to be made."""
+        """
+        Return a table's descriptor. Raise FileNotFoundError if it is absent and not to be created.
+        """
         known = self._open.get(name)
         if known is not None and self._is_current(name, known):
             return known.fd
@@ -107,7 +109,9 @@ class AnchorTables:
             return self._table(name, create=create)
 
     def looked_at(self, name: str) -> int:
-        """The descriptor of a table that was looked at a moment ago, with the same lock held."""
+        """
+        Return the descriptor of a table that was checked a moment ago, with the same lock held.
+        """
         known = self._open.get(name)
         return known.fd if known is not None else self.table(name)
 
@@ -150,16 +154,16 @@ class AnchorTables:
 
 
 class AnchorCell:
-    """Where one session's anchor lies."""
+    """The place of one session's anchor."""
 
     def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
         self._tables, self._table, self._offset = tables, table, offset
-        # What the cell's bytes were the last time, and what they said: the same bytes say the same
-        # again.
+        # The cell's bytes at the last read, and their meaning: equal bytes need no second
+        # verification.
         self._seen: tuple[bytes, Look] = (b"", NOTHING_SEEN)
 
     def look(self, keys: Keyring) -> Look:
-        """What the cell says now. Without the write lock it may have met a writer in the middle."""
+        """Read the cell now. Without the write lock, the read may meet a writer in the middle."""
         raw = self.read_raw()
         seen, look = self._seen
         if raw != seen or look.slots is not Slots.SETTLED:
@@ -169,8 +173,8 @@ class AnchorCell:
 
     def look_twice(self, keys: Keyring) -> Look:
         """
-        For readers without the lock: a few times, so that a writer that was met in the middle is
-        not taken for a torn slot.
+        Read without the lock, several times if needed, so that a slot that is being written is not
+        taken for a torn one.
         """
         look = self.look(keys)
         for _ in range(_LOOKS):
@@ -180,12 +184,15 @@ class AnchorCell:
         return look
 
     def was_settled(self, raw: bytes) -> bool:
-        """Are these the bytes of the last look, and did both slots verify together?"""
+        """Return True if these are the bytes of the last read and both slots verified together."""
         seen, look = self._seen
         return raw == seen and look.slots is Slots.SETTLED
 
     def read(self, keys: Keyring) -> Anchor | None:
-        """The head, if both slots say so together; None: look again under the write lock."""
+        """
+        Return the head if both slots verify together. Return None if the caller must read again
+        under the write lock.
+        """
         return self.look(keys).settled
 
     def read_raw(self) -> bytes:
@@ -196,14 +203,17 @@ class AnchorCell:
         return os.pread(fd, ANCHOR_BYTES, self._offset)
 
     def read_table(self) -> bytes:
-        """The whole table that the cell lies in."""
+        """Return the whole table of this cell."""
         try:
             return read_at(self._tables.table(self._table), 0, SESSIONS_PER_TABLE * ANCHOR_BYTES)
         except FileNotFoundError:
             return b""
 
     def write(self, anchor: Anchor, keys: Keyring) -> None:
-        """One slot, after the sync and before the acknowledgement; itself synced later."""
+        """
+        Write one slot, after the records' sync and before the acknowledgement. The slot itself is
+        synced later.
+        """
         slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
         self._write(slot, start)
         seen, look = self._seen
@@ -216,7 +226,7 @@ class AnchorCell:
 
     def claim(self, epoch: int, generation: int, keys: Keyring) -> None:
         """
-        The newest driver's epoch. No slot moves with it, and it is not synced: a claim does not
+        Write the newest driver's epoch. No slot moves, and it is not synced: a claim does not
         outlive the machine.
         """
         self._write(encode_claim(epoch, generation, keys), claim_offset(epoch))
@@ -225,7 +235,7 @@ class AnchorCell:
         write_all(self._tables.looked_at(self._table), data, self._offset + start)
 
     def bear(self, anchor: Anchor, keys: Keyring) -> None:
-        """The whole cell, durably; whatever a birth that came to nothing left here is gone."""
+        """Write the whole cell durably. Bytes that a failed creation left here are overwritten."""
         fd = self._tables.table(self._table, create=True)
         write_all(fd, encode_newborn(anchor, keys), self._offset)
         os.fsync(fd)

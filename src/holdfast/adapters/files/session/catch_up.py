@@ -1,10 +1,10 @@
 """
-Coming up to the head: with the write lock held, everything past a fence is verified, made durable,
-and only then handed on.
+Catch up to the head: with the write lock held, verify everything past a fence and make it durable
+before it is handed on.
 
-The state of the anchor's slots and the journal's end is one of the cases in
-journal/anchor_cases.py; each leads to one action here. Records count batch by batch: part of a
-batch at the end was never acknowledged, and is cut like a torn line.
+The anchor's slots and the journal's end are in one of the cases of journal/anchor_cases.py; each
+case leads to one action here. Records count batch by batch: part of a batch at the end was never
+acknowledged, and is cut like a torn line.
 """
 
 import logging
@@ -31,7 +31,7 @@ _log = logging.getLogger("holdfast.files")
 
 
 class Damaged(Exception):
-    """The journal can't be believed; whoever asked says whether that is a takeover."""
+    """The journal can't be trusted. The caller decides whether that is a takeover."""
 
     def __init__(self, damage: Damage) -> None:
         super().__init__(damage.detail)
@@ -39,7 +39,7 @@ class Damaged(Exception):
 
 
 class _Piece(NamedTuple):
-    """Verified bytes, and where they stand."""
+    """Verified bytes and their position."""
 
     number: int
     offset: int
@@ -48,12 +48,12 @@ class _Piece(NamedTuple):
 
 class SharedTail(NamedTuple):
     """
-    Part of a batch that a crash left: past the last whole batch in its segment, and in a next one
-    whose header is not whole.
+    Part of a batch that a crash left: the bytes past the last whole batch of its segment, and the
+    bytes of a next segment whose header is not whole.
     """
 
     cut: bytes
-    stray: bytes | None = None  # None: there is no such next one
+    stray: bytes | None = None  # None if there is no such next segment
 
 
 class _Found(NamedTuple):
@@ -61,7 +61,7 @@ class _Found(NamedTuple):
 
     records: list[Record]
     pieces: list[_Piece]
-    ends: tuple[BatchEnd, ...]  # of the last two whole batches, oldest first
+    ends: tuple[BatchEnd, ...]  # the ends of the last two whole batches, oldest first
     tail: SharedTail | None
 
 
@@ -74,14 +74,14 @@ def catch_up(
     files: SessionFiles, folder: int, fence: Fence, check: Check, *, writer: str, now: int
 ) -> CaughtUp:
     """
-    Move the fence to the head. Raises `Damaged`, or an OSError; the fence then stays where it was.
+    Move the fence to the head. Raise `Damaged` or an OSError; the fence then stays where it was.
     """
     look = files.anchor.look(files.keys)
     anchor = believable(look, fence)
     if look.slots is Slots.SETTLED and nothing_new(files, folder, fence, anchor, check):
         return CaughtUp([], anchor)
-    # An anchor behind our own position: every batch past it is looked at again, so that the slots
-    # end one batch apart.
+    # If the anchor is behind our own position, check every batch past the anchor again, so that the
+    # slots end one batch apart.
     ahead = fence.copy() if fence.seq <= anchor.seq else fence_at(files, folder, anchor)
     found = read_on(files, folder, ahead, check, anchor)
     _check_anchor(ahead, anchor, found.records)
@@ -95,7 +95,7 @@ def catch_up(
     if past:
         anchor = _make_durable(files, folder, anchor, found.pieces, past)
     if look.slots is not Slots.SETTLED:
-        # Case E or F: both slots are readable again, durably, before anybody appends.
+        # Case E or F: make both slots readable again, durably, before anybody appends.
         files.anchor.sync()
     records = [record for record in found.records if record.seq > fence.seq]
     if found.tail is not None:
@@ -109,8 +109,8 @@ def catch_up(
 
 def believable(look: Look, fence: Fence) -> Anchor:
     """
-    The newest slot that verifies, where the journal's end is worth a look. With the write lock
-    held, or it may have met a writer.
+    Return the newest slot that verifies. Raise if no slot verifies, or if the two slots are not one
+    batch apart. Hold the write lock; without it, the read may have met a writer.
     """
     if look.anchor is None:
         if look.missing is not None:
@@ -123,8 +123,8 @@ def believable(look: Look, fence: Fence) -> Anchor:
 
 def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
     """
-    Without the write lock. Slots that do not verify together are looked at again under it, and so
-    is what they mean: by `catch_up`.
+    Read the anchor without the write lock. If the slots do not verify together, read them again
+    under the lock; `catch_up` judges their case.
     """
     look = files.anchor.look_twice(files.keys)
     if look.slots is not Slots.SETTLED:
@@ -134,7 +134,7 @@ def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
 
 
 def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
-    """A fence at the anchor: its segment, record by record, from its header."""
+    """Return a fence at the anchor: verify its segment, record by record, from the header."""
     fence = files.fence(anchor.segment)
     data = files.read_segment(folder, anchor.segment)
     fed = fence.feed(data[: anchor.length])
@@ -174,10 +174,10 @@ def nothing_new(
 
 def is_unchanged_since(files: SessionFiles, folder: int, fence: Fence, check: Check) -> bool:
     """
-    Is the segment's size what we know, and so, where asked for, every byte?
+    Return True if the segment has the size that we know and, where `check` asks for it, the same
+    bytes.
 
-    A file that we did not have open before may be a copy, so its bytes are looked at whether asked
-    for or not.
+    A file that we did not have open before may be a copy, so its bytes are always compared.
     """
     named = files.named(fence.number)
     try:
@@ -195,7 +195,7 @@ def is_unchanged_since(files: SessionFiles, folder: int, fence: Fence, check: Ch
             return True
     if _prefix_holds(files.active(folder, fence.number, status) if known is None else known, fence):
         return True
-    files.let_go()  # or it would count as known from here on
+    files.let_go()  # otherwise it would count as known from now on
     return False
 
 
@@ -203,7 +203,10 @@ _scratch = threading.local()
 
 
 def _prefix_holds(fd: int, fence: Fence) -> bool:
-    """One read into a buffer that is kept, one hash: what a reacquire costs."""
+    """
+    Compare the prefix with one read into a kept buffer and one hash: this is the cost of a
+    reacquire.
+    """
     buffer: bytearray = getattr(_scratch, "buffer", _EMPTY)
     if len(buffer) < fence.offset:
         buffer = _scratch.buffer = bytearray(max(fence.offset, SEGMENT_BYTES + 64 * KIB))
@@ -222,8 +225,7 @@ _EMPTY = bytearray()
 
 def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor: Anchor) -> _Found:
     """
-    Verify everything past the fence, across segments, and leave the fence behind the last whole
-    batch.
+    Verify everything past the fence, across segments. The fence ends behind the last whole batch.
     """
     records: list[Record] = []
     pieces: list[_Piece] = []
@@ -265,13 +267,13 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
         if not fence.may_be_followed_by(rest, closing):
             raise _broken(fence, "bytes stand where none may")
         fence.enter_next()
-        check = Check.SHORT  # the prefix of a segment we have just entered is empty
+        check = Check.SHORT  # the prefix of a segment that we have just entered is empty
 
 
 def _read_stray(files: SessionFiles, folder: int, fence: Fence) -> bytes:
     """
-    A last segment whose header is not whole: a torn birth of a segment, unless more than that is
-    wrong.
+    Return the bytes of a last segment whose header is not whole. That is the torn start of a new
+    segment, unless more is wrong.
     """
     stray = files.read_segment(folder, fence.number + 1)
     if files.has_segment(folder, fence.number + 2) or not tail_is_torn(stray):
@@ -281,8 +283,8 @@ def _read_stray(files: SessionFiles, folder: int, fence: Fence) -> bytes:
 
 def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> tuple[bytes, int]:
     """
-    What follows the fence in its segment, which is opened by its path: a byte-identical replacement
-    is as good as the original.
+    Return the bytes that follow the fence in its segment, and the segment's size. The segment is
+    opened by its path: a byte-identical replacement is as good as the original.
     """
     try:
         fd = files.open_segment(folder, fence.number)
@@ -311,8 +313,8 @@ def _check_end(
     before: Fence, fence: Fence, fed: Fed, rest: bytes, anchor: Anchor, size: int
 ) -> None:
     """
-    At the end of the last segment stands nothing but, perhaps, part of a batch. `before` is where
-    these bytes were read from.
+    Check that the last segment ends with a whole batch or with part of one. `before` is the
+    position from which these bytes were read.
     """
     if (anchor.segment, anchor.length) > (fence.number, fence.offset):
         if (anchor.segment == fence.number and size >= anchor.length) or b"\n" in rest:
@@ -325,7 +327,7 @@ def _check_end(
         if before.goes_on and not fed.ends:
             raise _cut_short(
                 fence, "its last segment ends inside the batch that begins it"
-            )  # but a segment appears whole
+            )  # a genuine segment appears whole
         begun = fence.offset - (fed.ends[-1].offset if fed.ends else before.offset)
     if (rest and fence.where != "middle") or not tail_is_torn(rest, begun=begun):
         raise _broken(fence, "the line does not verify")
@@ -343,7 +345,7 @@ def _check_anchor(fence: Fence, anchor: Anchor, records: list[Record]) -> None:
 
 
 def _check_position(fence: Fence, ahead: Fence, records: list[Record]) -> None:
-    """Where the anchor was behind our own position, the walk from it must have come by there."""
+    """If the anchor was behind our own position, check that the walk from the anchor passed it."""
     if ahead.seq < fence.seq:
         raise _cut_short(
             ahead, f"history ends with record {ahead.seq}; record {fence.seq} was acknowledged"
@@ -356,11 +358,12 @@ def _make_durable(
     files: SessionFiles, folder: int, anchor: Anchor, pieces: list[_Piece], past: Sequence[BatchEnd]
 ) -> Anchor:
     """
-    A peer wrote these and died before it could say so, and the sync may not have happened.
+    Make durable the records of a peer that died before it acknowledged them: its sync may not have
+    happened.
 
-    Rewritten, since a failed sync may have marked pages clean that never reached the disk. A crash
-    in here leads here again. The slots end one batch apart: were the newer one to cover several, it
-    could be wiped and all but the first of them cut.
+    The bytes are rewritten, because a failed sync may have marked pages clean that never reached
+    the disk. A crash in here leads here again. The slots end one batch apart: if the newer slot
+    covered several batches, wiping it would cut all of them but the first.
     """
     for piece in pieces:
         skipped = 0 if piece.number != anchor.segment else max(0, anchor.length - piece.offset)
@@ -380,12 +383,12 @@ def _make_durable(
 
 
 def move_anchor(files: SessionFiles, fence: Fence, anchor: Anchor) -> Anchor:
-    """Over one batch, which is durable and ends at the fence."""
+    """Move the anchor over one batch, which is durable and ends at the fence."""
     return write_anchor(files, files.anchor_at(fence, 0, 0), anchor)
 
 
 def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
-    """The next slot names this place."""
+    """Write this position into the next slot."""
     moved = place._replace(counter=anchor.counter + 1, epoch=max(anchor.epoch, place.epoch))
     files.anchor.write(moved, files.keys)
     if moved.segment != anchor.segment:
@@ -404,11 +407,15 @@ def _cut_torn_tail(
     now: int,
 ) -> tuple[Record, Anchor]:
     """
-    Part of a batch is quarantined; then a new segment, whole or absent, closes the torn one before
-    it, names it by length and digest, and says what was cut; then it is truncated.
+    Cut the part of a batch that a crash left. The steps are, in this order:
 
-    A crash before the new segment finds the same part again; after it, its header says that these
-    very bytes do not count.
+    1. Quarantine the bytes.
+    2. Create a new segment, whole or absent. Its header closes the torn segment before the cut,
+       names the cut bytes by length and digest, and its first record reports the cut.
+    3. Truncate the torn segment.
+
+    A crash before step 2 finds the same bytes again. After step 2 the header says that these bytes
+    do not count.
     """
     segment, beside = files.name(fence.number), files.name(fence.number + 1)
     where = files.quarantine.keep_cut(TORN_TAIL, segment, fence.offset, tail.cut)
@@ -417,7 +424,7 @@ def _cut_torn_tail(
     if tail.cut:
         _sync_segment(
             files, folder, fence.number
-        )  # what the header names must be what a power cut leaves, or it would accuse us
+        )  # a power cut must leave the bytes that the header names, or they look forged
     next_ = fence.copy()
     at = max(now, fence.at)
     next_.enter_next(ignored=tail.cut)

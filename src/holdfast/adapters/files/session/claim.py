@@ -1,14 +1,14 @@
 """
-The driver's claim: `flock` on the folder `driver/` in the session's, made when claimed and removed
-when the session is closed.
+The driver's claim: `flock` on the folder `driver/` in the session's folder. The folder is created
+by the claim and removed when the session is closed.
 
-Between two drives of one process its descriptor is kept, unlocked: making a folder, finding it and
-having the filesystem forget it again costs more than all the rest of a claim, and anyone else may
-lock it meanwhile.
+Between two drives of one process its descriptor is kept, unlocked, and others may lock it
+meanwhile. Creating, finding and removing a folder costs more than all other steps of a claim.
 
-After locking, and in every driver's append, the path must still name the locked folder. The epoch
-is one more than the larger of the anchor's claim and the head's, and is claimed there at once: a
-later driver's is higher even if this one never wrote. No slot moves.
+After locking, and in every append of a driver, the path must still name the locked folder. The
+epoch is one more than the larger of the anchor's claim and the head's. It is written to the
+anchor's claim at once, so a later driver's epoch is higher even if this driver never wrote. No slot
+moves.
 """
 
 import contextlib
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from holdfast.adapters.files.store import FileStore
 
 DRIVER = "driver"
-_TRIES = 100  # each means that another driver came and went between two of our calls
+_TRIES = 100  # each failure means that another driver came and went between two of our calls
 
 
 class WouldWait(Exception):
-    """Not now, and not here: in a thread that may wait."""
+    """The claim has to wait, so it must run in a thread that may wait."""
 
 
 class DriverClaim:
@@ -53,7 +53,7 @@ class DriverClaim:
         return self._epoch
 
     def living_epoch(self) -> int | None:
-        """Ours, as long as the path names the folder that we locked."""
+        """Return our epoch while the path names the folder that we locked, else None."""
         if self._released or not _is_current(self._journal.files, self._fd):
             return None
         return self._epoch
@@ -62,7 +62,7 @@ class DriverClaim:
         self.release_now()
 
     def release_now(self) -> None:
-        """Waits for nobody and nothing."""
+        """Release the claim without waiting."""
         if self._released:
             return
         self._released = True
@@ -81,10 +81,11 @@ def try_claim(
     journal: "FileJournal", store: "FileStore", *, at_once: bool = False
 ) -> DriverClaim | None:
     """
-    Never waits for another driver, even one that is stopped with the write lock in its hands.
+    Claim the session, or return None if another driver has it. Never waits for another driver, even
+    for one that is stopped while it holds the write lock.
 
-    `at_once`: nor for the write lock; `WouldWait`, with nothing claimed, where it is not free or
-    there is more to do than to look.
+    With `at_once`, do not wait for the write lock either. Raise `WouldWait`, with nothing claimed,
+    if the lock is not free or the journal must be read first.
     """
     fd = _lock_driver_folder(journal.files)
     if fd is None:
@@ -139,8 +140,8 @@ def _next_epoch(journal: "FileJournal", store: "FileStore") -> int:
 
 def remove_folder(files: "SessionFiles") -> None:
     """
-    A handle of this process is closed: nothing is left of a claim that it gave up, unless somebody
-    else has it now.
+    Clean up after a closed handle: remove the driver folder, unless another process has the claim
+    now.
     """
     while (kept := _kept(files)) is not None:
         if _is_locked(kept):
@@ -150,7 +151,10 @@ def remove_folder(files: "SessionFiles") -> None:
 
 
 def _remove(files: "SessionFiles", fd: int) -> None:
-    """Locked by us. Nobody has to find it gone after a power cut, so it is not synced."""
+    """
+    Remove the driver folder, which we have locked. It is not synced: a folder that is back after a
+    power cut does no harm.
+    """
     with contextlib.suppress(OSError):
         if _is_current(files, fd):
             os.rmdir("/".join((*files.parts, DRIVER)), dir_fd=files.home)
@@ -158,7 +162,7 @@ def _remove(files: "SessionFiles", fd: int) -> None:
 
 
 def _kept(files: "SessionFiles") -> int | None:
-    """The folder's descriptor, from a drive before; the caller's from now on."""
+    """Return the folder's descriptor from an earlier drive. The caller owns it from now on."""
     try:
         return files.driver_folders.pop().give()
     except IndexError:
@@ -174,11 +178,11 @@ def _is_locked(fd: int) -> bool:
 
 
 def _lock_driver_folder(files: "SessionFiles") -> int | None:
-    """The descriptor that holds the claim; None when somebody else's does."""
+    """Return the descriptor that holds the claim, or None if another driver holds it."""
     while (kept := _kept(files)) is not None:
         if _is_locked(kept) and _is_current(files, kept):
             return kept
-        close_kept(kept)  # somebody else's, or removed by whoever drove meanwhile
+        close_kept(kept)  # claimed by another driver, or removed by one meanwhile
     for _ in range(_TRIES):
         try:
             with walk(files.home, *files.parts) as folder:

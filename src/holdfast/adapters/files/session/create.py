@@ -1,9 +1,9 @@
 """
-Births of a session's life: whole or not at all. A home's is in home/create.py.
+Create an instance of a session, whole or not at all. home/create.py creates a home.
 
-Every file is written under a temporary name, synced, then moved into place. A session exists from
-its SessionCreated record on: anchor, folder with first segment, record, in this order. What a birth
-that died left behind is removed by the next one, and said.
+Every file is written under a temporary name, synced, then moved into place. The order is: anchor,
+folder with the first segment, SessionCreated record. A session exists from that record on. The next
+creation removes the leftovers of one that died, and logs them.
 """
 
 import contextlib
@@ -34,8 +34,8 @@ _log = logging.getLogger("holdfast.files")
 
 def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
     """
-    Anchor, then folder and segments, all durable. Returns the fence at its head, and the first mac.
-    A life that carries years over has many segments.
+    Create the anchor, then the folder and the segments, all durably. Return the fence at the head,
+    and the first mac. An instance that carries over a long history has many segments.
     """
     for draft in first:
         check_draft(draft)
@@ -88,11 +88,9 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 
 
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
-    """The folder with its segments appears at once."""
+    """Make the folder appear at once with all its segments."""
     temporary = _being_born(name)
-    with contextlib.suppress(
-        FileNotFoundError
-    ):  # of a home's birth that died: nobody else looks for it
+    with contextlib.suppress(FileNotFoundError):  # left by a creation of a home that died
         shutil.rmtree(files.home_path.joinpath(*files.parts[:-1], temporary))
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
     folder = open_folder(parent, temporary)
@@ -112,8 +110,8 @@ def remove_leftovers(
     home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]
 ) -> list[str]:
     """
-    What no life that is kept owns: births that died, and lives that were deleted. With the home's
-    write lock held.
+    Remove files that no kept instance owns: of creations that died and of deleted instances. The
+    caller holds the home's write lock.
     """
     *above, name = parts
     removed: list[str] = []
@@ -145,7 +143,7 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
         gone = _going(name)
         if os.access(
             gone, os.F_OK, dir_fd=parent, follow_symlinks=False
-        ):  # a deletion that died halfway, of a life before
+        ):  # an earlier deletion died halfway
             shutil.rmtree(home_path.joinpath(*above, gone))
             removed = True
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
@@ -158,7 +156,7 @@ def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
 
 def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
     """
-    What was put aside for a session that was deleted, of all its lives; whether there was any. A
+    Remove a deleted session's quarantine, of all its instances. Return True if there was any. A
     link in its place is not followed.
     """
     *above, name = (QUARANTINE, *parts[1:])
@@ -172,8 +170,8 @@ def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> boo
 
 def _being_born(name: str) -> str:
     """
-    One name for each: births have the home's write lock, and a leftover is found without listing a
-    folder of a hundred thousand sessions.
+    Each session has one temporary name: a creation holds the home's write lock, and a leftover is
+    found without listing a folder of a hundred thousand sessions.
     """
     return f".{name}.born.tmp"
 

@@ -1,10 +1,10 @@
 """
-The lives of sessions in one process: born, opened, deleted. Births, deletions and new keys are
+Create, open and delete instances of sessions in one process. Creations, deletions and new keys are
 records of the home's journal.
 
-What the record names exists, and nothing else does: bytes come before the record of a birth and go
-after that of a deletion, and what a crash leaves between is a leftover. Locks are taken in one
-order, the home's before a session's.
+An instance exists if and only if such a record names it. Its bytes come before the record of its
+creation and go after the record of its deletion; a crash in between leaves leftovers. Locks are
+taken in one order, the home's before a session's.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ class SessionDirectory:
         self, store: "FileStore", files: HomeFiles, own: HomeJournal, keys: KnownKeys
     ) -> None:
         self._store, self._files, self._own, self._keys = store, files, own, keys
-        # One birth or deletion at a time in this process: each must see the one before in the
+        # One creation or deletion at a time in this process: each must see the one before in the
         # registry.
         self._one_at_a_time = threading.Lock()
         self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = (
@@ -83,7 +83,7 @@ class SessionDirectory:
             slot = state.slots_used
             files = self._files.at(session, instance, slot)
             # A crash from here to the commit of the record below leaves leftovers, which the next
-            # birth removes.
+            # creation removes.
             fence, first_mac = birth.bear(files, first, at=section.now, writer=self._store.writer)
             born.append(
                 FileJournal(self._store, self._lane(session, instance, lambda: files), fence)
@@ -137,8 +137,8 @@ class SessionDirectory:
 
     def _placed(self, files: SessionFiles, created: SessionCreated, damage: Damage) -> Damage:
         """
-        Where history stops being believable, as `verify` says it: an opening finds that something
-        is wrong, and not always the first thing.
+        Return the position where history stops being trustworthy, as `verify` finds it. Opening
+        finds some damage, not always the first.
         """
         found = verify_files(
             files, sealed=False, first_mac=created.first_mac, is_lost=self._own.is_lost
@@ -154,7 +154,10 @@ class SessionDirectory:
     def _lane(
         self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]
     ) -> AppendQueue:
-        """The one lane of this life in this store, as long as somebody uses it."""
+        """
+        Return the one append queue of this instance in this store. It exists while somebody uses
+        it.
+        """
         with self._guard:
             lane = self._lanes.get((session, instance))
             if lane is None:
@@ -162,7 +165,7 @@ class SessionDirectory:
             return lane
 
     def lanes(self) -> list[AppendQueue]:
-        """All that somebody uses, the home's own among them."""
+        """Return all append queues in use, with the home's own."""
         return [self._own.lane, *self._lanes.values()]
 
     def delete(self, session: SessionId, *, by: str, at_seq: int | None) -> None:
@@ -171,15 +174,15 @@ class SessionDirectory:
             if self._own.created(session) is None and self._finish_deletion(session):
                 return []
             created = self._own.living(session)
-            # Held to the end: whoever appends next finds a life that is over, and whoever is in the
-            # middle of an append is not robbed.
+            # Held to the end: the next append finds a deleted instance, and a running append is not
+            # interrupted.
             held.enter_context(self._held(created, at_seq))
             return [draft(SessionDeleted(session=session, instance=created.instance, by=by))]
 
         with self._one_at_a_time, contextlib.ExitStack() as held:
             self._own.append(decide)
-            # Deleted from here on. A crash leaves the bytes to the next deletion or birth of that
-            # name.
+            # The session is deleted from here on. After a crash its bytes are leftovers, which the
+            # next deletion or creation of that name removes.
             self._own.registry.refresh()
             birth.remove_life(self._files.home, self._files.path, session_parts(session))
             birth.remove_quarantine(self._files.home, self._files.path, session_parts(session))
@@ -197,8 +200,8 @@ class SessionDirectory:
     @contextlib.contextmanager
     def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:
         """
-        The session's write lock, if that is its last record; where its folder is gone, there is
-        none to take.
+        Hold the session's write lock, and check that `at_seq` is its last record. If the folder is
+        gone, there is no lock to take.
         """
         files = self._files.of(created)
         with contextlib.ExitStack() as lock:
@@ -223,8 +226,8 @@ class SessionDirectory:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
             generation = self._own.registry.state.generation + 1
-            # A crash from here to the commit of the record below leaves a key that no record names,
-            # and that the next rotation replaces.
+            # A crash from here to the commit of the record below leaves a key that no record names.
+            # The next rotation replaces it.
             key = make_next_key(self._files.home, generation)
             made.append(generation)
             return [draft(KeyRotated(generation=generation, key_id=key_id(key), by=by))]

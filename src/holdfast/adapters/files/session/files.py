@@ -1,8 +1,9 @@
 """
-One life of one session on disk: its folder, its segments, its anchor, its keys. What reads and
+One instance of one session on disk: its folder, segments, anchor and keys. The code that reads and
 writes them is in session/catch_up.py and commit/commit.py.
 
-Nothing here decides or locks. A missing file is an answer (None), an unsafe one is refused.
+Nothing here decides, and locks are only taken for the caller. A missing file is a result (None); an
+unsafe one is refused.
 """
 
 import contextlib
@@ -45,16 +46,18 @@ class _Active(NamedTuple):
 
 
 class Named(NamedTuple):
-    """What a segment is called."""
+    """The names of a segment."""
 
     number: int
     path: str  # from the home
     name: str
-    next: str  # the name of the one after it
+    next: str  # the name of the segment after it
 
 
 class SessionFiles:
-    """Cheap to make; holds one descriptor, the folder's, once it was locked for the first time."""
+    """
+    Cheap to create. It holds one descriptor, the folder's, after it was locked for the first time.
+    """
 
     def __init__(
         self,
@@ -81,19 +84,20 @@ class SessionFiles:
         self._path = "/".join(parts)
         self._lock: FolderLock | None = None
         self._active: _Active | None = None
-        self._named = Named(0, "", "", "")  # the last one asked for
-        # What the driver's claim was made on, from one drive to the next; see session/claim.py.
-        # One, but for two that give up at once.
+        self._named = Named(0, "", "", "")  # the names of the segment asked for last
+        # The folder that a driver's claim locks, kept from one drive to the next; see
+        # session/claim.py. There is one, or two if two claims are released at once.
         self.driver_folders: list[KeptFile] = []
         # Set by a failed write or sync: the next commit starts a new segment.
         self.must_rotate = False
 
-    # --- the write lock
-    # ---------------------------------------------------------------------------------------------
+    # --- The write lock
 
     @contextlib.contextmanager
     def locked(self, wait_seconds: float | None = None) -> Iterator[int]:
-        """The write lock, and the descriptor of the folder that the path names while we have it."""
+        """
+        Hold the write lock, and yield the descriptor of the folder that the path names meanwhile.
+        """
         lock = self.acquire(wait_seconds)
         try:
             yield lock.fd
@@ -102,8 +106,8 @@ class SessionFiles:
 
     def try_acquire(self) -> FolderLock | None:
         """
-        The write lock if it is free and the folder is the one we know; else None, and `acquire` is
-        the way.
+        Return the write lock if it is free and the folder is the one we know; else None. The caller
+        then uses `acquire`.
         """
         lock = self._lock
         if lock is None or not lock.try_acquire():
@@ -119,7 +123,9 @@ class SessionFiles:
         return lock
 
     def try_locked(self) -> FolderLock | None:
-        """The write lock without waiting; None when somebody has it, this very thread included."""
+        """
+        Return the write lock without waiting, or None if it is held, also by this very thread.
+        """
         if self._lock is None:
             self._open_lock()
         return self.try_acquire()
@@ -140,14 +146,15 @@ class SessionFiles:
                 raise
             if (now.st_dev, now.st_ino) == lock.identity:
                 return lock
-            # The folder was removed and made again while we waited: what we locked is nobody's.
+            # The folder was removed and created again while we waited: our lock is on the removed
+            # one.
             lock.release()
             self._lock = None
 
     def release_if_ours(self) -> None:
         """
-        After an interrupt, which may have come between taking the lock and the step that would have
-        released it.
+        Release after an interrupt, which may have come between taking the lock and the step that
+        releases it.
         """
         lock = self._lock
         if lock is not None and lock.is_ours:
@@ -155,8 +162,8 @@ class SessionFiles:
 
     def check_place(self, folder: int) -> None:
         """
-        After a write: what we wrote into must still be what the path names, or it was written for
-        nobody.
+        Check after a write that the path still names the folder that we wrote into. Otherwise
+        nobody will find the written bytes.
         """
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(
@@ -190,14 +197,13 @@ class SessionFiles:
             hint="`holdfast sessions list` shows them",
         )
 
-    # --- segments
-    # ----------------------------------------------------------------------------------------------------
+    # --- Segments
 
     def name(self, number: int) -> str:
         return segment_name(self.instance, number)
 
     def numbers(self, folder: int) -> list[int]:
-        """Of the segments there are, sorted."""
+        """Return the numbers of the existing segments, sorted."""
         found = (parse_segment_name(name) for name in os.listdir(folder))
         return sorted(
             number for instance, number in filter(None, found) if instance == self.instance
@@ -215,8 +221,8 @@ class SessionFiles:
 
     def has_segment(self, folder: int, number: int) -> bool:
         """
-        Or whatever bears its name: a symlink to nowhere is refused by whoever opens it, and not
-        passed by.
+        Return True also for a symlink to nowhere: the code that opens it refuses it, instead of
+        passing by.
         """
         return os.access(self.name(number), os.F_OK, dir_fd=folder, follow_symlinks=False)
 
@@ -231,15 +237,17 @@ class SessionFiles:
         return open_file(folder, self.name(number), flags)
 
     def stat_segment(self, number: int) -> os.stat_result:
-        """By its whole path, so that a replaced folder shows too."""
+        """Stat by the whole path, so that a replaced folder shows too."""
         return os.stat(self.named(number).path, dir_fd=self.home, follow_symlinks=False)
 
     def is_known(self, number: int, status: os.stat_result) -> bool:
-        """Is this the very file that we last checked and wrote?"""
+        """Return True if this is the very file that we last checked and wrote."""
         return self.known(number, status) is not None
 
     def known(self, number: int, status: os.stat_result) -> int | None:
-        """The descriptor of this file, if it is the very one that we last checked and wrote."""
+        """
+        Return the descriptor of this file if it is the very one that we last checked and wrote.
+        """
         active = self._active
         if (
             active is None
@@ -252,15 +260,15 @@ class SessionFiles:
 
     @property
     def active_fd(self) -> int:
-        """Of the active segment, which was just seen to be as we left it."""
+        """The descriptor of the active segment, which was just checked to be unchanged."""
         if self._active is None:
             raise InvariantBroken(f"{self.session}: no segment is open")
         return self._active.file.fd
 
     def active(self, folder: int, number: int, status: os.stat_result) -> int:
         """
-        A descriptor to write with, of the file that `status` describes; kept from one commit to the
-        next.
+        Return a writable descriptor of the file that `status` describes. It is kept from one commit
+        to the next.
         """
         known = self.known(number, status)
         if known is not None:
@@ -272,15 +280,15 @@ class SessionFiles:
         return fd
 
     def let_go(self) -> None:
-        """Of the active segment's descriptor."""
+        """Close the active segment's descriptor."""
         active, self._active = self._active, None
         if active is not None:
             active.file.close()
 
     def rest(self) -> None:
         """
-        With the lock held, at a commit's end: a process with very many sessions keeps no
-        descriptors for those that are quiet.
+        At a commit's end, with the lock held: a process with very many sessions keeps no
+        descriptors for quiet ones.
         """
         if keeps_too_many():
             with contextlib.suppress(OSError):
@@ -288,13 +296,16 @@ class SessionFiles:
             self._lock = None
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """Close the descriptors. Nobody writes after this."""
         with contextlib.suppress(OSError):
             self.let_go()
         self._lock = None
 
     def read_segment(self, folder: int, number: int, length: int | None = None) -> bytes:
-        """A whole segment, or its first `length` bytes; FileNotFoundError when it is absent."""
+        """
+        Return a whole segment, or its first `length` bytes. Raise FileNotFoundError if it is
+        absent.
+        """
         fd = self.open_segment(folder, number)
         try:
             size = min(os.fstat(fd).st_size, self.read_max)
@@ -305,15 +316,15 @@ class SessionFiles:
     @property
     def read_max(self) -> int:
         """
-        More than any segment of ours can be: it is full at `segment_bytes`, and one batch may go
-        past that.
+        More than any genuine segment can have: a segment is full at `segment_bytes`, and one batch
+        may exceed that.
         """
         return max(self.segment_bytes, SEGMENT_BYTES) + 2 * BATCH_BYTES_MAX
 
     def claimed_closing(self, folder: int, number: int) -> Previous | None:
         """
-        What segment `number`'s next one says of it in its header, which the chain has yet to
-        confirm; None without a next.
+        Return the end of segment `number` as the header of the next segment states it, or None
+        without a next one. The chain has yet to confirm it.
         """
         try:
             first = self.read_segment(folder, number + 1, HEADER_BYTES_MAX)
@@ -330,8 +341,8 @@ class SessionFiles:
 
     def verified_closing(self, folder: int, number: int) -> Previous | None:
         """
-        The same, if the next one's header is somebody's with the key. It may be of another past:
-        the chain has yet to confirm it.
+        Like `claimed_closing`, if the next segment's header has a valid mac. The header may belong
+        to another history: the chain has yet to confirm it.
         """
         header = self.fence(number + 1)
         with contextlib.suppress(FileNotFoundError, KeyMissing, NewerVersion):
@@ -343,8 +354,7 @@ class SessionFiles:
     def temporary(self, number: int) -> str:
         return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"
 
-    # --- fence and anchor
-    # --------------------------------------------------------------------------------------------
+    # --- Fence and anchor
 
     def fence(self, number: int = 1) -> Fence:
         return Fence(self.keys, self.session, self.instance, number=number)

@@ -1,9 +1,9 @@
 """
-One handle on one session's files: its fence, what it remembers of the last records, and the verbs
-of the port.
+One handle on one session's files: its fence, its memory of the last records, and the verbs of the
+port.
 
-A handle is spent by a takeover or an append in doubt, and says so again every time. All blocking
-work runs in the store's threads.
+A takeover or an append in doubt spends the handle; it then raises the same error every time. All
+blocking work runs in the store's threads.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ class FileJournal:
     ) -> None:
         self._store, self.lane, self.files = store, lane, lane.files
         self.session, self.instance = lane.files.session, lane.files.instance
-        # Moved by whoever leads the lane; only ever forward, only over verified bytes.
+        # Moved by the leader of the append queue; only forward, only over verified bytes.
         self.fence = fence
         self._mark = mark
         self.is_verified = verified
@@ -96,7 +96,8 @@ class FileJournal:
     @property
     def is_in_doubt(self) -> bool:
         """
-        A commit through this handle is undecided, and it is spent: open another one to find out.
+        True if a commit through this handle is undecided. The handle is then spent: open another
+        one to find out.
         """
         return isinstance(self._spent, InDoubt)
 
@@ -109,19 +110,18 @@ class FileJournal:
         ):
             return False
         fence = self.fence
-        # Moved before anything is acknowledged. A slot that is being written does not verify, and
-        # the older one is not our head.
+        # The anchor moves before anything is acknowledged. A slot that is being written does not
+        # verify, and the older slot is not our head.
         anchor = self.files.anchor.read(self.files.keys)
         return anchor is not None and (anchor.seq, anchor.mac) == (fence.seq, fence.mac)
 
-    # --- reading
-    # -----------------------------------------------------------------------------------------------------
+    # --- Reading
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         return await self._store.in_thread(lambda: self.load_now(fold, after=after))
 
     def load_now(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
-        """`load`, for synchronous callers; blocks the thread."""
+        """Like `load`, for synchronous callers; blocks the thread."""
         if not self.is_verified:
             return Head(stream_unverified(self.files, fold, after=after), BIRTH_MAC)
         if self.sealed is not None:
@@ -144,13 +144,13 @@ class FileJournal:
         return fence.head
 
     def has_at_hand(self, since: Head) -> bool:
-        """Would `records_after` need no look at the disk?"""
+        """Return True if `records_after` would not read the disk."""
         return since.seq >= self.fence.seq or bool(
             self._remembered and self._remembered[0].seq <= since.seq + 1
         )
 
     def records_after(self, since: Head) -> list[Record]:
-        """The callers' records after `since`, up to the fence. With the lock held."""
+        """Return the callers' records after `since`, up to the fence. The caller holds the lock."""
         if since.seq > self.fence.seq:
             raise Refused(
                 f"{self.session}: record {since.seq} is not there yet (the head is {self.fence.seq})",
@@ -181,7 +181,8 @@ class FileJournal:
 
     def remember(self, records: Sequence[Record]) -> None:
         """
-        The tail of what was read or written, so that a caller a little behind needs no second read.
+        Remember the last records read or written, so that a caller a little behind needs no second
+        read.
         """
         remembered = self._remembered
         for record in records:
@@ -194,8 +195,7 @@ class FileJournal:
         ):
             self._remembered_bytes -= len(remembered.popleft().body)
 
-    # --- writing
-    # -----------------------------------------------------------------------------------------------------
+    # --- Writing
 
     async def append(
         self, decide: Decide, *, since: Head, epoch: int | None = None, check: Check = Check.SHORT
@@ -217,9 +217,12 @@ class FileJournal:
         self.check_usable()
 
     def check_usable(self) -> None:
-        """An append that was begun before the handle was closed still ends."""
+        """
+        Raise if the handle is spent or sealed. An append that was begun before the handle was
+        closed still ends.
+        """
         if self._mark is not None:
-            self.check_not_over()  # an instance that has ended is unknown, whatever sealed it
+            self.check_not_over()  # a deleted instance is unknown, whether or not it was sealed
         if self._spent is not None:
             raise self._spent
         if self._mark is not None:
@@ -227,8 +230,8 @@ class FileJournal:
 
     def check_not_over(self) -> None:
         """
-        Whoever reads without the lock and finds bytes missing looks here before anybody is accused:
-        a session may be deleted between any two steps.
+        Raise if the session was deleted. A reader without the lock calls this when bytes are
+        missing and before it reports damage: a session may be deleted between any two steps.
         """
         try:
             self._store.check_alive(self)
@@ -236,7 +239,7 @@ class FileJournal:
             if exc.code == "unknown":
                 raise
         except Untrusted:
-            pass  # sealed already, or the home is
+            pass  # the session or the home is sealed already
 
     def spend(self, error: HoldfastError) -> None:
         self._spent = self._spent or error
@@ -245,7 +248,7 @@ class FileJournal:
 
     def untrusted(self, damage: Damage, *, while_open: bool) -> Untrusted:
         """
-        What damage is called: found while a handle stood there, a change is somebody's takeover.
+        Return the error for this damage. A change found while a handle was open is a takeover.
         """
         code = "takeover" if while_open and damage.verdict == "broken" else damage.verdict
         segment = self.files.name(damage.number)
@@ -259,8 +262,8 @@ class FileJournal:
 
     def sealed_by(self, damage: Damage, *, while_open: bool) -> Untrusted:
         """
-        Durably, and the handle is spent. Returns what the caller is told. Refused when this life is
-        over: its bytes are gone, and nobody is to blame.
+        Seal the session durably, spend the handle, and return the error for the caller. Raise
+        Refused if this instance was deleted: missing bytes are then not damage.
         """
         self.check_not_over()
         error = self.untrusted(damage, while_open=while_open)
@@ -284,11 +287,10 @@ class FileJournal:
                 self,
                 _KINDS.get(mark.code, Untrusted)(mark.detail, at_seq=mark.at_seq, code=mark.code),
             )
-        # A peer may have been faster: the first mark in the home's journal is the one.
+        # A peer may have been faster: the first mark in the home's journal counts.
         self._mark = self.sealed or mark
 
-    # --- driving
-    # -----------------------------------------------------------------------------------------------------
+    # --- Driving
 
     async def claim(self) -> DriverClaim | None:
         try:
@@ -305,8 +307,7 @@ class FileJournal:
             return None
         return await self._store.in_thread(lambda: self._store.read_snapshot(self.files))
 
-    # --- beside the journal
-    # ------------------------------------------------------------------------------------------
+    # --- Beside the journal
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
         return await self._store.in_thread(
@@ -328,8 +329,8 @@ class FileJournal:
 
     def lines(self) -> Iterator[bytes]:
         """
-        As far as segments of ours reach: what is no plain file is refused here too, and of a file
-        that is longer than any of ours the end is nobody's.
+        Yield lines as far as genuine segments reach. Files that are not plain are refused here too.
+        A file longer than any genuine segment is read only up to that length.
         """
         with (
             contextlib.suppress(FileNotFoundError),
@@ -348,17 +349,15 @@ class FileJournal:
         return self.files.paths()
 
     def sync_anchor(self) -> Coroutine[Any, Any, None]:
-        """
-        Under way when this returns, so that whoever awaits it later does something else meanwhile.
-        """
+        """Start the sync now; the caller may await it later and do other work meanwhile."""
         return self._synced(self._store.in_thread(self.files.anchor.sync))
 
     async def _synced(self, anchor: Coroutine[Any, Any, None]) -> None:
         try:
             await anchor
         except NotSaved as exc:
-            # Every record is durable without it; what was done must not be told as not done. The
-            # anchor may lag, as it may between any two syncs.
+            # Every record is durable without it, and finished work must not be reported as failed.
+            # The anchor may lag, as it may between any two syncs.
             _log.warning(
                 "%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal",
                 self.files.session,
@@ -369,7 +368,7 @@ class FileJournal:
         if self._closed:
             return
         self._closed = True
-        if not self._store.is_closed:  # which has closed everything that is its
+        if not self._store.is_closed:  # a closed store has closed it already
             await self._store.in_thread(self._close_now)
 
     def _close_now(self) -> None:

@@ -1,11 +1,12 @@
 """
-The write lock: `flock` on the session folder's own descriptor, and a lock between our own threads
-above it.
+The write lock: `flock` on the session folder's own descriptor, and a lock between the threads of
+this process above it.
 
-There is no lock file to delete. The kernel drops the lock with its owner; nothing here ever breaks
-one by age, pid or clock. In a process, one `FolderLock` stands for one folder, by device and inode
-and not by spelling of the path. Descriptors are close-on-exec and closed in forked children, which
-are refused. Who holds a lock is looked up in /proc, for people only.
+There is no lock file to delete. The kernel drops the lock when its owner dies; nothing here ever
+breaks a lock by age, pid or clock. In a process, one `FolderLock` stands for one folder, identified
+by device and inode and not by its path. Descriptors are close-on-exec and closed in forked
+children; those are refused. The holder of a lock is looked up in /proc, for messages to people
+only.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from holdfast.errors import Busy, InvariantBroken, Refused
 
 _POLL_SECONDS_MIN = 0.00005
 _POLL_SECONDS_MAX = (
-    0.005  # a killed owner is noticed within this; a hundred waiters still cost nothing
+    0.005  # a killed owner is noticed within this time; a hundred waiters still cost nothing
 )
 
 _FEW = 64  # descriptors that any process may have
@@ -32,8 +33,8 @@ _descriptors: set[int] = set()
 
 
 def _close_in_child() -> None:
-    # The child shares the parent's open files: left open, they would keep a lock alive that its
-    # owner has lost.
+    # The child shares the parent's open files. If they stayed open, they would keep alive a lock
+    # that its owner has lost.
     for fd in _descriptors:
         with contextlib.suppress(OSError):
             os.close(fd)
@@ -55,8 +56,8 @@ def close_kept(fd: int) -> None:
 
 class KeptFile:
     """
-    A descriptor that lives from one commit to the next, closed in forked children, and when nobody
-    has it any more.
+    A descriptor that stays open from one commit to the next. It is closed in forked children and
+    when no object refers to it.
     """
 
     def __init__(self, fd: int) -> None:
@@ -69,13 +70,16 @@ class KeptFile:
             close_kept(self.fd)
 
     def give(self) -> int:
-        """Somebody else's to close."""
+        """Return the descriptor. The caller closes it from now on."""
         self._closing.detach()
         return self.fd
 
 
 def keeps_too_many() -> bool:
-    """Are more descriptors kept open for sessions than a quarter of what this process may have?"""
+    """
+    Return True if the sessions keep more than a quarter of the descriptors that this process may
+    have.
+    """
     return (
         len(_descriptors) > _FEW
         and len(_descriptors) > resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
@@ -83,7 +87,9 @@ def keeps_too_many() -> bool:
 
 
 class FolderLock:
-    """The lock of one folder in this process. Held by one thread at a time; not reentrant."""
+    """
+    The lock of one folder in this process. One thread holds it at a time; it is not reentrant.
+    """
 
     def __init__(self, fd: int, name: str) -> None:
         self.fd, self.name = fd, name
@@ -97,7 +103,7 @@ class FolderLock:
         weakref.finalize(self, _close_quietly, fd, self._pid)
 
     def acquire(self, timeout_seconds: float) -> None:
-        """Wait for it; `Busy` with who has it and for how long we saw them have it."""
+        """Wait for the lock. Raise `Busy` with the holder and for how long we saw it held."""
         if os.getpid() != self._pid:
             raise forked()
         if self.is_ours:
@@ -113,7 +119,7 @@ class FolderLock:
         self._owner, self._since = threading.get_ident(), time.monotonic()
 
     def try_acquire(self) -> bool:
-        """Without waiting."""
+        """Take the lock without waiting. Return False if it is held."""
         if os.getpid() != self._pid:
             raise forked()
         if not self._thread_lock.acquire(blocking=False):
@@ -130,11 +136,11 @@ class FolderLock:
 
     @property
     def is_ours(self) -> bool:
-        """Does this very thread hold it?"""
+        """Return True if this very thread holds the lock."""
         return self._owner == threading.get_ident()
 
     def hand_over(self) -> None:
-        """Another thread goes on with it, and releases it."""
+        """Let another thread continue with the lock and release it."""
         self._owner = None
 
     def _flock(self, timeout_seconds: float) -> None:
@@ -169,7 +175,7 @@ class FolderLock:
 
 
 def folder_lock(fd: int, name: str) -> FolderLock:
-    """The one lock of this folder in this process. Takes over the descriptor."""
+    """Return the one lock of this folder in this process. Takes ownership of the descriptor."""
     status = os.fstat(fd)
     identity = (status.st_dev, status.st_ino)
     with _guard:
@@ -197,8 +203,8 @@ def forked() -> Refused:
 
 def holder_of(fd: int) -> str | None:
     """
-    `pid 4711 (holdfast send)`, as the kernel has it now; and whether it is stopped, since then it
-    will not let go by itself.
+    Return the holder as the kernel reports it now, like `pid 4711 (holdfast send)`. A stopped
+    holder is marked, because it will not release the lock by itself.
     """
     status = os.fstat(fd)
     wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"

@@ -1,4 +1,4 @@
-"""What lies beside a journal: tools' full outputs, found and checked by digest."""
+"""Full outputs of tools, kept beside a journal, found and checked by digest."""
 
 import os
 import re
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
 def keep(files: SessionFiles, data: bytes) -> str:
-    """Durable when it returns; the same bytes are kept once."""
+    """Keep an output durably and return its digest. The same bytes are kept once."""
     data = known().hidden_bytes(data)
     if len(data) > TOOL_OUTPUT_KEPT_BYTES:
         raise Refused(
@@ -38,8 +38,8 @@ def keep(files: SessionFiles, data: bytes) -> str:
         fd = open_folder(folder, OUTPUTS)
         try:
             temporary = f".{digest}.{secrets.token_hex(8)}.tmp"
-            # A file that is there already was linked whole; but somebody may have changed it since,
-            # and these bytes are to be kept.
+            # An existing file was linked whole. Somebody may have changed it since, so its digest
+            # is checked and these bytes replace it if needed.
             if not create_exclusively(fd, digest, data, temporary=temporary) and not _holds(
                 fd, digest
             ):

@@ -1,9 +1,9 @@
 """
-HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: what could not go into a journal, kept durably
-beside it.
+HOME/quarantine/<channel>/<thread>/<n>-<kind>.json: data that could not go into a journal, kept
+durably beside it.
 
-Cut tails and failed batches are kept with the place they were cut from. They are for people: a file
-in here proves nothing about a journal.
+Cut tails and failed batches are kept with the position they were cut from. They are for people: a
+file in here proves nothing about a journal.
 """
 
 import base64
@@ -32,7 +32,7 @@ _ITEM_BYTES_MAX = 64 * 1024 * 1024
 
 
 class CutBytes(msgspec.Struct, frozen=True):
-    """Bytes that were cut off a segment, and from where."""
+    """Bytes that were cut off a segment, and their position."""
 
     segment: str
     offset: int
@@ -41,14 +41,14 @@ class CutBytes(msgspec.Struct, frozen=True):
 
 
 class Quarantine:
-    """One session's. Shared by its lives."""
+    """The quarantine of one session, shared by its instances."""
 
     def __init__(self, home: int, session: SessionId) -> None:
         self._home = home
         self._parts = (QUARANTINE, *session.split("/"))
 
     def keep(self, kind: str, payload: bytes) -> str:
-        """Durable when it returns. The returned place is relative to the home."""
+        """Keep the payload durably. Return its path relative to the home."""
         if not _KIND.match(kind):
             raise Refused(
                 f"{kind!r} is no kind of quarantine", code="malformed", hint="use a-z, 0-9 and _"
@@ -84,7 +84,7 @@ class Quarantine:
             return []
 
     def read(self, where: str) -> tuple[str, bytes]:
-        """(kind, bytes) of a place that `places` names, relative to the home or absolute."""
+        """Return (kind, bytes) of a path that `places` lists, relative to the home or absolute."""
         name = where.rsplit("/", 1)[-1]
         match = _NAME.match(name)
         try:

@@ -1,10 +1,10 @@
 """
-Reading a journal as a whole: opening it (closed segments by one digest each, the last one record by
-record) and streaming its records.
+Read a whole journal: open it (closed segments by one digest each, the last one record by record)
+and stream its records.
 
-No lock is needed up to the anchor: those bytes never change again. Past it stands what a living
-peer is writing or a dead one left; then the lock is taken, and what verifies is made durable before
-it is handed on (session/catch_up.py).
+No lock is needed up to the anchor, because those bytes never change again. The bytes past the
+anchor are being written by a living peer or were left by a dead one. For them the lock is taken,
+and records that verify are made durable before they are handed on (session/catch_up.py).
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from holdfast.ports.journal_store import Check
 
 
 class Sealing(NamedTuple):
-    """A closed segment as its next one's verified header describes it."""
+    """A closed segment as the verified header of the next segment describes it."""
 
     previous: Previous
     generation: int
@@ -36,7 +36,7 @@ class Sealing(NamedTuple):
 
 
 def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now: int) -> Fence:
-    """Verify the whole journal; the fence stands at its head. Raises `Damaged`."""
+    """Verify the whole journal and return a fence at its head. Raise `Damaged`."""
     with walk(files.home, *files.parts) as folder:
         fence = _walk_to_anchor(files, folder)
         for number, closed in closed_segments(files, folder, fence):
@@ -50,7 +50,7 @@ def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now
 
 
 def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
-    """The anchor's segment, record by record, from its header to the anchor."""
+    """Verify the anchor's segment, record by record, from its header to the anchor."""
     anchor = read_anchor(files, files.fence())
     numbers = set(files.numbers(folder))
     missing = next(
@@ -65,8 +65,8 @@ def advance(
     files: SessionFiles, folder: int, fence: Fence, *, writer: str, now: int
 ) -> list[Record]:
     """
-    From the anchor to the head, if there is more; records that a busy or read-only journal doesn't
-    let us make durable are left out.
+    Move from the anchor to the head, if there is more. Records are left out if a busy or read-only
+    journal does not let us make them durable.
     """
     is_settled = files.anchor.look_twice(files.keys).slots is Slots.SETTLED
     if is_settled and not _is_more(files, folder, fence):
@@ -76,7 +76,7 @@ def advance(
             return catch_up(files, held, fence, Check.SHORT, writer=writer, now=now).records
     except Busy:
         if not is_settled:
-            raise  # what was acknowledged last is only known under the lock
+            raise  # only under the lock is the last acknowledged record known
     except OSError as exc:
         if exc.errno not in READ_ONLY:
             raise
@@ -87,16 +87,16 @@ def _is_more(files: SessionFiles, folder: int, fence: Fence) -> bool:
     try:
         size = os.stat(files.name(fence.number), dir_fd=folder, follow_symlinks=False).st_size
     except FileNotFoundError:
-        return True  # catch_up says what that means
+        return True  # catch_up reports the cause
     return size != fence.offset or files.has_segment(folder, fence.number + 1)
 
 
 def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tuple[int, Sealing]]:
     """
-    Every segment before the fence's, oldest first, as sealed by a verified header.
+    Return every segment before the fence's, oldest first, as a verified header describes it.
 
-    Each header is believed by its own mac, and names the segment before: the last one, which the
-    fence verified, vouches for all.
+    Each header is verified by its own mac and names the segment before it. The fence verified the
+    last one, so the last one vouches for all.
     """
     found: list[tuple[int, Sealing]] = []
     previous, number = fence.previous, fence.number
@@ -117,7 +117,7 @@ def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tupl
 
 
 def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) -> bytes:
-    """A closed segment's bytes, if they are the sealed ones."""
+    """Return a closed segment's bytes if they match the digest in the next header."""
     length = sealing.previous.length
     data = files.read_segment(folder, number)
     excess = data[length:]
@@ -163,7 +163,7 @@ def _check_first(data: bytes, first_mac: str | None) -> None:
 def stream(
     files: SessionFiles, fence: Fence, fold: Callable[[Record], None], *, after: int
 ) -> None:
-    """Hand the callers' records up to the fence to `fold`. One segment in memory at a time."""
+    """Pass the callers' records up to the fence to `fold`. One segment is in memory at a time."""
     with walk(files.home, *files.parts) as folder:
         closed = closed_segments(files, folder, fence)
         for position, (number, sealing) in enumerate(closed, start=1):
@@ -181,7 +181,7 @@ def stream(
 
 
 def _hand_on(data: bytes, fold: Callable[[Record], None], after: int) -> None:
-    """Records of bytes whose digest was just checked."""
+    """Pass on the records of bytes whose digest was just checked."""
     for line in data.splitlines(keepends=True) if b"\r" not in data else lines_of(data):
         record = read_unverified(line)
         if record is not None and record.seq > after and not is_own(record):
@@ -189,7 +189,7 @@ def _hand_on(data: bytes, fold: Callable[[Record], None], after: int) -> None:
 
 
 def lines_of(data: bytes) -> Iterator[bytes]:
-    """Whole ones, as the bytes have them: nothing but a newline ends a line."""
+    """Yield whole lines as they are in the bytes: only a newline ends a line."""
     start = 0
     while end := data.find(b"\n", start) + 1:
         yield data[start:end]
@@ -198,8 +198,8 @@ def lines_of(data: bytes) -> Iterator[bytes]:
 
 def stream_what_verifies(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
     """
-    Of a damaged journal: record by record from the first, up to the damage and never past the
-    anchor. Returns the last seq reached.
+    Stream a damaged journal record by record from the first, up to the damage and never past the
+    anchor. Return the last seq reached.
     """
     fence = files.fence()
     for records in _verified(files, fence):
@@ -226,8 +226,8 @@ def _verified(files: SessionFiles, fence: Fence) -> Iterator[list[Record]]:
 
 def stream_unverified(files: SessionFiles, fold: Callable[[Record], None], *, after: int) -> int:
     """
-    Without a key nothing can be verified, but everything can be read: for export. Returns the last
-    seq reached.
+    Stream without a key, for export: nothing can be verified, but everything can be read. Return
+    the last seq reached.
     """
     reached = 0
     with contextlib.suppress(FileNotFoundError), walk(files.home, *files.parts) as folder:

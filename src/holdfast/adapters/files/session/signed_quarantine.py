@@ -1,12 +1,13 @@
 """
-Replies and outcomes in quarantine, with our word for them: they are told to people and to the model
-when a session is unsealed, so anybody's will not do.
+Replies and outcomes in quarantine, signed with our key. When a session is unsealed they are shown
+to people and to the model, so an unsigned file is not enough.
 
-    {...what was kept..., "ours":{"life":"i1","generation":1,"mac":"<64 hex>"}}
+    {...payload..., "ours":{"life":"i1","generation":1,"mac":"<64 hex>"}}
 
-The mac is keyed BLAKE3 under the `quarantine` subkey of the life that kept it, over the kind (its
-length in 4 bytes before it) and what was kept. Cut tails and failed batches carry none: their
-records have macs of their own.
+The mac is keyed BLAKE3 under the `quarantine` subkey of the instance that kept the payload. It
+covers the kind (with its length in 4 bytes before it) and the payload. Cut tails and failed batches
+carry no such mac: the records of a cut tail have macs of their own, and a failed batch is for
+people only.
 """
 
 import contextlib
@@ -31,8 +32,8 @@ def keep_aside(
     files: SessionFiles, keys: Mapping[int, bytes], generation: int, kind: str, payload: bytes
 ) -> str:
     """
-    Quarantine; on a full disk out of the reserve, for it holds what would else be lost. Returns the
-    path.
+    Keep a payload in quarantine and return its path. On a full disk use the reserve, because the
+    payload would be lost otherwise.
     """
     key = keys.get(generation)
     data = (
@@ -55,8 +56,8 @@ def read_aside(
     files: SessionFiles, keys: Mapping[int, bytes], lives: Collection[InstanceId], where: str
 ) -> tuple[str, bytes]:
     """
-    (kind, what was kept). Refused as unknown when it is of a life that is over for good;
-    BrokenChain when it is not what one of ours kept.
+    Return (kind, payload). Raise Refused with code `unknown` if its instance was deleted. Raise
+    BrokenChain if its mac does not verify.
     """
     kind, data = files.quarantine.read(where)
     if kind in {TORN_TAIL, FAILED_BATCH}:

@@ -1,12 +1,13 @@
 """
-SESSION/INSTANCE.snapshot: what the records up to one of them add up to. See
+SESSION/INSTANCE.snapshot: the folded state of the records up to one of them. See
 `holdfast.ports.snapshots`.
 
-    one line of JSON: format, key generation, session, instance, seq and mac of the last record covered, length of what follows
+    one line of JSON: format, key generation, session, instance, seq and mac of the last record
+        covered, length of the data
     the data
     32 bytes: BLAKE3 keyed with the `snapshot` subkey of this instance, over all before
 
-Not synced: it is a cache, and half of one does not verify.
+It is not synced: it is a cache, and half of one does not verify.
 """
 
 import contextlib
@@ -81,7 +82,7 @@ def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -
 
 
 def read(files: SessionFiles, key_of: "dict[int, bytes]") -> Snapshot | None:
-    """What is kept, if it is ours; anything else is said and ignored."""
+    """Return the kept snapshot if it verifies. Log and ignore any other."""
     try:
         with walk(files.home, *files.parts) as folder:
             data = read_file(folder, _name(files), bytes_max=SNAPSHOT_BYTES_MAX + MIB)

@@ -1,9 +1,9 @@
 """
-`verify` for files: every record of every segment of one life, and the verdict. It changes nothing,
-not even the seal.
+`verify` for files: check every record of every segment of one instance and return the verdict.
+Nothing changes, not even the seal.
 
-Closed segments never change, so they are walked without a lock; for the last one the write lock is
-taken, lest a peer's half-written batch be judged.
+Closed segments never change, so they are walked without a lock. For the last segment the write lock
+is taken; otherwise a peer's half-written batch could be judged.
 """
 
 import contextlib
@@ -79,8 +79,8 @@ def verify_files(
             def read(number: int, offset: int) -> bytes:
                 if number == segments[-1].number and not locked:
                     locked.append(stack.enter_context(files.locked(wait_seconds)))
-                    # a peer may have gone on in new segments since we looked; from here on nobody
-                    # can
+                    # A peer may have added segments since the listing. With the lock held, nobody
+                    # can add more.
                     find_more()
                 return files.read_segment(folder, number)[offset:]
 
@@ -91,7 +91,7 @@ def verify_files(
                     and found.missing is not None
                     and is_lost(found.missing.generation)
                 ):
-                    raise found.missing  # any other key never was, and the slot is not one of ours
+                    raise found.missing  # any other key never existed, and the slot is not ours
                 return found
 
             find_more()

@@ -1,10 +1,10 @@
 """
-`demo`: a model with no network and no key, so that every feature can be tried.
+`demo`: a model without network and key, so that every feature can be tried.
 
-It reads the newest message as calls (`TOOL key=value`, one a line: the whole message is one batch)
-or as one of a few plain requests, and once the results are there it says them. It never calls twice
-for one message: whatever follows a message of ours is told, not acted on. The same view always gets
-the same answer.
+It reads the newest message as calls (`TOOL key=value`, one per line; the whole message is one
+batch) or as one of a few plain requests. Once the results are there, it repeats them as text. It
+never calls twice for one message: it reports everything that follows its own message and never acts
+on it. The same view always gets the same answer.
 """
 
 from holdfast.adapters.models.demo.requests import UNDERSTOOD, NotUnderstood, calls_from_text
@@ -23,8 +23,8 @@ from holdfast.session.view.messages import (
 
 NAME = "demo"
 
-# How each way a call can end is told. What a tool returned always follows; an outcome not listed is
-# named as it is.
+# The sentence for each call outcome. The tool's output always follows. An outcome that is not
+# listed is reported by its name.
 TELLINGS = {
     "ok": "{tool}: {text}",
     "error": "{tool} failed: {text}",
@@ -40,8 +40,6 @@ TELLINGS = {
 
 
 class DemoModel:
-    """The model `demo`."""
-
     summarises = False
 
     @property
@@ -78,9 +76,9 @@ def answer_from_view(request: ModelRequest) -> ModelAnswer:
 
 def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[ResultMessage]]:
     """
-    The messages nobody answered yet, and, if there are none, the results that came last.
+    Return the unanswered messages or, without such messages, the last results.
 
-    Notes of Holdfast are no requests: they neither start a call nor hide what they stand behind.
+    Holdfast's notes are not requests. They neither start a call nor hide the messages before them.
     """
     asked: list[UserMessage] = []
     results: list[ResultMessage] = []
@@ -102,7 +100,9 @@ def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[Resul
 
 
 def job_told(messages: tuple[Message, ...]) -> str:
-    """A job's result, where that is what the turn is about: told, and never acted on."""
+    """
+    Return a job's result as text if the last message reports one. The demo model never acts on it.
+    """
     last = messages[-1] if messages else None
     if not isinstance(last, NoteMessage) or not last.text.startswith("Background job "):
         return ""
@@ -127,6 +127,6 @@ def said(text: str, request: ModelRequest) -> ModelAnswer:
 
 
 def usage_of(request: ModelRequest, text: str) -> Usage:
-    """Words for tokens: enough to see the counters move."""
+    """Count words instead of tokens, which is enough to see the counters move."""
     words = sum(len(getattr(message, "text", "").split()) for message in request.messages)
     return Usage(input_tokens=words, output_tokens=len(text.split()))

@@ -1,9 +1,9 @@
 """
-From what a person typed to calls, for the demo model.
+Turns a person's text into calls, for the demo model.
 
-`TOOL key=value key2="quoted value" list=[1, 2]` calls any tool that is offered; values are read by
-the types of its schema. A value that does not fit its type is passed on as the text it is: saying
-what is wrong with it is the tool's business. A message is understood as a whole or not at all.
+`TOOL key=value key2="quoted value" list=[1, 2]` calls any offered tool. Values are read by the
+types of its schema. A value that does not fit its type is passed on as text, because the tool
+reports what is wrong with it. A message is understood as a whole or not at all.
 """
 
 import json
@@ -26,12 +26,12 @@ KEY = re.compile(r"([A-Za-z_][\w.-]*)=")
 SINGLE_QUOTED = re.compile(r"'([^']*)'")
 DOUBLE_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 BARE = re.compile(r"[^\s]*")
-SCHEMA_DEPTH_MAX = 8  # references may go in circles
+SCHEMA_DEPTH_MAX = 8  # references may be circular
 END_OF_CALL = re.compile(r"[ \t\r]*(?:\n\s*|\Z)")
 
 
 class NotUnderstood(Exception):
-    """The message is no request that the demo model knows; the text says so to the person."""
+    """The demo model does not know this request. The exception's text is shown to the person."""
 
     def __init__(self, message: str, *, needs_help: bool) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class NotUnderstood(Exception):
 
 
 class Request(NamedTuple):
-    """A plain request: how it is typed, which tool it means, and how its words become arguments."""
+    """A plain request: its pattern, the tool it calls, and how its groups become arguments."""
 
     pattern: re.Pattern[str]
     tool: str
@@ -74,7 +74,7 @@ REQUESTS = (
 
 
 def calls_from_text(text: str, tools: Sequence[ToolSchema]) -> tuple[ProposedCall, ...]:
-    """The calls that the text asks for, in its order; raises NotUnderstood."""
+    """Return the requested calls in the order of the text. Raise NotUnderstood."""
     stripped = text.strip()
     offered = {tool.name: tool for tool in tools}
     problem = "I did not understand that."
@@ -83,7 +83,7 @@ def calls_from_text(text: str, tools: Sequence[ToolSchema]) -> tuple[ProposedCal
         try:
             return tuple(scan_calls(stripped, offered))
         except ValueError as exc:
-            # "now" is a tool, and "now tell me a story" is English.
+            # Not an error yet: "now" is a tool, but "now tell me a story" is English.
             problem = str(exc)
     plain = call_from_plain(stripped, offered)
     if plain is not None:
@@ -108,7 +108,7 @@ def call_from_plain(text: str, offered: dict[str, ToolSchema]) -> ProposedCall |
 
 def scan_calls(text: str, offered: dict[str, ToolSchema]) -> Iterator[ProposedCall]:
     """
-    Read `TOOL key=value ...`, call after call; a newline outside quotes and brackets ends a call.
+    Read `TOOL key=value ...`, call after call. A newline outside quotes and brackets ends a call.
     """
     position = 0
     while position < len(text):
@@ -139,8 +139,8 @@ def scan_arguments(
 
 def scan_value(text: str, position: int, types: set[str]) -> tuple[object, int]:
     """
-    One value and where it ends. Quoted means text; brackets mean JSON, where the schema wants more
-    than text.
+    Return one value and its end position. A quoted value is text. A bracketed value is JSON if the
+    schema allows more than text.
     """
     opening = text[position : position + 1]
     if opening in ("[", "{") and types & {"array", "object"}:
@@ -163,7 +163,8 @@ def scan_value(text: str, position: int, types: set[str]) -> tuple[object, int]:
 
 def unquoted(quoted: re.Match[str]) -> str:
     """
-    As JSON where it is JSON; otherwise backslashes stand for themselves, as in `pattern="\\d+"`.
+    Decode as JSON where it is valid JSON. Otherwise keep backslashes as they are, as in
+    `pattern="\\d+"`.
     """
     try:
         return str(json.loads(quoted[0], strict=False))
@@ -184,7 +185,7 @@ def value_from_word(word: str, types: set[str]) -> object:
 
 
 def types_from_schema(tool: ToolSchema) -> dict[str, set[str]]:
-    """For each argument, the JSON types that its schema allows."""
+    """Return the JSON types that the schema allows for each argument."""
     schema: object = msgspec.json.decode(tool.parameters)
     definitions: dict[str, object] = {}
     for key in ("$defs", "definitions"):
@@ -192,7 +193,7 @@ def types_from_schema(tool: ToolSchema) -> dict[str, set[str]]:
         definitions |= (
             {f"#/{key}/{name}": value for name, value in found.items()} if is_object(found) else {}
         )
-    # An object with its properties behind a reference is what typed tools often have.
+    # Typed tools often have an object whose properties are behind a reference.
     root = schema
     if is_object(schema) and "properties" not in schema:
         root = definitions.get(str(schema.get("$ref")), schema)

@@ -1,1 +1,1 @@
-"""Pydantic AI's providers behind the model port. Imported lazily."""
+"""Pydantic AI's providers behind the model port. They are imported lazily."""

@@ -1,10 +1,10 @@
 """
-One request to a model of Pydantic AI, and its answer as it streams.
+One request to a model of Pydantic AI, and its streamed answer.
 
-The HTTP client is opened for the exchange and closed after it: a session that waits for a person
-holds no socket, and a model may be used from one event loop after another. Cancelling closes the
-connection. Nothing is sent twice by us or by the SDKs; Pydantic AI itself does so in one case, when
-Anthropic refuses to have thinking replayed after the conversation before it changed.
+The HTTP client is opened for the exchange and closed after it. A session that waits for a person
+therefore holds no socket, and a model may be used from one event loop after another. Cancelling
+closes the connection. Neither Holdfast nor the SDKs send anything twice. Pydantic AI itself resends
+in one case: when Anthropic refuses to replay thinking because the conversation before it changed.
 """
 
 from collections.abc import AsyncGenerator
@@ -41,14 +41,14 @@ from holdfast.ports.model import ModelFailed, ModelRequest
 from holdfast.session.view.messages import ModelAnswer
 
 CALL_BYTES = (
-    512  # what a call is counted as beside its words: very many empty ones are no answer either
+    512  # the cost of a call besides its text, so that very many empty calls also reach the limit
 )
 
 
 async def exchange(
     model: Model, request: ModelRequest, *, name: str
 ) -> AsyncGenerator[str | ModelAnswer, None]:
-    """Pieces of text as they come, then the answer; raises ModelFailed."""
+    """Yield pieces of text as they come, then the answer. Raise ModelFailed."""
     messages = messages_from_request(request)
     parameters = parameters_from_request(request)
     settings = settings_from_request(request)
@@ -66,11 +66,10 @@ async def exchange(
     except ModelFailed:
         raise
     except Exception as exc:
-        # The seam: an SDK or the wire may raise anything, and every one of them ends this call and
-        # no more.
+        # The seam: an SDK or the network may raise anything. Every such error ends this call only.
         raise failure_from_exception(exc, model=name) from exc
     except SystemExit as exc:
-        # As of a tool: code of a model's author ends its own call, and not the program.
+        # As for tools: code of a model's author ends its own call, not the program.
         raise ModelFailed(
             "malformed", f"{name}: the model's own code tried to end the program", may_pass=False
         ) from exc
@@ -80,8 +79,8 @@ async def exchange(
     try:
         answer = answer_from_response(response, request)
     except Exception as exc:
-        # Names, ids and details that are no text: Pydantic AI takes whatever a model object gives
-        # it.
+        # Names, ids or details that are not text: Pydantic AI accepts any value from a model
+        # object.
         raise ModelFailed(
             "malformed",
             f"{name}: the answer can't be written down: {shortened(exc)}",
@@ -100,23 +99,23 @@ def settings_from_request(request: ModelRequest) -> ModelSettings:
 
 
 def streams(model: Model) -> bool:
-    """Whether the model can stream at all; the others answer in one piece."""
+    """Return whether the model can stream. Other models answer in one piece."""
     if isinstance(model, FunctionModel):
         return model.stream_function is not None
     return type(model).request_stream is not Model.request_stream
 
 
 class Pieces:
-    """What of a stream's events is text to show. Counts everything, shown or not."""
+    """Extracts the visible text from a stream's events. Counts everything, visible or not."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._bytes = 0
-        # The text part that was written to last; text of another part follows after a break.
+        # The text part that was written last. Text of another part follows after a break.
         self._written: int | None = None
 
     def next(self, event: ModelResponseStreamEvent) -> str:
-        """Text to show, or nothing, which still says that the model is alive."""
+        """Return the visible text. An empty text still shows that the model is alive."""
         match event:
             case PartStartEvent(index=index, part=TextPart(content=text)):
                 return self._text(index, text)

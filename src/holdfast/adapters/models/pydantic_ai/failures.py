@@ -1,10 +1,10 @@
 """
-Every way that a provider, its SDK or the wire can fail, told as one ModelFailed: what kind, and
+Turns every failure of a provider, its SDK or the network into one ModelFailed, with its kind and
 whether waiting helps.
 
-Pydantic AI sorts most errors by what the provider said; what it leaves unsorted (a raw transport
-error in mid-stream, an overflow in other words, garbage that makes its own code stumble) is sorted
-here. Messages are shortened: a provider's error may echo the whole request.
+Pydantic AI classifies most errors by the provider's response. This module classifies the rest: a
+raw transport error in mid-stream, an overflow in other words, garbage that breaks Pydantic AI's own
+code. Messages are shortened because a provider's error may echo the whole request.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from holdfast.session.view.messages import FailureKind
 
 MESSAGE_CHARS_MAX = 500
 
-# How overflow is worded where there is no code for it, beyond what Pydantic AI knows.
+# Wordings of an overflow without an error code, in addition to those that Pydantic AI knows.
 OVERFLOW_WORDS = (
     "exceed context limit",  # Anthropic: input length and `max_tokens` exceed context limit
     "exceeds the context window",  # OpenAI, in a stream
@@ -34,7 +34,7 @@ SERVER_ERRORS = 500
 
 Sorted = tuple[FailureKind, bool]  # the kind, and whether trying again can help
 
-# The first that fits; subclasses stand before their bases.
+# The first match counts, so subclasses stand before their bases.
 SORTED: tuple[tuple[type[BaseException], Sorted], ...] = (
     (theirs.ModelContextWindowExceededError, ("overflow", False)),
     (theirs.ModelRateLimitError, ("rate_limit", True)),
@@ -62,9 +62,9 @@ SORTED: tuple[tuple[type[BaseException], Sorted], ...] = (
 
 
 def failure_from_exception(exc: Exception, *, model: str) -> ModelFailed:
-    """What to tell the runtime of an exception that came out of Pydantic AI."""
+    """Translate an exception that Pydantic AI raised."""
     if isinstance(exc, theirs.FallbackExceptionGroup):
-        # Each of several models failed: the last one's failure is the one that ended it.
+        # Each of several models failed. The last failure ended the call.
         return failure_from_exception(exc.exceptions[-1], model=model)
     kind, may_pass = sort(exc)
     return ModelFailed(
@@ -87,7 +87,7 @@ def sort(exc: Exception) -> Sorted:
 
 
 def sort_status(status: int) -> Sorted:
-    """For a status that Pydantic AI puts in no category."""
+    """Classify a status that Pydantic AI does not classify."""
     if status == REQUEST_TIMEOUT:
         return "timeout", True
     if status == CONFLICT or status >= SERVER_ERRORS:
@@ -96,7 +96,7 @@ def sort_status(status: int) -> Sorted:
 
 
 def speaks_of_overflow(exc: theirs.ModelAPIError) -> bool:
-    # Only of errors that blame the request: a server's crash report may quote anything.
+    # Only errors that blame the request count: a server's crash report may quote anything.
     status = exc.status_code if isinstance(exc, theirs.ModelHTTPError) else None
     if status is not None and (
         status >= SERVER_ERRORS or isinstance(exc, theirs.ModelRateLimitError)
@@ -107,7 +107,7 @@ def speaks_of_overflow(exc: theirs.ModelAPIError) -> bool:
 
 
 def texts_in(body: object) -> Iterator[str]:
-    """The words of an error's body, however it is wrapped."""
+    """Yield the texts of an error's body, however it is nested."""
     if isinstance(body, str):
         yield body
     elif isinstance(body, dict):
@@ -127,7 +127,7 @@ def shortened(exc: Exception) -> str:
 
 
 def failure_from_response(response: ModelResponse, *, model: str) -> ModelFailed | None:
-    """Why a response that came without an error is still no answer, or None."""
+    """Return why a response without an error is still not an answer, or None."""
     reason = response.finish_reason
     if reason == "content_filter":
         said = str(
@@ -148,15 +148,15 @@ def failure_from_response(response: ModelResponse, *, model: str) -> ModelFailed
 
 def cut_short(response: ModelResponse) -> bool:
     """
-    Whether the stream ended before the provider said that it was done.
+    Return whether the stream ended before the provider reported its end.
 
     Pydantic AI fills in `stop` when an OpenAI-compatible server closed the stream without a reason,
-    so its own field proves nothing; what the provider really said is kept in `provider_details`.
-    Models without a wire (its test models) give no reason at all.
+    so its own field proves nothing. The provider's own reason is kept in `provider_details`. Models
+    without a network connection (Pydantic AI's test models) give no reason at all.
     """
     if response.state != "complete":
         return True
     if response.provider_url is None or response.provider_name == "xai":
-        # xAI's reason is mapped without a trace of the original, and never filled in.
+        # Pydantic AI maps xAI's reason without keeping the original, and never fills it in.
         return response.provider_url is not None and response.finish_reason is None
     return (response.provider_details or {}).get("finish_reason") is None

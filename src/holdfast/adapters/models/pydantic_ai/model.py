@@ -1,10 +1,10 @@
 """
-Any model of Pydantic AI, behind our port: one request per call, no agent, no retries, no tools of
-the provider's own.
+Any model of Pydantic AI behind the model port: one request per call, no agent, no retries and no
+tools of the provider.
 
-This file imports nothing of Pydantic AI: a named model is built when it is first called, since
-importing a provider takes a second. A model that was passed in as an object keeps its settings;
-only retries are turned off for our requests.
+This file does not import Pydantic AI. A named model is built when it is first called, because
+importing a provider takes a second. A model that was passed in as an object keeps its settings,
+except that retries are turned off.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class PydanticAIModel:
-    """A model of Pydantic AI under the name it is journalled with."""
+    """A model of Pydantic AI under its journalled name."""
 
     def __init__(self, name: str, make: "Callable[[], ForeignModel]") -> None:
         self._name = name
         self._make = make
-        # Set by the first call (or the first look at its window) and never changed.
+        # Set by the first call or the first read of `context_tokens`, and never changed.
         self._made: ForeignModel | None = None
 
     @property
@@ -38,7 +38,7 @@ class PydanticAIModel:
         try:
             return self._loaded().context_window
         except ModelFailed:
-            # The call will say it; a window that nobody knows is no failure.
+            # An unknown window is not a failure. The call reports the error.
             return None
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
@@ -53,7 +53,7 @@ class PydanticAIModel:
         raise ModelFailed("malformed", f"{self._name}: no answer", may_pass=True)
 
     def _loaded(self) -> "ForeignModel":
-        """Loads what takes long, off the event loop: the packages, the price list, the client."""
+        """Load the slow parts off the event loop: the packages, the price list and the client."""
         try:
             importlib.import_module("holdfast.adapters.models.pydantic_ai.exchange")
             from holdfast.adapters.models.pydantic_ai.failures import failure_from_exception
@@ -64,7 +64,7 @@ class PydanticAIModel:
             if self._made is None:
                 self._made = self._make()
         except Exception as exc:
-            # The seam: whatever a provider's package raises while it loads is told as a failure of
-            # the call.
+            # The seam: any error of a provider's package while loading becomes a failure of the
+            # call.
             raise failure_from_exception(exc, model=self._name) from exc
         return self._made

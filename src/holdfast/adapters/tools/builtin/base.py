@@ -1,10 +1,10 @@
 """
-What the built-in tools that run inside this process share: a definition, typed arguments, and work
-done in an owned thread.
+The base of the built-in tools that run inside this process: a definition, typed arguments, and work
+in an owned thread.
 
-Each tool is a `Builtin` with two functions: `look` says what would happen (and refuses), `work`
-does it and returns text. `work` is given the binding that was approved, and checks against it
-whatever may have changed since.
+Each tool is a `Builtin` with two functions. `look` describes the effect or refuses the call. `work`
+performs it and returns text. `work` receives the approved binding and checks it against everything
+that may have changed since.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ Check = Callable[[Values], None]
 Look = Callable[[Values, Scene], Binding]
 Work = Callable[[Values, Binding, Scene], str]
 
-# of the built-in tools' behaviour; part of their definitions, so a change voids what was approved
-# before
+# The version of the built-in tools' behaviour. It is part of their definitions, so a change voids
+# earlier approvals.
 VERSION = "1"
 
 
 class ToolFailed(Exception):
-    """The tool's own failure, known; its message is for the model."""
+    """A known failure of the tool itself. The message is for the model."""
 
 
 def definition_of(
@@ -56,7 +56,7 @@ def definition_of(
 
 
 class Builtin:
-    """A built-in tool that runs in a thread of ours."""
+    """A built-in tool that runs in an owned thread."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Builtin:
         refuse_secrets(arguments, scene.secrets)
         try:
             return self._look(self._types.read(arguments), scene)
-        except OSError as exc:  # the world changed under the look, or can't be looked at
+        except OSError as exc:  # a file changed during the check, or cannot be checked
             raise CannotBind((exc.strerror or str(exc)).lower()) from exc
 
     async def prepare(
         self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
     ) -> Prepared:
-        del idempotency_key  # pure ones need none, and `once` never runs again
+        del idempotency_key  # `pure` tools need no key, and `once` tools never run again
         values = self._types.read(arguments)
         return _PreparedWork(lambda: self._work(values, binding, scene), secrets=scene.secrets)
 
@@ -96,7 +96,7 @@ class _PreparedWork:
     def __init__(self, work: Callable[[], str], *, secrets: tuple[Secret, ...]) -> None:
         self._work = work
         self._secrets = secrets
-        self._spent = False  # set by the first go or abandon
+        self._spent = False  # set by the first `go` or `abandon`
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
         if self._spent:

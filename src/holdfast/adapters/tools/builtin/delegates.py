@@ -1,9 +1,10 @@
 """
 The tool that hands a task to another agent. It never runs here: the runtime starts a session for
-the delegate, and its reply is the call's result.
+the delegate, and the delegate's reply is the call's result.
 
-There is one tool per delegate, so that policy can speak of each by name. It takes a task and
-nothing else: a delegate has what its caller has, or less, and a call that asks for more is told so.
+There is one tool per delegate, so that policy can name each. It takes a task and nothing else. A
+delegate has at most its caller's authority, and a call that asks for more is refused with this
+reason.
 """
 
 from holdfast.adapters.tools.builtin.base import Builtin, Values, definition_of
@@ -15,7 +16,7 @@ from holdfast.ports.tools import InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
 from holdfast.session.view.rendering import framed, render_content
 
-_TASK_CHARS_MAX = 16_000  # a prompt for it must fit a person's screen, where policy asks
+_TASK_CHARS_MAX = 16_000  # a prompt for it must fit a person's screen, if policy asks
 
 _MORE = frozenset(
     {
@@ -38,8 +39,6 @@ _MORE = frozenset(
 
 
 class DelegateTool(Builtin):
-    """Hands a task to one agent."""
-
     def validate(self, arguments: bytes) -> bytes:
         if asked := sorted(_MORE & strict_object(arguments).keys()):
             raise InvalidArguments(

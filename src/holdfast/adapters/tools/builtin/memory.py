@@ -1,11 +1,11 @@
 """
-`remember`, `recall` and `forget`: memory in the model's hands, under the turn's journalled context
-and nothing else.
+`remember`, `recall` and `forget`: the model's access to memory, only under the turn's journalled
+context.
 
-No argument says for whom: that is the scene's, which comes from the journal. What is of another
-circle is not found, whatever its id. Policy decides as for any tool; what no policy can allow
-(anything in PUBLIC, anything that quotes somebody else, anything under a lost context) is refused
-here.
+No argument names the person or boundary. They come from the scene, and the scene comes from the
+journal. An item of another boundary is not found, even by its id. Policy decides as for any tool.
+This module refuses the calls that no policy can allow: anything in PUBLIC, anything that quotes
+another person, and anything under a lost context.
 """
 
 from collections.abc import Callable
@@ -32,9 +32,7 @@ from holdfast.session.features.memory.items import (
 )
 from holdfast.session.view.rendering import framed, render_argument
 
-_RECALL_SECONDS = (
-    4 * limits.MEMORY_RECALL_SECONDS
-)  # the model asked for it, so it may take a moment
+_RECALL_SECONDS = 4 * limits.MEMORY_RECALL_SECONDS  # the model asked for it, so it may take longer
 _ID_CHARS_MAX = 64
 
 
@@ -44,7 +42,7 @@ def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
         "remember",
         "Remember a short text beyond this conversation, for the person or the team that asked. Write it so that it is understood on its own.",
         types,
-        contract="idempotent",  # the item's id is the call's: run again, it is the same item
+        contract="idempotent",  # the item's id comes from the call: a rerun writes the same item
         mode="ask",
         kind="memory",
         audience="personal",
@@ -158,7 +156,7 @@ def _check_id(values: Values) -> None:
         raise InvalidArguments("id is the whole id of one remembered thing, as in m-...")
 
 
-# --- whose
+# --- boundary and audience
 
 
 def _there(memory: Memory | None) -> Memory:
@@ -183,7 +181,7 @@ def _circle(scene: Scene) -> Circle:
 
 
 def _visible(memory: Memory, name: str, scene: Scene) -> MemoryItem:
-    """Of the turn's own circle; anything else is not there."""
+    """Return an item that the turn may see. Any other item is reported as missing."""
     try:
         item = memory.get(name) if scene.circle is not None else None
     except CannotRecall as exc:

@@ -1,4 +1,4 @@
-"""The tool that tells the time: the one thing everybody may know."""
+"""The tool that returns the time, which everybody may know."""
 
 import time
 from collections.abc import Callable

@@ -49,7 +49,7 @@ def _check(values: Values) -> None:
 def _look(values: Values, scene: Scene) -> Binding:
     del scene
     question = render_content(values["question"])
-    # A choice that is a word of ours is not offered, so it gets no number either.
+    # A choice that equals a reserved answer is not offered, so it gets no number.
     choices = [render_content(one) for one in values["choices"] or () if one not in RESERVED]
     numbered = [f"  {number}. {one.text}" for number, one in enumerate(choices, 1)]
     warnings = tuple(

@@ -1,8 +1,8 @@
 """
-The tools that set, cancel and list reminders: here they are typed, checked and shown.
+The tools that set, cancel and list reminders. This module types, checks and displays the calls.
 
-What they do is an append to their own session, decided there under the turn's journalled context;
-so the runtime does it, and nothing here runs.
+Each call is an append to its own session, which is decided there under the turn's journalled
+context. So the runtime executes it, and nothing runs here.
 """
 
 from collections.abc import Callable

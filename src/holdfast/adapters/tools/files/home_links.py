@@ -1,20 +1,20 @@
 """
-Second names of the home's own files.
+Finds hard links to the home's own files.
 
 A hard link makes a key or a journal readable under a path far away from the home. Only a file with
-more than one name on the home's file system is looked for, by its inode number, in what the home's
-folders list. No file of the home is opened.
+more than one name on the home's file system is checked. Its inode number is compared with the
+entries of the home's folders. No file of the home is opened.
 """
 
 import os
 
 from holdfast.adapters.tools.home_guard import Guarded
 
-_ENTRIES_MAX = 1_000_000  # of a home; beside a larger one every file with two names is refused
+_ENTRIES_MAX = 1_000_000  # in one home; with more entries, every file with two names is refused
 
 
 def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
-    """Whether the home has a name for this file too."""
+    """Return whether the home also has a name for this file."""
     if facts.st_nlink < 2 or facts.st_dev != guard.identity[0]:  # noqa: PLR2004  one name, or two
         return False
     left = _ENTRIES_MAX
@@ -23,7 +23,7 @@ def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
         try:
             entries = list(os.scandir(folders.pop()))
         except OSError:
-            continue  # gone meanwhile
+            continue  # the folder is gone
         left -= len(entries)
         if left < 0 or any(entry.inode() == facts.st_ino for entry in entries):
             return True

@@ -1,12 +1,11 @@
 """
-Files that nothing runs: the only ones whose writing may be remembered.
+Recognises inert files. A grant is offered only for writing an inert file.
 
-A grant to write covers one path and one content, byte for byte. That is not enough by itself:
-written again at another time, a Makefile, a hook or a module brings back code that a person
-approved for an earlier moment, and the next command runs it. So remembering is offered only for a
-file that no program runs or takes its settings from: plain notes and data, by a short list of
-endings, in the workspace, not executable, not on the search path, not hidden. Every other write
-asks each time.
+A grant to write covers one path and one content, byte for byte. That alone is not enough. A
+Makefile, a hook or a module that is written again later restores code that a person approved for an
+earlier moment, and the next command runs it. So a grant is offered only for a file that no program
+runs or reads settings from: plain notes and data, by a short list of endings, in the workspace, not
+executable, not on the search path, not hidden. Every other write asks each time.
 """
 
 import os
@@ -28,7 +27,7 @@ _EXECUTABLE_BEGINNINGS = ("#!", "\x7fELF", "MZ")
 
 
 def is_inert(path: str, content: str) -> bool:
-    """Of a resolved path, and of what would be written there."""
+    """Classify a resolved path together with the content to be written there."""
     folder, name = os.path.split(path)
     return (
         _is_plain_name(name)
@@ -51,7 +50,10 @@ def _search_path() -> frozenset[str]:
 
 
 def _is_executable(path: str) -> bool:
-    """A file that is there and may be run by anybody; one that can't be looked at counts as one."""
+    """
+    Return whether the file exists and anybody may run it. A file that cannot be checked counts as
+    executable.
+    """
     try:
         return bool(os.lstat(path).st_mode & (stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH))
     except FileNotFoundError:

@@ -1,10 +1,10 @@
 """
-Tools that only look at files: read one, list a folder, search below one. Bounded in bytes, entries
-and time, and the result says where it stopped.
+Tools that only read: read a file, list a folder, search below a folder. They are bounded in bytes,
+entries and time, and the result says where they stopped.
 
 A path is resolved once, when the call is bound. The work opens that resolved path by descriptors,
-from the workspace down and without links. Searching is for plain text, so its cost is linear in
-what is read, whatever the pattern.
+from the workspace down and without links. The search looks for plain text, so its cost is linear in
+the bytes read, for every pattern.
 """
 
 import os
@@ -29,8 +29,8 @@ from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
 from holdfast.session.view.rendering import framed, render, render_argument
 
-_ENTRIES_MAX = 2000  # of one folder; a model can't use more, and the rest is counted
-_SEARCH_FILE_BYTES_MAX = 8 * limits.MIB  # larger files are data, not text somebody wrote
+_ENTRIES_MAX = 2000  # of one folder; a model cannot use more, and the rest is only counted
+_SEARCH_FILE_BYTES_MAX = 8 * limits.MIB  # larger files are data, not text that a person wrote
 _SEARCH_HITS_MAX = 200
 _LINE_CHARS_MAX = 300
 _PATTERN_CHARS_MAX = 1000
@@ -119,12 +119,13 @@ def _look_at(verb: str, what: str) -> Look:
 
 def _try_to_open(place: Place, what: str) -> tuple[str, ...]:
     """
-    Opened and closed again: what can't be opened is refused before anyone is asked. Outside the
-    workspace only what is never allowed is: whether anything is there, and what, is for the person
-    to say, so the model is told after they were asked.
+    Open and close the target, so that an impossible call is refused before anybody is asked.
 
-    Returns what an approval of a path outside is bound to: the folder by device and inode. Inside,
-    the workspace itself is.
+    Outside the workspace, only a hard deny is raised here. The model learns whether something
+    exists there only after a person was asked.
+
+    Return the facts that an approval of an outside path is bound to: the folder's device and inode.
+    Inside the workspace, the workspace itself is bound.
     """
     try:
         if what == "file":
@@ -151,8 +152,8 @@ def _folder_of(place: Place, what: str) -> tuple[str, ...]:
 
 def _bound(binding: Binding, scene: Scene, what: str) -> Place:
     """
-    By the path that was shown, and not by the one that was asked for: links in that one may lead
-    elsewhere by now.
+    Return the bound place by the path in the prompt, not by the requested path. Links in the
+    requested path may lead elsewhere by now.
     """
     place = bound_place(binding, scene)
     if place.reach == "outside" and _folder_of(place, what) != binding.scripts:
@@ -163,9 +164,7 @@ def _bound(binding: Binding, scene: Scene, what: str) -> Place:
 
 
 def _open_to_walk(place: Place) -> int:
-    """
-    A folder for listing; one of a file system that is not made of files is refused, whoever asks.
-    """
+    """Open a folder for listing. A folder on a virtual file system is refused for everybody."""
     fd = _readable(open_folder(place.path, place.guard, place.root))
     kind = made_up_kind(fd)
     if kind is not None:
@@ -177,7 +176,7 @@ def _open_to_walk(place: Place) -> int:
 
 
 def _read(values: Values, binding: Binding, scene: Scene) -> str:
-    del values  # the path that was shown counts
+    del values  # only the path in the prompt counts
     place = _bound(binding, scene, "file")
     with os.fdopen(open_file(place), "rb") as file:
         raw = file.read(limits.TOOL_OUTPUT_KEPT_BYTES + 1)
@@ -252,12 +251,12 @@ def _hits(name: str, raw: bytes, needle: bytes, *, limit: int) -> list[str]:
         number += raw.count(b"\n", start, begin)
         line = raw[begin:end].decode("utf-8", errors="replace").rstrip("\r")
         found.append(f"{name}:{number}: {line[:_LINE_CHARS_MAX]}")
-        start = end  # on the newline itself: counted with the next hit
+        start = end  # on the newline itself, which is counted with the next hit
     return found
 
 
 def _readable(path_fd: int) -> int:
-    """The same folder, opened for listing."""
+    """Reopen the same folder for listing."""
     try:
         return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=path_fd)
     except OSError as exc:

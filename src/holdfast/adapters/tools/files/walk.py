@@ -1,10 +1,10 @@
 """
-A walk over the files below an open folder: by descriptors, without links, and bounded.
+Walks the files below an open folder: by descriptors, without links, and bounded.
 
-The bounds are on files, names, bytes, depth and time. The walk steps over the Holdfast home, also
-where a searched folder contains it. It steps over file systems that are not made of files (/proc,
-/sys, /dev and their like): a kernel makes up what they list, without end, and reading it may act.
-The notes of a walk name what it left out.
+The bounds are on files, names, bytes, depth and time. The walk skips the Holdfast home, also where
+a searched folder contains it. It skips virtual file systems (/proc, /sys, /dev and similar): the
+kernel generates their entries without end, and reading one may act. The notes of a walk name the
+skipped folders.
 """
 
 import itertools
@@ -31,7 +31,7 @@ _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SKIPPED_FOLDERS = frozenset({".git"})
 _LEFT_OUT_SHOWN = 5
 
-# From linux/magic.h: file systems whose files are made up by the kernel.
+# From linux/magic.h: file systems whose files the kernel generates.
 _MADE_UP = {
     0x9FA0: "proc",
     0x62656572: "sysfs",
@@ -60,13 +60,13 @@ _MADE_UP = {
 
 
 def made_up_kind(folder_fd: int) -> str | None:
-    """The kind of a file system that is not made of files; None for one that is."""
+    """Return the kind of a virtual file system, or None for a file system of real files."""
     kind = _MADE_UP.get(filesystem_magic(folder_fd) or 0)
     return kind or ("device" if _is_devices(os.fstat(folder_fd).st_dev) else None)
 
 
 def _is_devices(device: int) -> bool:
-    """Whether it is the file system of /dev, which has the same number as every other in memory."""
+    """Return whether it is the file system of /dev, whose magic number equals that of any tmpfs."""
     try:
         return device == os.stat("/dev").st_dev != os.stat("/").st_dev  # noqa: PTH116
     except OSError:
@@ -74,14 +74,14 @@ def _is_devices(device: int) -> bool:
 
 
 def names_in(folder_fd: int) -> tuple[list[str], bool]:
-    """The names in a folder, sorted, and whether these are all of them."""
+    """Return the sorted names in a folder, and whether they are complete."""
     with os.scandir(folder_fd) as entries:
         found = [entry.name for entry in itertools.islice(entries, NAMES_MAX + 1)]
     return sorted(found[:NAMES_MAX]), len(found) <= NAMES_MAX
 
 
 def plain_name(name: str) -> str:
-    """A file's name may be any bytes; what we say is text."""
+    """Return printable text: a file's name may be any bytes."""
     return render(os.fsencode(name).decode("utf-8", errors="backslashreplace")).text
 
 
@@ -89,11 +89,11 @@ class _Folder(NamedTuple):
     prefix: str
     fd: int
     device: int
-    names: list[str]  # to be taken from the end
+    names: list[str]  # taken from the end
 
 
 class FileWalk:
-    """One walk. Takes the descriptor of its root, and closes it."""
+    """One walk. It owns and closes the descriptor of its root."""
 
     def __init__(self, root_fd: int, guard: Guarded | None) -> None:
         self._guard = guard
@@ -103,10 +103,10 @@ class FileWalk:
         self._left_out: list[str] = []
         self._stopped = ""
         self.count = 0
-        self.bytes_read = 0  # kept by the caller, who reads
+        self.bytes_read = 0  # updated by the caller, who reads the files
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """(name below the root, descriptor that the caller closes), in order of names."""
+        """Yield (name below the root, descriptor that the caller closes), in order of names."""
         try:
             self._list(self._stack[0])
             while self._stack and not self._is_enough():
@@ -119,7 +119,7 @@ class FileWalk:
                 try:
                     fd = self._opened(folder, name)
                 except OSError:
-                    continue  # gone, or not ours to read
+                    continue  # gone, or not readable
                 if fd is not None:
                     self.count += 1
                     yield folder.prefix + plain_name(name), fd
@@ -129,7 +129,7 @@ class FileWalk:
             self._stack.clear()
 
     def notes(self) -> list[str]:
-        """Where it stopped, and what it left out."""
+        """Return where the walk stopped, and the skipped folders."""
         shown = ", ".join(self._left_out[:_LEFT_OUT_SHOWN])
         hidden = len(self._left_out) - _LEFT_OUT_SHOWN
         more = f" and {hidden} more" if hidden > 0 else ""
@@ -145,7 +145,7 @@ class FileWalk:
         return bool(self._stopped)
 
     def _opened(self, folder: _Folder, name: str) -> int | None:
-        """A file's descriptor; a folder is put on the stack instead."""
+        """Return a file's descriptor. Put a folder on the stack instead."""
         mode = os.stat(name, dir_fd=folder.fd, follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode):
             self._enter(folder, name)
@@ -169,7 +169,7 @@ class FileWalk:
             return
         fd = os.open(name, _FOLDER_FLAGS, dir_fd=above.fd)
         folder = _Folder(path, fd, os.fstat(fd).st_dev, [])
-        self._stack.append(folder)  # whatever happens now, it is closed
+        self._stack.append(folder)  # from here on `files` closes it, even after an error
         kind = made_up_kind(fd) if folder.device != above.device else None
         if kind is not None:
             self._left_out.append(f"{path} ({kind} file system)")

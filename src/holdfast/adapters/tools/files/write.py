@@ -1,11 +1,12 @@
 """
-Writing a file: whole or not at all, and only what was shown.
+Writes a file: whole or not at all, and only the content shown in the prompt.
 
-What is shown is a complete diff against the file as it is, or the whole new content; both are part
-of the binding, so a file that changed in between voids the approval. So are the folder and the file
-themselves, by device and inode. The path is resolved once, for the prompt; the write descends from
-the workspace by descriptors and follows no link. The new content is written beside the old, synced,
-renamed over it by descriptor, and the folder synced: a crash leaves the old file or the new one.
+The prompt shows a complete diff against the current file, or the whole new content. Both are part
+of the binding, so a file that changed in between voids the approval. The folder and the file are
+bound too, by device and inode. The path is resolved once, for the prompt. The write descends from
+the workspace by descriptors and follows no link. The new content is written to a temporary file,
+synced and renamed over the old file by descriptor; then the folder is synced. A crash leaves the
+old file or the new one.
 """
 
 import contextlib
@@ -40,7 +41,7 @@ from holdfast.session.view.rendering import framed, render, render_content
 
 _DIFF_BYTES_MAX = (
     256 * limits.KIB
-)  # beyond, a diff takes longer than anyone would wait, and would not fit a prompt
+)  # a larger diff takes too long to compute and does not fit a prompt
 
 
 def write_file() -> Builtin:
@@ -68,7 +69,7 @@ def _look(values: Values, scene: Scene) -> Binding:
         with _target(place) as target:
             old, bound = target.old, target.facts()
     except CannotBind as exc:
-        # Outside the workspace it is for the person to say whether the model learns what is there.
+        # Outside the workspace, the person decides whether the model learns what is there.
         if place.reach == "workspace" or exc.code == HARD_DENY:
             raise
         old, bound, hindered = None, (), str(exc)
@@ -89,7 +90,7 @@ def _look(values: Values, scene: Scene) -> Binding:
 
 
 def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]:
-    """(what it does, all of it, warnings)."""
+    """Return (a description of the change, its full text, warnings)."""
     new = render_content(content)
     size = f"{len(content.encode())} bytes, {new.lines} lines"
     if old is None:
@@ -104,7 +105,7 @@ def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]
             new.text,
             new.warnings,
         )
-    # Rendered first, then compared: a line that differs by something invisible differs visibly.
+    # Render first, then compare: a line with an invisible difference then differs visibly.
     lines = difflib.unified_diff(
         render_content(before).text.split("\n"),
         new.text.split("\n"),
@@ -122,8 +123,8 @@ def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]
 
 class _Target(NamedTuple):
     """
-    An open folder and what a name in it stands for now. `old` and `file` are None where nothing is
-    there.
+    An open folder and the current file under a name in it. `old` and `file` are None if there is no
+    file.
     """
 
     place: Place
@@ -134,7 +135,8 @@ class _Target(NamedTuple):
 
     def facts(self) -> tuple[str, ...]:
         """
-        What an approval is bound to: the folder and the file by device and inode, and the content.
+        Return the facts that an approval is bound to: the folder and the file by device and inode,
+        and the content.
         """
         replaced = (
             "nothing"
@@ -145,8 +147,8 @@ class _Target(NamedTuple):
 
     def check(self) -> None:
         """
-        The last look, by descriptor: the folder was not moved out of the workspace or into the
-        home, and the name stands for the same file.
+        Check a last time by descriptor: the folder was not moved out of the workspace or into the
+        home, and the name still means the same file.
         """
         place = self.place
         is_moved = place.root is not None and not lies_below(self.folder, place.root)
@@ -167,7 +169,7 @@ class _Target(NamedTuple):
 
 @contextlib.contextmanager
 def _target(place: Place) -> Iterator[_Target]:
-    """What would be replaced. Anything but a regular file is refused."""
+    """Open the file to be replaced. Anything but a regular file is refused."""
     path, name = os.path.split(place.path)
     if not name:
         raise CannotBind(f"{place.path} is a folder")
@@ -197,8 +199,8 @@ def _old_content(
 
 def _write(values: Values, binding: Binding, scene: Scene) -> str:
     """
-    Into the folder that was approved, over the file that was approved: both are opened once,
-    compared, and used by descriptor.
+    Write into the approved folder over the approved file. Both are opened once, compared, and used
+    by descriptor.
     """
     place = bound_place(binding, scene)
     raw = values["content"].encode()
@@ -218,7 +220,7 @@ def _changed(place: Place) -> ToolFailed:
 def _replace(target: _Target, raw: bytes) -> None:
     folder = target.folder
     temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
-    # The replaced file's permissions; a new file gets the usual ones.
+    # Keep the replaced file's permissions. A new file gets the default ones.
     mode = None if target.file is None else stat.S_IMODE(target.file.st_mode) & 0o777
     fd = os.open(
         temporary,
@@ -235,7 +237,8 @@ def _replace(target: _Target, raw: bytes) -> None:
             os.fsync(file.fileno())
             made = identity_of(os.fstat(file.fileno()))
         target.check()
-        # Commit point: before it the old file is whole, after it the new one is.
+        # Commit point. A crash before this line leaves the old file whole, a crash after it the new
+        # one.
         os.rename(temporary, target.name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -1,1 +1,1 @@
-"""Commands as jobs: supervisor, authenticated reports, files."""
+"""Commands as jobs: their supervisor, authenticated reports and files."""

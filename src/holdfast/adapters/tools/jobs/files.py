@@ -1,12 +1,12 @@
 """
-HOME/jobs: a folder for each job that is a process, with what it says and, once it is over, the
-report of its supervisor. See `holdfast.ports.jobs`.
+HOME/jobs: one folder for each job that is a process. It holds the job's output and, after the end,
+the report of its supervisor. See `holdfast.ports.jobs`.
 
-Nothing in a folder is believed because it lies there: see `jobs/report.py`.
+No file is trusted because of its place in a folder: see `jobs/report.py`.
 
-A folder is made by the job's supervisor before the job is submitted, and removed once the job's end
-is in the journal. One that nobody submitted (a crash came first) is removed by its supervisor, or,
-if that was killed too, by whoever lists them a day later.
+The job's supervisor creates the folder before the job is submitted. The folder is removed once the
+job's end is in the journal. If a crash prevented the submission, the supervisor removes it. If the
+supervisor was killed too, a process that lists the jobs a day later removes it.
 """
 
 import contextlib
@@ -39,9 +39,7 @@ JOBS = "jobs"
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
 _DEAD_SECONDS = (
     25 * 3600.0
-    # no job runs for more than a day, so a folder this old without a report has nobody left who
-    # could
-    # leave one
+    # No job runs for more than a day. No supervisor is left to report to a folder this old.
 )
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -55,14 +53,14 @@ the home key is not there.
 
 
 def folder_name(job: JobId, process: ProcessFacts) -> str:
-    """As the supervisor names it."""
+    """Return the folder name that the supervisor uses."""
     return f"{job}.{process.group}.{process.start_time}"
 
 
 def unverified_end(home: str, job: JobId, process: ProcessFacts, bytes_max: int) -> bytes:
     """
-    The last bytes of what a running job has said, as they lie there: any program that may write
-    into the home can have changed them.
+    Return the last bytes of a running job's output. They are not verified: any program that may
+    write into the home can have changed them.
     """
     fd = _open(Path(home) / JOBS, folder_name(job, process), OUTPUT)
     try:
@@ -95,8 +93,8 @@ class JobFiles:
         self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]
     ) -> JobSeen:
         """
-        The report first, then whether the supervisor lives, then the report again: it may have been
-        left in between.
+        Read the report, then check whether the supervisor lives, then read the report again: the
+        supervisor may have written it in between.
         """
         report = self._report(job, process, instance)
         if report is None:
@@ -132,7 +130,7 @@ class JobFiles:
         return "its process is gone, and left no report how it ended"
 
     def _whole_output(self, folder: str) -> bytes | None:
-        """None where it is not a plain file any more."""
+        """Return None if the output is no longer a regular file."""
         try:
             return self._read(folder, OUTPUT, 0, limits.JOB_OUTPUT_BYTES_MAX + 1)
         except OSError:
@@ -195,8 +193,8 @@ class JobFiles:
 
     def _left(self, folder: str, job: JobId) -> JobLeft | None:
         """
-        None where nothing says whose it is: its supervisor has not said so yet, and has let nothing
-        go.
+        Return None if the folder does not name its call. The supervisor has then not written it
+        yet, and no command has started.
         """
         _, group, start_time = folder.split(".")
         with contextlib.suppress(OSError, UnicodeError, ValueError):
@@ -216,7 +214,9 @@ class JobFiles:
         return [(match[0], JobId(match[1])) for match in found if match is not None]
 
     def _is_dead(self, folder: str) -> bool:
-        """Never submitted, or its supervisor was killed long ago: removed on the way."""
+        """
+        Delete the leftover of a job that was never submitted or whose supervisor died long ago.
+        """
         with contextlib.suppress(OSError):
             if time.time() - (
                 self._folder / folder
@@ -226,7 +226,9 @@ class JobFiles:
         return False
 
     def _has_report(self, folder: str) -> bool:
-        """Whether a file is there that may be one. A session that looks at it verifies it."""
+        """
+        Return whether there is a file that may be a report. The session that reads it verifies it.
+        """
         with contextlib.suppress(OSError):
             return generation_of(self._read(folder, STATUS, 0, REPORT_BYTES_MAX)) is not None
         return False
@@ -234,8 +236,8 @@ class JobFiles:
 
 def _open(jobs: Path, folder: str, name: str) -> int:
     """
-    A plain file of a job's folder, by descriptors and without links; one that has a second name
-    elsewhere is not a job's.
+    Open a regular file of a job's folder by descriptors and without links. A file with a second
+    name elsewhere is refused.
     """
     places = [os.open(jobs, _FOLDER_FLAGS)]
     try:
@@ -258,6 +260,9 @@ def _checked(folder: str) -> str:
 
 
 def _reap(process: ProcessFacts) -> None:
-    """If it was a child of ours, it is a zombie now; of anyone else's it is not ours to bury."""
+    """
+    Reap our own child, which is a zombie now. A process that is not our child cannot be reaped
+    here.
+    """
     with contextlib.suppress(ChildProcessError, OSError):
         os.waitpid(process.group, os.WNOHANG)

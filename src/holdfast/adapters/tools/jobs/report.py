@@ -1,9 +1,9 @@
 """
-The report of a job's supervisor, as a reader believes it.
+Verifies the report of a job's supervisor.
 
-A reader believes it only with its MAC and only of that very run, and its output only as the
-supervisor saw it. The key is derived from the home key, the session instance and the job. Any
-process that has the home key can verify a report, and a driver that comes after a crash derives the
+A reader trusts a report only with its MAC and only for that very run. It trusts the output only if
+its digest equals the supervisor's. The key is derived from the home key, the session instance and
+the job. Any process with the home key can verify a report, and a driver after a crash derives the
 same key again. A report of another job, instance or run does not verify.
 """
 
@@ -18,11 +18,11 @@ from holdfast.ports.tools import ProcessFacts, ToolReturned
 from holdfast.secrecy import Secret
 
 REPORT_BYTES_MAX = 16 * 1024
-_CUT_OFF = (128 + 15, 128 + 9)  # how bubblewrap, and a shell, tell of a child that a signal ended
+_CUT_OFF = (128 + 15, 128 + 9)  # exit statuses of bubblewrap and shells after a signal
 
 
 class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a supervisor says. `kept` bytes of `bytes` lie in the output file, with this digest."""
+    """A supervisor's report. The output file holds `kept` of `bytes` bytes, with this digest."""
 
     ended: str  # exited, timed_out, asked
     status: int
@@ -45,24 +45,24 @@ class Report(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def was_cut_off(self) -> bool:
-        """It was asked to end, and ended by that."""
+        """Whether the job was asked to end and ended because of that."""
         return self.ended == "asked" and (self.status < 0 or self.status in _CUT_OFF)
 
     def said(self) -> str:
-        """How it ended, in a few words."""
+        """Describe the end in a few words."""
         if self.failed:
             return f"nothing was run: {self.failed}"
         return f"ended by signal {-self.status}" if self.status < 0 else f"exit {self.status}"
 
 
 def generation_of(raw: bytes) -> int | None:
-    """The key generation that a report names, or None. Nothing of the report is believed yet."""
+    """Return the key generation that a report names, or None. The report is not verified yet."""
     found = _decoded(raw.partition(b"\n")[0])
     return found.generation if found is not None else None
 
 
 def verified(raw: bytes, key: bytes, job: JobId, process: ProcessFacts) -> Report | None:
-    """The report, if its MAC is made with this key and it is about this run of this job."""
+    """Return the report if its MAC is valid under this key and it is about this run of this job."""
     body, _, mac = raw.partition(b"\n")
     if not hmac.compare_digest(mac, mac_of(body, key).encode() + b"\n"):
         return None
@@ -73,19 +73,19 @@ def verified(raw: bytes, key: bytes, job: JobId, process: ProcessFacts) -> Repor
 def _decoded(body: bytes) -> Report | None:
     try:
         return msgspec.json.decode(body, type=Report)
-    except (ValueError, RecursionError):  # of msgspec among them
+    except (ValueError, RecursionError):  # includes msgspec's errors
         return None
 
 
 def is_as_reported(output: bytes, report: Report) -> bool:
-    """Whether these are the bytes that came through the command's pipe."""
+    """Return whether these bytes are the ones that came through the command's pipe."""
     digest = new_digest()
     digest.update(output)
     return len(output) == report.kept and hmac.compare_digest(digest.hexdigest(), report.digest)
 
 
 def returned_by(report: Report, output: bytes, secrets: tuple[Secret, ...]) -> ToolReturned:
-    """The result of a job whose report and output are verified."""
+    """Return the result of a job whose report and output are verified."""
     if report.failed:
         return ToolReturned(outcome="error", text=f"nothing was run: {report.failed}")
     said = Output(secrets=secrets, on_output=lambda _: None)

@@ -1,10 +1,11 @@
 """
-Starting a command as a job: the launcher of `shell/launcher.py` under a supervisor that outlives
-this process, blocked until it gets its byte.
+Starts a command as a job: the launcher of `shell/launcher.py` under a supervisor that outlives this
+process. Both block until they receive the go byte.
 
-`start_job` returns once the launcher waits, confined and in its folder, and the supervisor with it.
-Before the byte everything ends with this process; after it, nothing does. With the byte the
-supervisor gets the key for its report: by pipe, and never in an argument, an environment or a file.
+`start_job` returns once the launcher waits, confined and in its folder, and the supervisor waits
+with it. Before the byte, everything ends with this process; after it, nothing does. Together with
+the byte, the supervisor receives the key for its report. The key comes by pipe, never in an
+argument, an environment or a file.
 """
 
 import os
@@ -45,8 +46,8 @@ async def start_job(
     is_unchanged: Callable[[], bool],
 ) -> "LaunchedJob":
     """
-    Raises CannotBind if it can't get ready; nothing ran then. `is_unchanged` is asked right before
-    the byte.
+    Raise CannotBind if the job cannot get ready; then nothing ran. `is_unchanged` is called right
+    before the go byte.
     """
     return await started(lambda: _start(plan, home, job, key, seconds, is_unchanged))
 
@@ -80,8 +81,8 @@ def _start(
         ]
         return [*supervisor, *plan.prefix, *launcher_words(plan, go, status)]
 
-    # The supervisor is no tool: what is ended by the call's name leaves it alive, to say how it
-    # ended.
+    # The supervisor does not carry the call's variable. Ending processes by the call's name leaves
+    # it alive, so that it can report the end.
     environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
     process, go, status = begin(
         words, environment, output=subprocess.DEVNULL, what="job", files=plan.files
@@ -96,7 +97,7 @@ def _start(
 
 
 class LaunchedJob:
-    """A job that waits. Let go or abandoned, whichever comes first, and by neither twice."""
+    """A waiting job. It is let go or abandoned, whichever comes first, and only once."""
 
     def __init__(
         self,
@@ -135,7 +136,7 @@ class LaunchedJob:
             raise CannotBind("its supervisor was ended by somebody") from None
         finally:
             os.close(self._go_write)
-            # It is not this program's any more: whoever watches it buries it.
+            # The job no longer belongs to this program. Its watcher reaps it.
             self._process.returncode = 0
 
     async def abandon(self) -> None:
@@ -143,7 +144,7 @@ class LaunchedJob:
             await THREADS.run(self.give_up)
 
     def give_up(self) -> None:
-        """The supervisor sees the pipe close, ends the launcher, removes the folder and goes."""
+        """Close the pipe. The supervisor then ends the launcher, removes the folder and exits."""
         if self._spent:
             return
         self._spent = True

@@ -1,17 +1,22 @@
 """
-The supervisor of one job: it starts the launcher, lets it go when it is itself let go, keeps what
-it says, ends it in time, and reports how it ended.
+The supervisor of one job. It starts the launcher, lets it go when it is itself let go, keeps its
+output, ends it in time, and reports its end.
 
-Run as `python -I -S jobs/supervisor.py ...`, alone in a file and with few imports. It outlives
-whoever started it. It is code of ours and not confined, since the job's folder lies in the home;
-the command is its child, in a group of its own, confined by the launcher, and gets a pipe and
-nothing of the home. The report it leaves is written beside its place, synced and renamed: there
-whole, or not at all. If it dies without a report, nobody knows how the job ended. The report
-carries a MAC. Its key belongs to this job alone and comes through the pipe together with the byte
-that lets the command go, after the launcher was forked: the command never had it. The report holds
-a digest of the output, made from the bytes as they came through the command's pipe and not from the
-file. Whoever of the job loses its parent becomes the supervisor's child, also one that left the
-group: nothing of a job is left when its report is there.
+Run as `python -I -S jobs/supervisor.py ...`, alone in a file and with few imports. It outlives the
+process that started it.
+
+It is Holdfast's own code and is not confined, because the job's folder lies in the home. The
+command is its child, in a process group of its own, and the launcher confines it. The command gets
+a pipe and no access to the home.
+
+The report is written to a temporary file, synced and renamed: it exists whole or not at all. If the
+supervisor dies without a report, the job's end is unknown. The report carries a MAC. Its key
+belongs to this job alone and comes through the pipe together with the go byte, after the launcher
+was forked, so the command never had it. The report holds a digest of the output, computed from the
+bytes of the command's pipe and not from the file.
+
+Every process of the job that loses its parent becomes the supervisor's child, even one that left
+the group. No process of a job is left when its report exists.
 """
 
 import _blake2  # the builtin halves: `hashlib` and `signal` would import much more
@@ -21,13 +26,13 @@ import select
 import sys
 import time
 
-_GRACE_SECONDS = 2.0  # between asking a group to end and ending it
+_GRACE_SECONDS = 2.0  # between asking a group to end and killing it
 _LOOK_AGAIN_SECONDS = (
-    0.05  # for a child of a child that has just become ours; a death wakes us at once
+    0.05  # for a grandchild that has just become our child; a death wakes us at once
 )
 _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 _READ_BYTES = 64 * 1024
-_PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
+_PIPE_BYTES_MAX = 1024 * 1024  # the largest pipe that an unprivileged process can make
 _LEFT_NAMES_MAX = 16
 CALL, OUTPUT, STATUS = "call", "output", "status"
 KEY_BYTES, MAC_BYTES, GENERATION_BYTES = 32, 32, 4
@@ -36,14 +41,14 @@ _PERSON = b"holdfast job"  # keeps these MACs apart from every other use of BLAK
 
 def go_message(generation: int, key: bytes) -> bytes:
     """
-    The byte that lets the command go, with the key for the report. One write, and short enough to
-    arrive whole or not at all.
+    Return the byte that lets the command go, with the key for the report. It is one write, short
+    enough to arrive whole or not at all.
     """
     return b"g" + generation.to_bytes(GENERATION_BYTES, "big") + key
 
 
 def seal(body: bytes, key: bytes) -> bytes:
-    """A report as it lies in its file: one line of JSON, one line with its MAC."""
+    """Return a report as stored: one line of JSON and one line with its MAC."""
     return body + b"\n" + mac_of(body, key).encode() + b"\n"
 
 
@@ -52,7 +57,7 @@ def mac_of(body: bytes, key: bytes) -> str:
 
 
 def new_digest() -> "_blake2.blake2b":
-    """For the output of a job."""
+    """Return a new digest for the output of a job."""
     return _blake2.blake2b(digest_size=32)
 
 
@@ -79,7 +84,8 @@ def main(arguments: list[str]) -> None:
     os.close(status)
     told = _read_go(go) if said[:1] == b"r" else b""
     if not told:
-        # Nobody is left who could have said go: nothing ran, and nothing is left of it.
+        # No process is left that could send the go byte. Nothing ran, and nothing is left of the
+        # job.
         child.give_up()
         for name in (OUTPUT, CALL):
             os.unlink(name, dir_fd=folder)
@@ -105,7 +111,9 @@ def main(arguments: list[str]) -> None:
 
 
 def _read_go(go: int) -> bytes:
-    """Generation and key, once the byte has come with them; empty if the pipe closed instead."""
+    """
+    Return generation and key once the go byte has come, or nothing if the pipe closed instead.
+    """
     told = b""
     while len(told) < 1 + GENERATION_BYTES + KEY_BYTES:
         piece = os.read(go, 1 + GENERATION_BYTES + KEY_BYTES - len(told))
@@ -118,7 +126,7 @@ def _read_go(go: int) -> bytes:
 
 def _own_facts(place: str) -> dict[str, object]:
     """
-    Which job and which run of it the report is about: a report of any other is not this one's.
+    Return the job and the run that the report is about. A report about another run is not accepted.
     """
     job = os.path.basename(place)  # noqa: PTH119
     return {"job": job, "boot": _boot_id(), "group": os.getpid(), "start_time": _start_time()}
@@ -130,8 +138,8 @@ def _boot_id() -> str:
 
 def _make_folder(place: str) -> tuple[str, int]:
     """
-    Named after the job and after us, so that what an attempt which died left behind is never in the
-    way, nor taken for ours.
+    Create a folder named after the job and this process. Leftovers of a dead attempt are then never
+    in the way and never mistaken for this run.
     """
     os.makedirs(os.path.dirname(place), 0o700, exist_ok=True)  # noqa: PTH103, PTH120
     path = f"{place}.{os.getpid()}.{_start_time()}"
@@ -141,8 +149,8 @@ def _make_folder(place: str) -> tuple[str, int]:
 
 def _say_whose(folder: int, call: str) -> None:
     """
-    The boot and the call, for whoever looks for the jobs of a life whose journal no longer tells of
-    them. Not synced: a power cut ends the job too.
+    Record the boot and the call. A process that looks for the jobs of an instance needs them if the
+    journal no longer names the job. Not synced: a power cut ends the job too.
     """
     fd = os.open(CALL, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
     os.write(fd, f"{_boot_id()}\n{call}\n".encode())
@@ -150,13 +158,13 @@ def _say_whose(folder: int, call: str) -> None:
 
 
 def _start_time() -> int:
-    """As `shell/processes.py` reads it from outside; 0 where there is no /proc."""
+    """Return the start time as `shell/processes.py` reads it from outside, or 0 without /proc."""
     stat = _read("/proc/self/stat")
     return int(stat.rpartition(")")[2].split()[19]) if stat else 0
 
 
 def _read(path: str) -> str:
-    """Of a file that the system makes up; empty where there is none."""
+    """Read a file that the kernel generates. Return an empty text if it is missing."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -169,16 +177,16 @@ def _read(path: str) -> str:
 
 def _keep_others_out() -> None:
     """
-    No other program of this user may trace us, read our memory or open our descriptors: the key
-    comes through one of them.
+    Keep other programs of this user from tracing this process, reading its memory or opening its
+    descriptors: the key comes through one of them.
     """
     _prctl(_SET_DUMPABLE, 0)
 
 
 def _adopt_orphans() -> None:
     """
-    From now on, whoever below us loses its parent is our child. Where the system has no such thing
-    (macOS) it is not.
+    From now on, every descendant that loses its parent becomes our child. Systems without this
+    feature (macOS) do not do so.
     """
     _prctl(_SET_CHILD_SUBREAPER, 1)
 
@@ -188,7 +196,7 @@ def _prctl(option: int, value: int) -> None:
         return
     import _ctypes  # the builtin half, as in shell/launcher_child.py
 
-    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+    class Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_long
         _type_ = "l"
 
     class Function(_ctypes.CFuncPtr):
@@ -200,7 +208,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _reap_orphans(child: int) -> None:
-    """Those that have ended by themselves: a job may run for days, and leave many."""
+    """Reap orphans that ended by themselves. A job may run for days and leave many."""
     while (
         found := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     ) is not None and found.si_pid != child:
@@ -209,13 +217,13 @@ def _reap_orphans(child: int) -> None:
 
 def _end_orphans(woken: int, group: int) -> dict[str, object]:
     """
-    The command is over and reaped: every child that we still have was left behind by it, and each
-    that ends may leave us more.
+    End every child that is left after the command was reaped. Each one that ends may leave further
+    children.
 
-    Returns how many had left the command's group, and their names.
+    Return how many had left the command's group, and their names.
 
-    A child that is not reaped yet keeps its number, so nobody else is ever met. What may not be
-    ended (it has other rights than we) is left, after a while.
+    A child that is not reaped yet keeps its number, so no other process is ever signalled. A
+    process that cannot be ended, because it has other rights, is left alone after a while.
     """
     found: dict[int, str] = {}
     poll = select.poll()
@@ -244,9 +252,9 @@ def _end_orphans(woken: int, group: int) -> dict[str, object]:
 
 
 def _children() -> list[tuple[int, int, str]]:
-    """(number, group, name) of each child that is not a zombie."""
+    """Return (number, group, name) of each child that is not a zombie."""
     found = []
-    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  a Path for each takes longer than the look
+    for number in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208  a Path for each takes longer than the check
         before, _, after = _read(f"/proc/{number}/stat").rpartition(")")
         state, parent, group = after.split()[:3] if after else ("", "", "")
         if parent == str(os.getpid()) and state != "Z":
@@ -256,7 +264,8 @@ def _children() -> list[tuple[int, int, str]]:
 
 class _Child:
     """
-    The launcher, which becomes the command. Its descriptors have the numbers that its words name.
+    The launcher, which becomes the command. Its descriptors have the numbers that its arguments
+    name.
     """
 
     def __init__(self, go: int, status: int, words: list[str], variable: str) -> None:
@@ -289,14 +298,17 @@ class _Child:
         os.waitpid(self.pid, 0)
 
     def is_dead(self) -> bool:
-        """Dead, not yet reaped: so its number and its group's stay its own."""
+        """
+        Return whether the child is dead. It is not reaped yet, so its number and its group stay its
+        own.
+        """
         found = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return found is not None
 
     def reap(self) -> tuple[int, str]:
         """
-        (exit status, negative for a signal; what the launcher said if it could not become the
-        command).
+        Return (exit status, negative for a signal; the launcher's message if it could not become
+        the command).
         """
         _, raw = os.waitpid(self.pid, 0)
         said = b""
@@ -310,7 +322,7 @@ class _Child:
 
 
 def _hand_over(moves: dict[int, int]) -> None:
-    """Each descriptor to its number; first out of each other's way."""
+    """Move each descriptor to its number. The first pass moves them out of each other's way."""
     aside = {os.dup(fd): wanted for fd, wanted in moves.items()}
     for fd, wanted in aside.items():
         os.dup2(fd, wanted)
@@ -320,7 +332,9 @@ def _hand_over(moves: dict[int, int]) -> None:
 
 
 def _wake_on_signals() -> int:
-    """A pipe that gets a byte when the child dies or somebody asks us to end."""
+    """
+    Return a pipe that receives a byte when the child dies or when this process is asked to end.
+    """
     read, write = os.pipe()
     os.set_blocking(read, False)
     os.set_blocking(write, False)
@@ -334,12 +348,12 @@ _asked: list[int] = []
 
 
 def _heard(number: int, _frame: object) -> None:
-    if number == _signal.SIGTERM:  # the others are for whoever sits at a terminal
+    if number == _signal.SIGTERM:  # the others come from a person at a terminal and are ignored
         _asked.append(number)
 
 
 def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped: bool) -> str:  # noqa: FBT001  one caller
-    """Until the child is dead, by itself or by us. Returns how it ended."""
+    """Wait until the child is dead, by itself or killed. Return how it ended."""
     poll = select.poll()
     poll.register(child.out, select.POLLIN)
     poll.register(woken, select.POLLIN)
@@ -361,8 +375,8 @@ def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped:
                 reading = record.take(child.out)
                 if not reading:
                     poll.unregister(child.out)
-    # What the command left behind in its group ends with it; before it is reaped, its number is
-    # surely still its own.
+    # Processes left in the command's group end with it. The command is not reaped yet, so its
+    # number is still its own.
     _signal_group(child.pid, _signal.SIGKILL)
     if reading:
         record.take_rest(child.out)
@@ -370,7 +384,7 @@ def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped:
 
 
 class Record:
-    """The output of one job: kept up to a bound, counted beyond it, and digested as it comes."""
+    """The output of one job: kept up to a limit, counted beyond it, and digested as it arrives."""
 
     def __init__(self, output: int, bytes_max: int) -> None:
         self._output, self._room = output, bytes_max
@@ -381,7 +395,7 @@ class Record:
         return {"bytes": self.total, "kept": self.kept, "digest": self._digest.hexdigest()}
 
     def take(self, source: int) -> bool:
-        """What can be read now. False: nobody can say more."""
+        """Read the available output. Return False if no process can write more."""
         try:
             chunk = os.read(source, _READ_BYTES)
         except BlockingIOError:
@@ -392,8 +406,8 @@ class Record:
 
     def take_rest(self, source: int) -> None:
         """
-        What lies in the pipe. A process that left the group may go on to say more, without end:
-        that is not waited for.
+        Read the rest of the pipe. A process that left the group may write more without end, so this
+        does not wait for more.
         """
         enough = self.total + _PIPE_BYTES_MAX
         before = -1
@@ -405,9 +419,7 @@ class Record:
         while chunk:
             try:
                 written = os.write(self._output, chunk)
-            except (
-                OSError
-            ):  # a full disk: the command goes on, and nothing after this place is kept
+            except OSError:  # a full disk: the command continues, and no later output is kept
                 self._room = 0
                 return
             self._digest.update(chunk[:written])
@@ -426,8 +438,8 @@ def _drain(fd: int) -> None:
 
 def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
     """
-    SIGTERM to the command. Bubblewrap, where it stands in front, would die and take the command
-    with it unasked: its children are asked.
+    Send SIGTERM to the command. If bubblewrap stands in front, it would die and take the command
+    with it without asking, so its children are asked instead.
     """
     if not wrapped:
         _signal_group(group, _signal.SIGTERM)
@@ -442,8 +454,8 @@ def _ask(group: int, wrapped: bool) -> None:  # noqa: FBT001
 
 def _signal_group(group: int, number: int) -> None:
     """
-    Whoever may not be signalled (a command that became another user, by `sudo` where nothing
-    confines it) is waited for: the report still has to be left.
+    Signal a group. A process that may not be signalled (an unconfined command that became another
+    user by `sudo`) is waited for, because the report still has to be written.
     """
     try:
         os.killpg(group, number)
@@ -453,16 +465,14 @@ def _signal_group(group: int, number: int) -> None:
 
 def _leave_report(folder: int, facts: dict[str, object], told: bytes) -> None:
     """
-    Commit point: before the rename nobody knows how it ended; after the sync everybody with the key
-    does.
+    Write the report. Commit point: a crash before the rename leaves the job's end unknown; after
+    the sync, every holder of the key can read it.
     """
     import json
 
     generation, key = int.from_bytes(told[:GENERATION_BYTES], "big"), told[GENERATION_BYTES:]
     body = json.dumps({**facts, "generation": generation}).encode()
-    temporary = (
-        f".{STATUS}.{os.urandom(8).hex()}.tmp"  # a name that nobody can have taken before us
-    )
+    temporary = f".{STATUS}.{os.urandom(8).hex()}.tmp"  # an unused name: nobody can guess it
     fd = os.open(
         temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
     )

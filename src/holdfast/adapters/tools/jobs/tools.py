@@ -1,9 +1,9 @@
 """
-The tools that a model looks after its jobs with. A job of another session, audience or boundary is
-not there, in the same words as one that never was.
+The tools by which a model manages its jobs. A job of another session, audience or boundary is
+reported as missing, in the same words as a job that never existed.
 
-Which jobs there are comes with the scene, from the journal. `job_cancel` is only bound here: it
-writes into the session, so the runtime runs it.
+The scene lists the jobs, from the journal. `job_cancel` is only bound here: it writes into the
+session, so the runtime runs it.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def job_cancel() -> Builtin:
 
 
 def _any(values: Values) -> None:
-    """Every text may be asked for; few are there."""
+    """Accept any text. `_found` refuses unknown jobs."""
     del values
 
 
@@ -75,7 +75,10 @@ def _found(values: Values, scene: Scene) -> JobFacts:
 
 
 def _look(doing: str, values: Values, scene: Scene) -> Binding:
-    """What is shown does not change with how the job is doing: it is bound."""
+    """
+    Bind a display that does not depend on the job's state, because the display is part of the
+    binding.
+    """
     job = _found(values, scene)
     return Binding(display=display_of([doing, framed(render(f"{job.job}  {job.tool}").text)]))
 
@@ -93,8 +96,8 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
 
 def _said_last(job: JobFacts, scene: Scene) -> str:
     """
-    The end of what it has said so far; empty for one that is a task of the program, has said
-    nothing, or is over by now and cleared away.
+    Return the end of the output so far. It is empty for a task of the program, a job without
+    output, or a job that ended and was cleared.
     """
     output = Output(secrets=scene.secrets, on_output=lambda _: None)
     if scene.home is not None and job.process is not None:

@@ -1,1 +1,1 @@
-"""Python functions as tools: decorator, signature, schema, strict arguments."""
+"""Python functions as tools: decorator, signature, schema and strict arguments."""

@@ -1,10 +1,9 @@
 """
-Arguments as a model wrote them, against types: strict JSON, no field the types don't know, nothing
-converted in silence.
+Checks a model's arguments against types: strict JSON, no unknown field, no silent conversion.
 
 An `ArgumentTypes` is made once per tool from named types and defaults. It gives the JSON schema for
-the model, and reads a call's bytes into values or says which field is wrong. Pydantic is imported
-only if one of its models is among the types.
+the model. It reads a call's bytes into values or names the wrong field. Pydantic is imported only
+if one of its models is among the types.
 """
 
 import copy
@@ -22,18 +21,16 @@ from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
 
 REQUIRED = inspect.Parameter.empty
-_MSGSPEC_ADVICE = (
-    "(extra_json_schema=...)`\n\n"  # the end of what msgspec would have its own callers do
-)
+_MSGSPEC_ADVICE = "(extra_json_schema=...)`\n\n"  # the end of msgspec's advice to its own callers
 ARGUMENTS_BYTES_MAX = (
     512 * 1024
-)  # half a record: the call must fit the journal with room for what else it says
+)  # half a record: the call must fit the journal with room for the event's other fields
 
 
 class ArgumentTypes:
     """
-    The arguments of one tool. `fields` maps a name to (type, default), where REQUIRED stands for
-    none.
+    The arguments of one tool. `fields` maps a name to (type, default). REQUIRED stands for no
+    default.
     """
 
     def __init__(self, tool: str, fields: Mapping[str, tuple[Any, Any]]) -> None:
@@ -59,18 +56,18 @@ class ArgumentTypes:
                 _refuse_misfit(tool, name, kind, default)
 
     def read(self, arguments: bytes) -> dict[str, Any]:
-        """The values by name; raises InvalidArguments that names the field."""
+        """Return the values by name. Raise InvalidArguments that names the field."""
         values = self._decoded(arguments)
         return {name: getattr(values, name) for name in self._names}
 
     def normal(self, arguments: bytes) -> bytes:
         """
-        The arguments as they would run: defaults filled in at every depth, keys in the schema's
-        order, sets sorted.
+        Return the arguments as they would run: defaults filled in at every depth, keys in the
+        schema's order, sets sorted.
         """
         encoded = _written(self._decoded(arguments))
-        # This is what is shown and approved, and what the call will be read from: reading it must
-        # change nothing.
+        # These bytes are shown, approved and read again for the call, so reading them must change
+        # nothing.
         if _written(self._decoded(encoded)) != encoded:
             raise InvalidArguments(
                 "the tool's own check changes its arguments each time it reads them: what is shown would not be what runs"
@@ -86,18 +83,18 @@ class ArgumentTypes:
             )
         try:
             return _converted(raw, self._struct)
-        except ValueError as exc:  # msgspec's own among them
+        except ValueError as exc:  # includes msgspec's own errors
             raise InvalidArguments(_words(exc)) from exc
         except KeyboardInterrupt:
             raise
         except (
             BaseException
-        ) as exc:  # a check of the author's own: whatever it raises, these arguments don't pass it
+        ) as exc:  # a check of the tool's author may raise anything; these arguments do not pass it
             raise InvalidArguments(f"the tool's own check failed: {told(exc)}") from exc
 
 
 def told(exc: BaseException) -> str:
-    """Type and message, of whatever somebody else's code raised."""
+    """Describe any exception of foreign code by type and message."""
     return f"{type(exc).__name__}: {_words(exc)}"
 
 
@@ -109,7 +106,7 @@ def _words(exc: BaseException) -> str:
 
 
 def strict_object(arguments: bytes) -> dict[str, Any]:
-    """A JSON object that every reader reads alike, or InvalidArguments."""
+    """Return a JSON object that every reader reads alike. Raise InvalidArguments."""
     if len(arguments) > ARGUMENTS_BYTES_MAX:
         raise InvalidArguments(
             f"{len(arguments)} bytes of arguments are too many (at most {ARGUMENTS_BYTES_MAX})"
@@ -132,7 +129,10 @@ def _field(name: str, kind: Any, default: Any) -> Any:
 
 
 def _may_change(default: Any) -> bool:
-    """A model is among these because msgspec could not write it into the schema."""
+    """
+    Return whether the default is mutable. A Pydantic model counts too, because msgspec cannot write
+    it into the schema.
+    """
     if isinstance(default, msgspec.Struct):
         return not default.__struct_config__.frozen
     return isinstance(default, list | dict | set | bytearray) or is_model(type(default))
@@ -140,12 +140,12 @@ def _may_change(default: Any) -> bool:
 
 def _refuse_misfit(tool: str, name: str, kind: Any, default: Any) -> None:
     """
-    A default that its own type refuses would have every call that leaves it out refused, with words
-    about a value that nobody gave.
+    Refuse a default that its own type refuses. Every call that omits it would fail, with a message
+    about a value that the caller never gave.
     """
     try:
         _converted(strict_json(_written(default), what="it"), kind)
-    except (Exception, SystemExit) as exc:  # a check of the author's own among them
+    except (Exception, SystemExit) as exc:  # includes errors of the author's own checks
         raise Unusable(
             f"the default of {name!r} of {tool} does not fit its type: {_words(exc)}",
             hint="annotate it with what it may be, as in `str | None = None`",
@@ -161,20 +161,20 @@ def _written(value: Any) -> bytes:
         encoded = msgspec.json.encode(_whole(value), enc_hook=write_model)
         strict_json(
             encoded, what="the arguments"
-        )  # a default, or a model's own dump, may hold what JSON can't
+        )  # a default or a model's own dump may hold values that JSON cannot hold
     except (InvalidArguments, KeyboardInterrupt):
         raise
     except (
         BaseException
-    ) as exc:  # a model's own dump is code of the tool's author, and may raise anything
+    ) as exc:  # a model's own dump is code of the tool's author and may raise anything
         raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
     return encoded
 
 
 def _whole(value: Any) -> Any:
     """
-    The same value with nothing left unsaid. msgspec leaves out the defaults of a dataclass, and of
-    a struct with `omit_defaults`: they would run, and nobody would have been shown them.
+    Return the same value with all defaults written out. msgspec omits the defaults of a dataclass
+    and of a struct with `omit_defaults`: they would run without being shown.
     """
     match value:
         case msgspec.Struct():
@@ -211,7 +211,7 @@ def _said(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:
-    """The first field that no type knows: structs and dataclasses would leave it out in silence."""
+    """Return the first field that no type knows. Structs and dataclasses would drop it silently."""
     match info:
         case (
             msgspec.inspect.StructType()
@@ -230,7 +230,7 @@ def _unknown_field(info: msgspec.inspect.Type, raw: Any, at: str) -> str | None:
                 if found is not None:
                     return found
         case msgspec.inspect.UnionType(types=types):
-            # The member that fits decides; if each has an unknown field, the first one's is named.
+            # The fitting member decides. If each has an unknown field, the first one's is named.
             founds = [_unknown_field(one, raw, at) for one in types if _may_hold(one, raw)]
             return founds[0] if founds and None not in founds else None
         case msgspec.inspect.CollectionType(item_type=item):
@@ -255,8 +255,8 @@ def _first_unknown(info: msgspec.inspect.Type, pairs: Any, at: str) -> str | Non
 
 def _may_hold(info: msgspec.inspect.Type, raw: Any) -> bool:
     """
-    Whether a member of a union could be meant: an object for a struct (by its tag, if it has one),
-    a list for a list.
+    Return whether the value may be meant for this member of a union: an object for a struct (by its
+    tag, if it has one), a list for a list.
     """
     match info:
         case msgspec.inspect.StructType(tag_field=tag_field, tag=tag):

@@ -1,9 +1,9 @@
 """
 Python functions as tools. They are code of the embedding program: trusted, not confined.
 
-`@tool` keeps the function callable as it was; the tool is the object it becomes. Defaults are the
-safe ones: ask first, never run twice. A tool's own exception is a known outcome, told to the model
-as type and message, never as a traceback.
+`@tool` turns a function into a tool object that is still callable like the function. The defaults
+are the safe ones: ask first, never run twice. A tool's own exception is a known outcome. The model
+sees its type and message, never a traceback.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
 
-# Apart from the threads that our own tools use: functions that never come back must not keep a
-# command from being ended.
+# Apart from the threads of the built-in tools: functions that never return must not keep a command
+# from being ended.
 _FUNCTIONS = OwnedThreads()
 
 _IN_BACKGROUND = "in the background, as a job that outlives this turn"
@@ -53,7 +53,7 @@ Audience = Literal["public", "team", "personal"]
 
 
 class PythonTool(Generic[_P, _R]):
-    """A function with a contract. Call it as the function it was, or hand it to an Agent."""
+    """A function with a contract. Call it like the function, or pass it to an Agent."""
 
     __wrapped__: Callable[_P, _R]
 
@@ -130,7 +130,7 @@ class PythonTool(Generic[_P, _R]):
         return self._types.normal(arguments)
 
     def is_background(self, arguments: bytes) -> bool:
-        del arguments  # the tool says it, whatever it is called with
+        del arguments  # the tool decides, for all arguments
         return self._background
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
@@ -146,13 +146,14 @@ class PythonTool(Generic[_P, _R]):
     async def prepare(
         self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
     ) -> Prepared:
-        # equal to a fresh one, as the runtime has checked; a function's arguments are all there is
+        # The runtime has compared it with a fresh binding. A function is bound by its arguments
+        # alone.
         del binding
         try:
             values = self._types.read(arguments)
         except (
             InvalidArguments
-        ) as exc:  # a check of the author's own that looks at more than the arguments
+        ) as exc:  # a check of the author that depends on more than the arguments
             raise CannotBind(str(exc)) from exc
         if self._injected:
             call = ToolCall(
@@ -187,9 +188,9 @@ class _PreparedFunction:
         self._values = values
         self._secrets = secrets
         self._timeout_seconds = timeout_seconds
-        self._spent = False  # set by the first go or abandon: a prepared call runs at most once
-        # Taken once, by the thread that begins, or by us when we wait no longer: what has not begun
-        # by then never does.
+        self._spent = False  # set by the first `go` or `abandon`: a prepared call runs at most once
+        # Acquired once: by the thread that begins the call, or by the waiter when it gives up. A
+        # call that has not begun by then never begins.
         self._beginning = threading.Lock()
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
@@ -204,17 +205,17 @@ class _PreparedFunction:
                 outcome="timed_out", text=f"no result within {allowed:g} s{self._left_behind()}"
             )
         except KeyboardInterrupt:
-            raise  # the program is stopped: that is not the tool's to say
+            raise  # the program is being stopped, which the tool cannot decide
         except asyncio.CancelledError as exc:
             if _is_being_stopped():
                 self._left_behind()
                 raise
             return returned_text(
                 told(exc), outcome="error", secrets=self._secrets
-            )  # a cancellation of its own making
-        except BaseException as exc:  # noqa: BLE001  whatever it is, it is the tool's own failure, and known; one tool's `sys.exit` ends nobody else's turn
-            # A GeneratorExit too: whoever closes us from outside throws it into each of those who
-            # await us as well, and what we return is heard by nobody.
+            )  # the tool cancelled itself
+        except BaseException as exc:  # noqa: BLE001  any exception is a known failure of the tool; its `sys.exit` ends no other turn
+            # GeneratorExit too: when the coroutine is closed from outside, its awaiters receive the
+            # exception as well, and the returned value is ignored.
             return returned_text(told(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
@@ -241,18 +242,18 @@ class _PreparedFunction:
 
     def _call(self) -> Any:
         """
-        In a thread, where nobody interrupts or cancels: whatever looks like it is the function's
-        own doing.
+        Run in a thread, where nothing interrupts or cancels. Such an exception comes from the
+        function itself.
         """
         if not self._beginning.acquire(blocking=False):
-            return None  # nobody waits for it any more
+            return None  # the waiter has given up
         try:
             return self._function(**self._values)
         except (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as exc:
             raise RuntimeError(told(exc)) from exc
 
     def _left_behind(self) -> str:
-        """What becomes of a function that is not waited for any more."""
+        """Describe the fate of a function after its waiter gave up."""
         if inspect.iscoroutinefunction(self._function):
             return ""
         if self._beginning.acquire(blocking=False):
@@ -266,8 +267,8 @@ def _refuse_mistaken(
     function: Callable[..., Any], *, free: Sequence[str], timeout_seconds: float | None
 ) -> None:
     if not hasattr(function, "__name__") or not hasattr(function, "__qualname__"):
-        # A partial, or an object with `__call__`: what it holds beside its code would be bound by
-        # nothing that is approved.
+        # A partial, or an object with `__call__`: an approval would not bind the values that it
+        # holds besides its code.
         raise Unusable(
             f"{function!r} has no name and no code of its own",
             hint="write a function that calls it, and decorate that",
@@ -292,7 +293,7 @@ def _is_being_stopped() -> bool:
 
 
 class _OutOfTime(Exception):
-    """Ours alone: a tool may raise a TimeoutError of its own."""
+    """A private type, because a tool may raise a TimeoutError of its own."""
 
 
 async def _within(run: Awaitable[Any], seconds: float) -> Any:
@@ -336,13 +337,13 @@ def tool(
     background: bool = False,
 ) -> Any:
     """
-    Make a function a tool that asks first and never runs twice, unless told otherwise.
+    Make a function a tool. By default it asks first and never runs twice.
 
     `contract` says what may happen after a crash: `once` (in doubt), `idempotent` (run again with
     the same key), `pure` (run again freely). `mode="auto"` runs without asking. `audience` is the
-    widest circle whose turns may use it: `personal` alone, `team`, or `public`. `free` names
-    parameters that a remembered approval need not bind. With `background=True` every call goes on
-    as a job, a task of this program: the turn goes on at once, and the result comes back as a
+    widest audience whose turns may use the tool: `personal`, `team` or `public`. `free` names
+    parameters that a remembered approval need not bind. With `background=True`, every call becomes
+    a job, which is a task of this program. The turn continues at once, and the result arrives as a
     message of its own.
 
     >>> @tool(contract="pure", mode="auto")
@@ -371,14 +372,14 @@ def tool(
 
 
 def _top_level(arguments: bytes) -> list[tuple[str, str]]:
-    """Each argument with its value as the exact JSON text that will be read."""
+    """Return each argument with its value as the exact JSON text that will be read."""
     parts = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     return [(key, bytes(value).decode()) for key, value in parts.items()]
 
 
 def _result_text(value: Any) -> str:
     if isinstance(value, str):
-        return str.__str__(value)  # the text alone: a subclass may have ways of its own
+        return str.__str__(value)  # the plain text: a subclass may override `__str__`
     pydantic_dump = getattr(value, "model_dump_json", None)
     if callable(pydantic_dump):
         return str(pydantic_dump())

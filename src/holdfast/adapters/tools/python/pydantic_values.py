@@ -1,10 +1,10 @@
 """
-Pydantic models among the arguments: their schema, how they are read, and how they are written down
-so that reading gives the same again.
+Pydantic models among the arguments: their schema, how they are read, and how they are written so
+that reading returns the same value.
 
-Pydantic is imported by whoever has such a model, never here. msgspec asks these for every type that
-it does not know itself; that one is not known here either is told by NotImplementedError, as its
-hooks do.
+This module never imports Pydantic; the program that defines such a model does. msgspec calls these
+hooks for every type that it does not know. A hook raises NotImplementedError for a type that it
+does not know either, as msgspec expects.
 """
 
 import sys
@@ -16,7 +16,7 @@ from holdfast.ports.tools import InvalidArguments
 
 
 def is_model(kind: Any) -> bool:
-    pydantic = sys.modules.get("pydantic")  # a type of it can't be here unless it was imported
+    pydantic = sys.modules.get("pydantic")  # without this import, no model can exist
     return pydantic is not None and isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)
 
 
@@ -33,8 +33,7 @@ def read_model(kind: type, value: Any) -> Any:
         raise NotImplementedError
     model = cast("Any", kind)
     try:
-        # As JSON, so that strict means what it means in JSON: a date may be a string, a number may
-        # not.
+        # As JSON, so that strictness follows JSON: a date may be a string, a number may not.
         return model.model_validate_json(msgspec.json.encode(value), strict=True, extra="forbid")
     except ValueError as exc:
         problems = exc.errors() if hasattr(exc, "errors") else []
@@ -44,10 +43,10 @@ def read_model(kind: type, value: Any) -> Any:
 
 def write_model(value: Any) -> Any:
     """
-    As it would be read: under its aliases, and without what it computes.
+    Write a model as it would be read: under its aliases, and without computed fields.
 
-    What a model hides of itself, such as a `SecretStr` or a field with `exclude=True`, would be
-    shown to nobody and run as something else: refused.
+    A model may hide parts of itself, such as a `SecretStr` or a field with `exclude=True`. Such a
+    model is refused, because the prompt would differ from the values that run.
     """
     if not is_model(type(value)):
         raise NotImplementedError
@@ -65,14 +64,16 @@ def write_model(value: Any) -> Any:
 
 
 def dumped_model(value: Any) -> Any:
-    """As a result is told: nobody reads it back, so a model may hide what it likes."""
+    """Write a model as a result. It is never read back, so a model may hide fields."""
     if not is_model(type(value)):
         raise NotImplementedError
     return value.model_dump(mode="json")
 
 
 def _alike(one: Any, other: Any) -> bool:
-    """Equal in what was said: private attributes of a model may be others each time."""
+    """
+    Return whether the public fields are equal. A model's private attributes may differ each time.
+    """
     if type(one) is not type(other):
         return False
     if is_model(type(one)):

@@ -1,9 +1,9 @@
 """
-The JSON schema of a tool's arguments, as a model is told it: one object at the top, and under
-`$defs` what it refers to.
+The JSON schema of a tool's arguments for the model: one object at the top, with its definitions
+under `$defs`.
 
-msgspec writes the most of it. A Pydantic model brings its own part along, whose definitions may
-have names that another part uses too.
+msgspec writes most of it. A Pydantic model brings its own part, whose definitions may have names
+that another part uses too.
 """
 
 from typing import Any, cast
@@ -31,7 +31,9 @@ def schema_of(struct: type[msgspec.Struct]) -> str:
 
 
 def _lift_definitions(schema: Any, into: dict[str, Any]) -> None:
-    """The `$defs` of every part to the top, under another name where somebody else has theirs."""
+    """
+    Move the `$defs` of every part to the top. A definition gets another name if its name is taken.
+    """
     if isinstance(schema, dict):
         brought = cast("dict[str, Any]", schema.pop("$defs", {}))
         names = {name: _free_name(name, definition, into) for name, definition in brought.items()}

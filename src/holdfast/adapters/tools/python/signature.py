@@ -1,9 +1,9 @@
 """
-What a function says of itself: its parameters with their types, which of them take the `ToolCall`,
-and which code it is.
+Reads a function's signature: its parameters with their types, the parameters that take the
+`ToolCall`, and a digest of its code.
 
-Whatever a model must not fill in, or could not, is refused here, when the tool is made: nothing of
-it is found out in the middle of a turn.
+A parameter that a model must not or cannot fill in is refused here, when the tool is made, and not
+in the middle of a turn.
 """
 
 import dataclasses
@@ -19,14 +19,14 @@ import msgspec
 from holdfast.errors import Unusable
 from holdfast.ports.tools import ToolCall
 
-# Packages whose notes in `Annotated` are checks of arguments, made by Pydantic and by nobody else.
+# Packages whose `Annotated` metadata are argument checks that only Pydantic runs.
 _CHECKING = ("pydantic", "pydantic_core", "annotated_types")
 
 
 def parameters_of(
     function: Callable[..., Any], name: str
 ) -> tuple[dict[str, tuple[Any, Any]], tuple[str, ...]]:
-    """(name -> type and default, the parameters that take the ToolCall)."""
+    """Return (name -> type and default, the parameters that take the ToolCall)."""
     try:
         hints = typing.get_type_hints(function, include_extras=True)
         parameters = inspect.signature(function).parameters.values()
@@ -73,7 +73,7 @@ def _untyped_hint(parameter: str) -> str:
 
 
 def _takes_the_call(kind: Any) -> bool:
-    """`ToolCall`, also as `ToolCall | None`, `Annotated` or under another name."""
+    """Return whether the type is `ToolCall`, also as `ToolCall | None`, `Annotated` or an alias."""
     kind = _meant(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return all(each is type(None) or _takes_the_call(each) for each in typing.get_args(kind))
@@ -81,7 +81,7 @@ def _takes_the_call(kind: Any) -> bool:
 
 
 def _meant(kind: Any) -> Any:
-    """The type behind `Annotated`, `NewType` and `type X = ...`."""
+    """Return the type behind `Annotated`, `NewType` and `type X = ...`."""
     while True:
         if typing.get_origin(kind) is typing.Annotated:
             kind = typing.get_args(kind)[0]
@@ -89,7 +89,7 @@ def _meant(kind: Any) -> Any:
             kind = kind.__supertype__
         elif (
             type(kind).__name__ == "TypeAliasType"
-        ):  # of typing, from Python 3.12 on, and of typing_extensions
+        ):  # from typing (Python 3.12 and later) or typing_extensions
             kind = kind.__value__
         else:
             return kind
@@ -102,7 +102,7 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
         raise _unknown_type(parameter, exc) from exc
     for each in found:
         if isinstance(each, type) and issubclass(each, ToolCall):
-            # A model would fill it in, and say for whom the tool acts.
+            # A model would fill it in, and so choose for whom the tool acts.
             raise Unusable(
                 f"{parameter} has a ToolCall inside",
                 hint="take it as a parameter of its own: it is filled in, and not shown to the model",
@@ -128,8 +128,8 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
 
 def _types_in(kind: Any, seen: set[Any]) -> Iterator[Any]:
     """
-    A type, and every one inside of it. What is inside of a Pydantic model is Pydantic's, but for a
-    ToolCall.
+    Yield a type and every type inside it. Pydantic checks the types inside its models, so only a
+    ToolCall is reported from there.
     """
     yield kind
     meant = _meant(kind)
@@ -159,15 +159,15 @@ def _types_in(kind: Any, seen: set[Any]) -> Iterator[Any]:
 
 def code_digest(function: Callable[..., Any]) -> str:
     """
-    Which code this is: by name, and by source where there is one; of a decorated function also by
-    what it is decorated with.
+    Identify the code by name and, where available, by source. For a decorated function, the sources
+    of its decorators count too.
     """
     name = f"{function.__module__}:{function.__qualname__}"
     sources = [_source(function)]
     around = function
     while hasattr(
         around, "__wrapped__"
-    ):  # each level is another object: functools.wraps makes no circles
+    ):  # each level is another object, because functools.wraps makes no cycles
         sources.append(_source(getattr(around, "__code__", None)))
         around = around.__wrapped__
     source = "\0".join(sources)

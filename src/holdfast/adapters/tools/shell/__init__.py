@@ -1,1 +1,1 @@
-"""The shell tool: parsing, confinement, launcher, processes."""
+"""The shell tool: command parsing, confinement, launcher and processes."""

@@ -1,11 +1,11 @@
 """
-The environment of a command: made new from what the system knows of the user, never filtered from
-ours.
+The environment of a command. It is built anew from the system's data about the user, never filtered
+from this process's environment.
 
-So nothing of ours can leak or act: no LD_PRELOAD, BASH_ENV, GIT_*, no provider key, no HOLDFAST_*.
-Every process that serves the same user makes the same one, since it is part of what was approved.
-HOLDFAST_TOOL names the call: recovery finds survivors by it, and commands that carry consent refuse
-under it.
+So no variable of this process can leak or act: no LD_PRELOAD, BASH_ENV, GIT_*, no provider key, no
+HOLDFAST_*. Every process that serves the same user builds the same environment, because it is part
+of the approved binding. HOLDFAST_TOOL names the call. Recovery finds survivors by it, and commands
+that carry consent refuse to run under it.
 """
 
 import os
@@ -27,8 +27,8 @@ def environment_of(
     temporary: str = "/tmp",  # noqa: S108
 ) -> dict[str, str]:
     """
-    These variables and no others. `home` is the folder that a command may call the user's, where it
-    is not the real one.
+    Return exactly these variables. `home` replaces the user's real folder for the command, if
+    given.
     """
     user = _user()
     return {
@@ -39,7 +39,7 @@ def environment_of(
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "TMPDIR": temporary,
-        "PAGER": "cat",  # nobody is there to turn pages
+        "PAGER": "cat",  # no person is there to turn pages
         "GIT_PAGER": "cat",
         "GIT_TERMINAL_PROMPT": "0",
         TOOL_VARIABLE: call,

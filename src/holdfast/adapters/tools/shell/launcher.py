@@ -1,10 +1,10 @@
 """
-Starting, supervising and ending a command's process group, from our side of the pipes.
+Starts, supervises and ends a command's process group, from this side of the pipes.
 
-`start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the one
-byte and stays until the end: by exit, by timeout or by cancellation, nothing of the group is left
-when it returns, nor anything that carries the call's name. What may still run is reported. Blocking
-work is done in owned threads.
+`start` returns once the launcher waits, confined and in its folder. `Launched.run` sends the go
+byte and stays until the end. After exit, timeout or cancellation, no process of the group and no
+process with the call's name is left when it returns. Processes that may still run are reported.
+Blocking work runs in owned threads.
 """
 
 import asyncio
@@ -42,19 +42,17 @@ from holdfast.errors import InvariantBroken
 from holdfast.ids import CallId
 from holdfast.ports.tools import CannotBind, OnOutput, ProcessFacts
 
-_READY_SECONDS = (
-    20.0  # a launcher needs 10 ms; a machine that needs this long is in no state to run anything
-)
-_GRACE_SECONDS = 2.0  # between asking a group to end and ending it
-# for what was just killed to be gone; then somebody else holds the output, and is looked for
+_READY_SECONDS = 20.0  # a launcher needs 10 ms; a machine that needs this long cannot run anything
+_GRACE_SECONDS = 2.0  # between asking a group to end and killing it
+# for killed processes to go; after that, another process holds the output and is searched for
 _LETTING_GO_SECONDS = 0.2
 _READ_BYTES = 64 * 1024
-_PIPE_BYTES_MAX = 1024 * 1024  # as much as a pipe holds that nobody with rights has made larger
+_PIPE_BYTES_MAX = 1024 * 1024  # the largest pipe that an unprivileged process can make
 
-_PROCESSES_APART = "--unshare-pid"  # bubblewrap's word for a pid namespace
+_PROCESSES_APART = "--unshare-pid"  # bubblewrap's option for a pid namespace
 
-# isolated: behind bubblewrap, which has done everything. limited: by Landlock and a filter of its
-# own. plain: nothing.
+# isolated: behind bubblewrap, which has confined it. limited: by Landlock and its own filter.
+# plain: no confinement.
 Mode = Literal["isolated", "limited", "plain"]
 Ended = Literal["exited", "timed_out"]
 
@@ -62,13 +60,13 @@ Ended = Literal["exited", "timed_out"]
 class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
     call: CallId
     mode: Mode
-    prefix: tuple[str, ...]  # bubblewrap's words, or none
-    allowed: tuple[str, ...]  # what Landlock leaves in reach: `r` or `w`, and a path
+    prefix: tuple[str, ...]  # bubblewrap's arguments, or empty
+    allowed: tuple[str, ...]  # paths that Landlock allows, each after `r` or `w`
     folders: tuple[str, ...]  # "dev:ino path" of every folder that the command may change
-    filter: bytes  # of system calls, that the launcher installs; bubblewrap's comes with its words
+    filter: bytes  # of system calls, installed by the launcher; bubblewrap gets its own
     files: tuple[
         bytes, ...
-    ] = ()  # private copies: bubblewrap reads each from a descriptor that its words name
+    ] = ()  # private copies: bubblewrap reads each from a descriptor that its arguments name
     cwd: str
     cwd_identity: str
     program: Program
@@ -78,8 +76,8 @@ class LaunchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class Waiting(NamedTuple):
     """
-    A process of ours that waits for its byte, and ends when `go_write` is closed. A launcher that
-    has heard of no call yet says `w` when it waits for one.
+    A process that waits for its go byte and ends when `go_write` is closed. A launcher without a
+    call sends `w` when it waits for one.
     """
 
     process: "subprocess.Popen[bytes]"
@@ -94,7 +92,7 @@ A spare launcher behind these words of bubblewrap, if one is kept; whoever takes
 
 
 async def start(make_plan: Callable[[], LaunchPlan], take: Take | None = None) -> "Launched":
-    """Raises CannotBind if the launcher can't get ready; nothing ran then."""
+    """Start a launcher. Raise CannotBind if it cannot get ready; then nothing ran."""
     return await started(lambda: _start(make_plan(), take))
 
 
@@ -107,8 +105,8 @@ _W = TypeVar("_W", bound=_Waits)
 
 async def started(work: Callable[[], _W]) -> _W:
     """
-    What `work` starts, in an owned thread. Whoever is cancelled meanwhile, however often, leaves
-    nothing that waits behind, and stays cancelled.
+    Start `work` in an owned thread. A caller that is cancelled meanwhile, however often, leaves no
+    waiting process behind and stays cancelled.
     """
     starting = asyncio.ensure_future(THREADS.run(work))
     try:
@@ -129,8 +127,8 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
         launched = Launched(plan, spare)
         if _tell(spare, plan) == "r":
             return launched
-        # ended by somebody, or the world has changed around it: one that is started now says what
-        # is wrong, if anything is
+        # The spare was ended by somebody, or its surroundings have changed. A launcher that is
+        # started now reports the problem, if there is one.
         launched.give_up()
     waiting = spawn(plan.prefix, plan.environment, plan.files)
     launched = Launched(plan, waiting)
@@ -144,7 +142,7 @@ def _start(plan: LaunchPlan, take: Take | None) -> "Launched":
 def spawn(
     prefix: tuple[str, ...], environment: dict[str, str], files: Sequence[bytes] = ()
 ) -> Waiting:
-    """A launcher in a group of its own, which has its code and nothing else."""
+    """Start a launcher in a group of its own. It has its code and nothing else."""
 
     def words(go: int, status: int) -> list[str]:
         return [
@@ -171,8 +169,8 @@ def begin(
     files: Sequence[bytes] = (),
 ) -> Waiting:
     """
-    A process in a group of its own, which is told its end of each of two pipes: where its byte
-    comes from, and where it says that it is ready.
+    Start a process in a group of its own with the ends of two pipes: one receives the go byte, the
+    other reports that it is ready.
     """
     go_read, go_write = os.pipe()
     status_read, status_write = os.pipe()
@@ -202,8 +200,9 @@ def _with_descriptors(
     words: Sequence[str], files: Sequence[bytes], passed: list[int]
 ) -> Sequence[str]:
     """
-    Bubblewrap reads its filter and private files from descriptors, to their end: each start gets
-    its own. Opened ones are added to `passed`.
+    Put descriptor numbers into bubblewrap's arguments. Bubblewrap reads its filter and private
+    files from descriptors to their end, so each start gets its own. Opened ones are added to
+    `passed`.
     """
     numbers: dict[str, str] = {}
     if FILTER in words:
@@ -229,9 +228,7 @@ exec(marshal.loads(code))
 
 
 def _tell(waiting: Waiting, plan: LaunchPlan) -> str:
-    """
-    What the call is, down the pipe that later carries the one byte; what the launcher says to it.
-    """
+    """Send the call down the pipe that later carries the go byte. Return the launcher's status."""
     variables = [f"{name}={value}" for name, value in plan.environment.items()]
     told = b"\0".join(map(os.fsencode, (str(len(variables)), *variables, *_plan_words(plan))))
     _send(waiting.go_write, len(told).to_bytes(8, sys.byteorder) + told)
@@ -239,7 +236,7 @@ def _tell(waiting: Waiting, plan: LaunchPlan) -> str:
 
 
 def _send(go_write: int, message: bytes) -> None:
-    """Of a launcher that is gone, or does not read, the status tells."""
+    """Send a message. If the launcher is gone or does not read, its status reports that."""
     poll = select.poll()
     poll.register(go_write, select.POLLOUT)
     left = memoryview(message)
@@ -251,8 +248,8 @@ def _send(go_write: int, message: bytes) -> None:
 @functools.cache
 def _compiled() -> bytes:
     """
-    The launcher, read once for a process: nothing is compiled for every call, and nobody changes it
-    between two of them.
+    Compile the launcher once per process. No call waits for the compiler, and nobody can change the
+    launcher between two calls.
     """
     return marshal.dumps(
         SourceFileLoader(launch.__name__, launch.__file__).get_code(launch.__name__)
@@ -261,8 +258,9 @@ def _compiled() -> bytes:
 
 def launcher_words(plan: LaunchPlan, go_read: int, status_write: int) -> Sequence[str]:
     """
-    For whoever can't send it its code, and has time: the supervisor of a job. By its text: the file
-    is not in an isolated view.
+    Return the launcher's command line with its source. The supervisor of a job uses it: it cannot
+    send compiled code, and it has time. The source is passed as text, because an isolated view does
+    not contain the file.
     """
     return (*_PYTHON, "-c", _source(), str(go_read), str(status_write), *_plan_words(plan))
 
@@ -290,15 +288,15 @@ def _plan_words(plan: LaunchPlan) -> Sequence[str]:
 
 def wait_until_ready(fd: int) -> str:
     """
-    What a launcher says of its call: `r` for ready, `n...` for not; empty if it died or took too
-    long. One that heard of it by pipe has said `w` before.
+    Return the launcher's status for its call: `r` for ready, `n...` for not ready, empty if it died
+    or took too long. A launcher that received its call by pipe sends `w` first.
     """
     said = _status(fd, _READY_SECONDS)
     return said if not said.startswith("w") else said[1:] or _status(fd, _READY_SECONDS)
 
 
 def _status(fd: int, timeout_seconds: float) -> str:
-    """Empty if it died or took too long."""
+    """Return the status, or an empty text if the launcher died or took too long."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     if not poll.poll(timeout_seconds * 1000):
@@ -307,30 +305,30 @@ def _status(fd: int, timeout_seconds: float) -> str:
 
 
 class Launched:
-    """
-    A launcher that waits. Ended by `run` or `abandon`, whichever comes first, and by neither twice.
-    """
+    """A waiting launcher. `run` or `abandon` ends it, whichever comes first, and only once."""
 
     def __init__(self, plan: LaunchPlan, waiting: Waiting) -> None:
         self._call = plan.call
         self.has_files = bool(plan.files)
         self.prefix = (
             plan.prefix
-        )  # where there is one, the leader is bubblewrap, and ends with the command inside it
+        )  # if not empty, the leader is bubblewrap, which ends with the command inside it
         self._process = waiting.process
         self._go_write = (
             waiting.go_write
-        )  # closed by go or by giving up; while it is open, the launcher waits
+        )  # closed by `_say_go` or `give_up`; while it is open, the launcher waits
         self._status_read = waiting.status_read
         self._spent = False
         self._said = (
-            ""  # what the launcher said after go: only that it could not become the command
+            ""  # the launcher's message after the go byte: why it could not become the command
         )
         self.left = LeftBehind()
         self.facts: ProcessFacts = facts_of(waiting.process.pid)
 
     async def run(self, *, timeout_seconds: float, on_output: OnOutput) -> tuple[Ended, int]:
-        """(how it ended, exit status). The whole group is gone when this returns or raises."""
+        """
+        Return (how it ended, exit status). The whole group is gone when this returns or raises.
+        """
         if self._spent:
             raise InvariantBroken("a launched command was started twice, or after it was abandoned")
         self._spent = True
@@ -355,8 +353,8 @@ class Launched:
             raise
         finally:
             loop.remove_reader(pipe.fileno())
-            # Before it is reaped, its number is surely still its own: what the command left behind
-            # ends with it.
+            # The command is not reaped yet, so its number is still its own. Processes that it left
+            # in its group end with it.
             signal_group(self._process.pid, signal.SIGKILL)
             status = self._process.wait()
             _read_rest(pipe.fileno(), on_output)
@@ -368,7 +366,7 @@ class Launched:
 
     @property
     def failed_to_exec(self) -> str:
-        """What the launcher said if it could not become the command."""
+        """The launcher's message if it could not become the command."""
         return self._said[1:]
 
     def _say_go(self) -> None:
@@ -384,7 +382,7 @@ class Launched:
             await THREADS.run(self.give_up)
 
     def give_up(self) -> str:
-        """Ends a launcher that never got its byte; what it or bubblewrap had to say."""
+        """End a launcher that never got its byte. Return its or bubblewrap's message."""
         if self._spent:
             return ""
         self._spent = True
@@ -396,27 +394,27 @@ class Launched:
 
     async def _end_left(self, output: int) -> bool:
         """
-        After its exit: what it left in its group, and whoever got away from there. Whether we were
-        cancelled meanwhile.
+        End the processes that the command left in its group, and those that escaped from it. Return
+        whether this task was cancelled meanwhile.
         """
         signal_group(self._process.pid, signal.SIGKILL)
         if (
             _PROCESSES_APART in self.prefix
-        ):  # whatever was started in there ended with its first process
+        ):  # every process in the namespace ended with its first process
             return False
         return await _finish(THREADS.run(lambda: self._search(output)))
 
     def _search(self, output: int) -> None:
         """
-        One walk over all processes that began after the launcher; and one more where the output is
-        still held by somebody.
+        Walk once over all processes that began after the launcher, and once more if a process still
+        holds the output.
         """
         self.left = end_left_behind(self._call, self.facts)
         if self.left.ended and not _is_let_go(output, _LETTING_GO_SECONDS):
             end_call(self._call, self._process.pid)
 
     async def _end(self) -> None:
-        """Ask the group, then end it and whatever carries the call's name."""
+        """Ask the group to end, then kill it and every process with the call's name."""
         if self.prefix:
             await THREADS.run(lambda: ask_all_but_leader(self._process.pid))
         else:
@@ -433,8 +431,8 @@ class Launched:
 
     def _status_has_words(self) -> bool:
         """
-        Or has ended. By `poll`: `select` knows no descriptor beyond the 1,024th, and a server may
-        have many followers.
+        Return whether the status pipe has data or has ended. This uses `poll`, because `select`
+        cannot handle descriptors above 1,023, and a server may have many followers.
         """
         poll = select.poll()
         poll.register(self._status_read, select.POLLIN)
@@ -442,7 +440,7 @@ class Launched:
 
 
 async def _finish(ending: Coroutine[None, None, None]) -> bool:
-    """To its end, however often we are cancelled meanwhile; whether we were."""
+    """Run to the end, however often this task is cancelled meanwhile. Return whether it was."""
     task = asyncio.ensure_future(ending)
     cancelled = False
     while not task.done():
@@ -455,7 +453,9 @@ async def _finish(ending: Coroutine[None, None, None]) -> bool:
 
 
 async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:
-    """Until it is dead, not yet reaped: so its number and its group's stay its own."""
+    """
+    Wait until the process is dead. It is not reaped yet, so its number and its group stay its own.
+    """
     if not hasattr(os, "pidfd_open"):  # macOS
         await THREADS.run(lambda: os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT))
         return
@@ -471,11 +471,9 @@ async def _wait_until_exit(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _is_let_go(fd: int, seconds: float) -> bool:
-    """Does nobody hold the other end of this pipe any more, now or within so long?"""
+    """Return whether the other end of the pipe is closed, now or within this time."""
     poll = select.poll()
-    poll.register(
-        fd, 0
-    )  # being hung up is told unasked; that there is something to read is not asked
+    poll.register(fd, 0)  # POLLHUP is always reported; readable data is not requested
     return any(events & select.POLLHUP for _, events in poll.poll(seconds * 1000))
 
 
@@ -497,8 +495,8 @@ def _read_some(loop: asyncio.AbstractEventLoop, fd: int, on_output: OnOutput) ->
 
 def _read_rest(fd: int, on_output: OnOutput) -> None:
     """
-    What lies in the pipe. Who still holds its other end has left the group, and is not waited for:
-    nor is what it goes on to say, which may have no end.
+    Read the rest of the pipe. A process that still holds its other end has left the group. It may
+    write without end, so this does not wait for it.
     """
     left = _PIPE_BYTES_MAX
     while left > 0:

@@ -1,17 +1,20 @@
 """
-The launcher: a process that gets everything ready, waits for one byte, and then becomes the
-command.
+The launcher: a process that prepares everything, waits for one byte, and then becomes the command.
 
-Run by a bare `python -I -S`, compiled already and with few imports, since its start is part of a
-shell call that finds no spare. In order: hear what the call is; carry its name; enter the bound
-folder and open the bound interpreter, each checked by identity; where Landlock confines, give up
-everything else for good (behind bubblewrap there is nothing else); say that it is ready; wait. If
-the pipe closes instead, the process that started us is gone, and nothing runs. Before the launcher
-has heard of a call it knows of none, and only the holder of the pipe can tell it one.
+It runs under a bare `python -I -S`, already compiled and with few imports, because its start is
+part of a shell call that finds no spare. In order, it:
+
+1. receives the call and carries its name;
+2. enters the bound folder and opens the bound interpreter, each checked by identity;
+3. under Landlock, gives up all other rights for good (behind bubblewrap it has no others);
+4. reports that it is ready, and waits.
+
+If the pipe closes instead, the starting process is gone, and nothing runs. A launcher without a
+call can receive one only from the holder of the pipe.
 """
 
-# the builtin halves of ctypes, os and stat: the rest of each takes longer to import than all that
-# is done here
+# The builtin halves of ctypes, os and stat: importing the rest of each takes longer than all the
+# work here.
 import _ctypes
 import _stat as stat
 import posix
@@ -20,7 +23,7 @@ import sys
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same on every architecture
 _RULE_PATH_BENEATH = 1
 _FILE_RIGHTS = 0b1100_0000_0000_0111  # execute, write, read, truncate, ioctl on devices
-_MAKE_DEVICES = 1 << 6 | 1 << 11  # a device made by root is a way around every path
+_MAKE_DEVICES = 1 << 6 | 1 << 11  # a device made by root bypasses every path rule
 _RIGHTS_BY_ABI = {1: 13, 2: 14, 3: 15, 4: 15}  # number of file rights; 16 from version 5 on
 _SCOPE_ABI = 6
 _SCOPES = 0b11  # no abstract sockets and no signals to processes outside
@@ -28,23 +31,26 @@ _NO_NEW_PRIVILEGES, _DROP_FROM_BOUNDING_SET, _SET_DUMPABLE, _SET_SECCOMP = 38, 2
 _FILTER_MODE = 2
 _FILTER_STEP_BYTES = 8
 _NAME = b"HOLDFAST_TOOL"
-# a bound that no kernel has looked at since 2.4, and that whatever the command starts inherits
+# A limit that kernels since 2.4 ignore. Every process that the command starts inherits it.
 _RLIMIT_LOCKS = 10
 _CAPABILITIES = 64  # as many as the kernel has numbers for
 _LOOKING = 0b1101  # execute, read files, read folders
 _DESCRIPTORS_MAX = 65536
 
 
-class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_long is made of
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_long
     _type_ = "l"
 
 
-class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  what ctypes.c_char_p is made of
+class _Text(_ctypes._SimpleCData):  # type: ignore[type-arg]  # noqa: SLF001  the base of ctypes.c_char_p
     _type_ = "z"
 
 
 class _Function(_ctypes.CFuncPtr):
-    """Of the C library, whose numbers are all `long` here: a system call takes whole registers."""
+    """
+    A function of the C library. All its numbers are `long` here, because a system call takes whole
+    registers.
+    """
 
     _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
     _restype_ = _Long
@@ -65,20 +71,20 @@ def _u64(*numbers: int) -> bytes:
 
 
 class NotReady(Exception):
-    """Said to whoever prepared the call; nothing ran."""
+    """Reported to the process that prepared the call; nothing ran."""
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has none, or it is switched off."""
+    """Return 0 if the kernel has no Landlock or it is switched off."""
     return max(0, _call("syscall", _CREATE_RULESET, None, 0, 1)) if sys.platform == "linux" else 0
 
 
 def confine(allowed: list[str]) -> None:
     """
-    The allowed paths stay in reach and no others, for this process and all it starts.
+    Restrict this process and its children to the allowed paths.
 
-    Each begins with `r` (may be read and run) or `w` (everything). The way to a path needs no right
-    of its own.
+    Each path begins with `r` (may be read and run) or `w` (all rights). The folders above a path
+    need no right of their own.
     """
     abi = landlock_abi()
     rights = (1 << _RIGHTS_BY_ABI.get(abi, 16)) - 1
@@ -100,8 +106,8 @@ def confine(allowed: list[str]) -> None:
 
 def install_filter(program: bytes) -> None:
     """
-    From here on the kernel refuses what the filter refuses. The struct is a count, room, and where
-    the steps are.
+    Install the filter; from now on the kernel enforces it. The struct is a count, padding, and the
+    address of the steps.
     """
     count = len(program) // _FILTER_STEP_BYTES
     struct = count.to_bytes(2, sys.byteorder) + bytes(6) + bytes(_Text(program))
@@ -110,13 +116,13 @@ def install_filter(program: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """For root. Who has no right to drop them has none of them either."""
+    """Drop all capabilities, for root. A user who may not drop them has none."""
     for capability in range(_CAPABILITIES):
         _call("prctl", _DROP_FROM_BOUNDING_SET, capability, 0, 0, 0)
 
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
-    """What can't be allowed stays out of reach."""
+    """Allow one path. A path that cannot be opened stays forbidden."""
     try:
         fd = posix.open(path, posix.O_PATH | posix.O_NOFOLLOW | posix.O_CLOEXEC)
     except OSError:
@@ -139,7 +145,7 @@ def _opened(path: str, identity: str, flags: int) -> int:
 
 
 def main(arguments: list[str]) -> None:
-    """Two descriptors and what the call is; with descriptors alone it comes down the pipe."""
+    """Take two descriptors and the call. With descriptors alone, the call comes down the pipe."""
     go, status = int(arguments[0]), int(arguments[1])
     _close_all_but(go, status)
     for fd in (go, status):
@@ -158,7 +164,7 @@ def main(arguments: list[str]) -> None:
             else posix.O_PATH | posix.O_DIRECTORY,
         )
         posix.fchdir(folder)
-        # Read-only opens are not kept across exec; a program that may be run but not read is run by
+        # Read-only opens are not kept across exec. A program that may be run but not read is run by
         # its path.
         try:
             runnable: int | str = _opened(program, program_identity, posix.O_RDONLY)
@@ -179,7 +185,7 @@ def main(arguments: list[str]) -> None:
         posix._exit(125)  # noqa: SLF001  os._exit is this one
     posix.write(status, b"r")
     if posix.read(go, 1) != b"g":
-        posix._exit(124)  # noqa: SLF001  the pipe closed: nobody is left who could have said go
+        posix._exit(124)  # noqa: SLF001  the pipe closed: no process is left to send the go byte
     try:
         posix.execve(runnable, rest, environment)
     except OSError as exc:
@@ -188,13 +194,16 @@ def main(arguments: list[str]) -> None:
 
 
 def _counted(words: list[str]) -> tuple[list[str], list[str]]:
-    """A list with its length in front, and the rest."""
+    """Return a list that stands behind its length, and the rest."""
     count = 1 + int(words[0])
     return words[1:count], words[count:]
 
 
 def _close_all_but(go: int, status: int) -> None:
-    """Beside input and output: whatever else whoever started us had open is not the command's."""
+    """
+    Close every descriptor but input, output and these two: the starting process's other files are
+    not for the command.
+    """
     last = 2
     for fd in sorted((go, status)):
         posix.closerange(last + 1, fd)
@@ -204,9 +213,11 @@ def _close_all_but(go: int, status: int) -> None:
 
 def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
     """
-    (words, environment) of the call, from whoever holds the other end. Up to then nobody else of
-    this user may look into us or open what we have open: a word on this pipe makes us run it. A
-    launcher with a call may be looked into again, since its name is looked for there.
+    Return the call's (words, environment), received from the holder of the pipe.
+
+    Until then, no other process of this user may read this process's memory or open its
+    descriptors, because a message on this pipe makes it run a command. A launcher with a call may
+    be read again, because recovery looks for its name there.
     """
     _may_be_looked_into(0)
     posix.write(status, b"w")
@@ -237,8 +248,8 @@ def _read(fd: int, length: int) -> bytes:
 
 def _carry_name(call: bytes) -> None:
     """
-    Where recovery reads it: in the environment that this process was started with, in place. A
-    spare was started with room for it.
+    Write the name where recovery reads it: in place, in the environment that this process was
+    started with. A spare was started with room for it.
     """
     place = _call("getenv", _NAME)
     room = _call("strlen", place) if place else 0
@@ -252,17 +263,19 @@ def _carry_name(call: bytes) -> None:
 
 def mark_of(call: bytes) -> int:
     """
-    A number for a call. It stays with processes that clear their environment or leave their group
-    and session; see `shell/processes.py`.
+    Return a number for a call. It stays with processes that clear their environment or leave their
+    group and session. See `shell/processes.py`.
     """
     mark = 0xCBF29CE484222325
-    for byte in call:  # FNV-1a: nothing here has to be hard to guess
+    for byte in call:  # FNV-1a: the mark need not be hard to guess
         mark = (mark ^ byte) * 0x100000001B3 % 2**64
     return mark >> 2 | 1
 
 
 def _restore_signals() -> None:
-    """Python ignores these for itself; the command must not inherit that."""
+    """
+    Restore the signals that Python ignores for itself, so that the command does not inherit that.
+    """
     import _signal  # type: ignore[import-not-found]  # the builtin half: `signal` would import enum
 
     for number in (_signal.SIGPIPE, getattr(_signal, "SIGXFSZ", _signal.SIGPIPE), _signal.SIGINT):

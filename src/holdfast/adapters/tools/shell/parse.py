@@ -1,9 +1,9 @@
 """
-The shape of a command's text, read with a grammar: its simple commands, their words and their
-redirections.
+Parses a command's text with a grammar: its simple commands, their words and their redirections.
 
-Two readers need it. `leaf_commands` decides whether an approval may be remembered, and `run_files`
-finds the files that a command runs. The shell itself gets the text, never this reading.
+Two readers need it. `remembered/commands.py` decides whether an approval may be remembered, and
+`scripts/files.py` finds the files that a command runs. The shell itself gets the text, never this
+reading.
 
 `unreadable` follows an allowlist of shapes: literal words, quotes without expansion, `&&`, `||`,
 `;`, pipes and redirections. Every other construct, and every byte that the grammar skipped, makes
@@ -40,7 +40,10 @@ _MOVERS = frozenset({"cd", "pushd", "popd"})
 
 
 class Word(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` is what the shell passes on; None if the shell computes it. The span is in bytes."""
+    """
+    `text` is the word that the shell passes on, or None if the shell computes it. The span is in
+    bytes.
+    """
 
     text: str | None
     start: int
@@ -56,8 +59,8 @@ class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
     """
     One simple command.
 
-    `moves` are the operands of each `cd` before it, in order; None if its folder is not known.
-    `scattered` is set where words follow a redirection: the grammar takes them for targets.
+    `moves` are the operands of each `cd` before it, in order, or None if its folder is unknown.
+    `scattered` is set if words follow a redirection: the grammar takes them for targets.
     """
 
     words: tuple[Word, ...]
@@ -67,17 +70,16 @@ class Subcommand(msgspec.Struct, frozen=True, kw_only=True):
     scattered: bool = False
 
     def literals(self) -> tuple[str, ...] | None:
-        """All words as text; None if the shell computes one of them."""
+        """Return all words as text, or None if the shell computes one of them."""
         texts = [word.text for word in self.words]
         return None if None in texts else tuple(text for text in texts if text is not None)
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `broken` is set where the grammar can't follow the text: then commands may be missing.
-
-    `alters` names the variables that it sets and the functions that it makes, in any construct,
-    and quoted text that the shell may run.
+    `broken` is set if the grammar cannot follow the text; then commands may be missing. `alters`
+    names the variables that it sets and the functions that it defines, in any construct, and quoted
+    text that the shell may run.
     """
 
     subcommands: tuple[Subcommand, ...]
@@ -115,7 +117,10 @@ def _repeats(root: "Node") -> bool:
 
 
 def _alters(root: "Node") -> frozenset[str]:
-    """An `export` or `declare` is named whole: its words may be variables of any name."""
+    """
+    Return the altered names. An `export` or `declare` is named whole, because its words may be
+    variables of any name.
+    """
     found = set(_DESCRIPTOR_VARIABLE.findall((root.text or b"").decode(errors="replace")))
     for node in _all_nodes(root):
         text = (node.text or b"").decode(errors="replace")
@@ -131,7 +136,7 @@ def _alters(root: "Node") -> frozenset[str]:
             case "expansion" if "=" in text:
                 found.add(text)
             case "raw_string" if "$(" in text or "`" in text:
-                found.add(text)  # arithmetic and tests run what a quoted subscript holds
+                found.add(text)  # arithmetic and tests run the content of a quoted subscript
     return frozenset(found)
 
 
@@ -144,7 +149,7 @@ def _parser() -> "Parser":
 
 
 class _Walk:
-    """Collects simple commands in the order of the text, each with the folder that it runs in."""
+    """Collects simple commands in the order of the text, each with its folder."""
 
     def __init__(self) -> None:
         self.found: list[Subcommand] = []
@@ -199,7 +204,7 @@ class _Walk:
     def _attach(self, node: "Node") -> None:
         """A redirection behind a command belongs to the last simple command before it."""
         body = node.child_by_field_name("body")
-        if body is None:  # a redirection alone: it still makes its file
+        if body is None:  # a redirection alone still creates its file
             self.found.append(Subcommand(words=(), redirects=_redirects(node)[0]))
             return
         if body.type not in ("command", "list", "pipeline") or not self.found:
@@ -270,7 +275,7 @@ def _redirects(node: "Node") -> tuple[tuple[Redirect, ...], tuple[Word, ...]]:
 
 def _is_odd(redirect: "Node") -> bool:
     """
-    Whether the shell may read the redirection in another way than the grammar does.
+    Return whether the shell may read the redirection differently from the grammar.
 
     The grammar takes `-l2` in `ls -l2>&1` for a descriptor, and `0` in `echo 0< a` for a word.
     """
@@ -285,7 +290,7 @@ def _word(node: "Node") -> Word:
 
 
 def _literal(node: "Node") -> str | None:
-    """The word as the shell passes it on; None if the shell computes it."""
+    """Return the word as the shell passes it on, or None if the shell computes it."""
     text = (node.text or b"").decode()
     match node.type:
         case "word" | "number":
@@ -327,7 +332,7 @@ def _why_unreadable(
 
 
 def _why_shape(root: "Node", leaves: "list[Node]") -> str | None:
-    """Walks without recursion: the text may nest to any depth."""
+    """Walk without recursion, because the text may nest to any depth."""
     stack = [root]
     while stack:
         node = stack.pop()

@@ -1,13 +1,13 @@
 """
-Processes of a call: found again for sure, ended for sure.
+Finds and ends the processes of a call with certainty.
 
-A process is known by the boot it lives in, its group and its start time, so a reused number is
-never mistaken for it; what left its group is known by HOLDFAST_TOOL in its environment. Where /proc
-is missing (macOS) only groups are known.
+A process is identified by its boot, its group and its start time, so a reused number is never
+mistaken for it. A process that left its group is identified by HOLDFAST_TOOL in its environment.
+Without /proc (macOS), only groups are known.
 
 A process that also cleared its environment still has the call's mark, a resource limit that only
-root can raise again. Any program of the same user can put that mark on another process, though. So
-a marked process is reported and never ended: nobody makes us end others.
+root can raise again. However, any program of the same user can put that mark on another process. So
+a marked process is reported and never ended: nobody can trick Holdfast into ending other processes.
 """
 
 import os
@@ -21,9 +21,9 @@ from holdfast.ids import CallId
 from holdfast.ports.tools import ProcessFacts
 
 _PROC = Path("/proc")
-_ROUNDS_MAX = 20  # a process may fork while we look; each round ends what the one before missed
+_ROUNDS_MAX = 20  # a process may fork during the search; each round ends the missed ones
 _READ_BYTES_MAX = 4 * 1024 * 1024  # an environment may be large
-_STARTS_AT = 19  # starttime is field 22 of stat; 3 fields stand before the part after the name
+_STARTS_AT = 19  # starttime is field 22 of stat; the split after the name drops the first 2 fields
 
 
 def boot_id() -> str:
@@ -34,14 +34,14 @@ def boot_id() -> str:
 
 
 def facts_of(pid: int) -> ProcessFacts:
-    """Of the leader of a group."""
+    """Return the facts of a group's leader."""
     return ProcessFacts(
         boot_id=boot_id(), group=pid, start_time=_stat(pid)[1] if _PROC.exists() else 0
     )
 
 
 def lives(facts: ProcessFacts) -> bool:
-    """Whether the very leader still runs: of this boot, with this start time, and no zombie."""
+    """Return whether this very leader still runs: same boot, same start time, not a zombie."""
     if facts.boot_id != boot_id():
         return False
     if not _PROC.exists():
@@ -55,8 +55,8 @@ def lives(facts: ProcessFacts) -> bool:
 
 def death_of(facts: ProcessFacts) -> int | None:
     """
-    A descriptor that becomes readable when the leader dies; None where it is dead already, or the
-    system has none.
+    Return a descriptor that becomes readable when the leader dies. Return None if it is already
+    dead or the system has no such descriptors.
     """
     if not hasattr(os, "pidfd_open") or not lives(facts):
         return None
@@ -66,14 +66,14 @@ def death_of(facts: ProcessFacts) -> int | None:
         return None
     if lives(
         facts
-    ):  # looked at once more: the number can't have changed hands before the descriptor was ours
+    ):  # checked again: the number may have been reused before the descriptor was opened
         return fd
     os.close(fd)
     return None
 
 
 def ask_leader(facts: ProcessFacts) -> None:
-    """SIGTERM to the very leader, and to nobody who may have its number by now."""
+    """Send SIGTERM to this very leader, never to another process that reuses its number."""
     fd = death_of(facts)
     if fd is None:
         return
@@ -86,7 +86,7 @@ def ask_leader(facts: ProcessFacts) -> None:
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Whether anyone was there to hear it."""
+    """Signal a group. Return whether it exists."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -98,10 +98,10 @@ def signal_group(group: int, number: int) -> bool:
 
 def ask_all_but_leader(group: int) -> None:
     """
-    SIGTERM to the members; a leader that only waits for them follows by itself.
+    Send SIGTERM to the members. A leader that only waits for them follows by itself.
 
-    The eldest first: a shell whose child ended before the shell was asked would take it for done,
-    and go on without its trap.
+    The oldest comes first: if a child ended before its shell was asked, the shell would take the
+    child for done and continue without its trap.
     """
     for pid in sorted(_members(group, None) - {group}, key=_age):
         try:
@@ -112,8 +112,8 @@ def ask_all_but_leader(group: int) -> None:
 
 def end_call(call: CallId, group: int | None) -> int:
     """
-    Kill the group and every process that carries the call's name, until none is found. Returns how
-    many were ended.
+    Kill the group and every process with the call's name, until none is found. Return how many were
+    ended.
     """
     ended: set[int] = set()
     for _ in range(_ROUNDS_MAX):
@@ -127,7 +127,7 @@ def end_call(call: CallId, group: int | None) -> int:
 
 
 class LeftBehind(NamedTuple):
-    """Processes that a command started and that outlived it, outside of its group."""
+    """Processes that a command started and that outlived it, outside its group."""
 
     ended: tuple[str, ...] = ()  # names of those that carried the call's name
     running: tuple[str, ...] = ()  # names and numbers of those that only have its mark
@@ -135,8 +135,8 @@ class LeftBehind(NamedTuple):
 
 def end_left_behind(call: CallId, leader: ProcessFacts) -> LeftBehind:
     """
-    Look for what a command left behind, end what carries its name, and tell of the rest. A process
-    as old as the leader's elders is not looked into.
+    Search for the processes that a command left behind. End those with its name and report those
+    with only its mark. A process older than the leader is skipped.
     """
     ended: dict[int, str] = {}
     marked: dict[int, str] = {}
@@ -155,12 +155,12 @@ def end_left_behind(call: CallId, leader: ProcessFacts) -> LeftBehind:
 
 def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dict[int, str]]:
     """
-    (those with the call's name, those with its mark alone) outside of the leader's group, by
-    number.
+    Return (processes with the call's name, processes with its mark only) outside the leader's
+    group, by number.
     """
     named: dict[int, str] = {}
     marked: dict[int, str] = {}
-    numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the look
+    numbers = os.listdir(_PROC) if _PROC.exists() else ()  # noqa: PTH208  a Path for each takes longer than the check
     for number in filter(str.isdigit, numbers):
         try:
             before, _, after = _read(number, "stat").rpartition(b")")
@@ -176,7 +176,7 @@ def _newer_than(leader: ProcessFacts, call: CallId) -> tuple[dict[int, str], dic
                 named if _has_name(number, call) else marked if _has_mark(number, call) else None
             )
         except (OSError, IndexError):
-            continue  # gone
+            continue  # the process is gone
         if found is not None:
             found[int(number)] = before.partition(b"(")[2].decode("utf-8", "replace")
     return named, marked
@@ -186,7 +186,7 @@ def _has_name(number: str, call: CallId) -> bool:
     try:
         return f"{TOOL_VARIABLE}={call}".encode() in _read(number, "environ").split(b"\0")
     except PermissionError:
-        return False  # not ours to look into; its limits are
+        return False  # its environment is not readable, but its limits are
 
 
 def _has_mark(number: str, call: CallId) -> bool:
@@ -207,17 +207,17 @@ def _read(number: str, name: str) -> bytes:
 
 def end_survivors(call: CallId, facts: ProcessFacts | None) -> int:
     """
-    After a crash. The group counts only if this is its boot, and either its leader is the one we
-    started or the leader is gone.
+    End the processes that survived a crash. The group counts only if it is of this boot and its
+    leader is the process that Holdfast started.
     """
     group = None
     if facts is not None and facts.boot_id == boot_id():
         try:
             group = facts.group if _stat(facts.group)[1] == facts.start_time else None
         except OSError:
-            # The leader is gone. Members of its group keep the number from being reused, but only
-            # their start can't be told from
-            # a newer group's; those of ours carry the call's name.
+            # The leader is gone. Its members keep the number from being reused, but their start
+            # times do not distinguish them from a newer group's. Members of this call carry its
+            # name.
             group = None
     return end_call(call, group)
 
@@ -242,19 +242,20 @@ def _belongs(pid: int, group: int | None, call: CallId | None) -> bool:
             _PROC / str(pid) / "environ"
         ).read_bytes().split(b"\0")
     except OSError:
-        return False  # gone, or not ours
+        return False  # gone, or not readable
 
 
 def _stat(pid: int) -> tuple[int, int, str]:
     """
-    (group, start time, state). The name in parentheses may hold anything, parentheses included.
+    Return (group, start time, state). The name in parentheses may hold anything, including
+    parentheses.
     """
     fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
     return int(fields[2]), int(fields[_STARTS_AT]), fields[0].decode()
 
 
 def _age(pid: int) -> tuple[int, int]:
-    """Sorts the eldest first; who is gone by now, wherever."""
+    """Sort the oldest first. The place of a process that is gone does not matter."""
     try:
         return _stat(pid)[1], pid
     except OSError:
@@ -263,8 +264,7 @@ def _age(pid: int) -> tuple[int, int]:
 
 def _kill(pid: int, group: int | None, call: CallId) -> None:
     """
-    By descriptor, and looked at once more through it: the number can't have changed hands in
-    between.
+    Kill by descriptor, after another check through it: the number cannot be reused in between.
     """
     try:
         fd = os.pidfd_open(pid)

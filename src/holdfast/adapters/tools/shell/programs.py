@@ -1,9 +1,9 @@
 """
-Which file a word would run, and its fingerprint: path and a digest of all its bytes. Times prove
-nothing and are not used.
+Finds the file that a word would run, and its fingerprint: the path and a digest of all its bytes.
+Times prove nothing and are not used.
 
-A program that is not there is bound too, as missing: if it appears before the command runs,
-something else would run.
+A missing program is bound too, as missing: if it appeared before the command runs, another file
+would run.
 """
 
 import os
@@ -15,13 +15,13 @@ from blake3 import blake3
 from holdfast import limits
 from holdfast.ports.tools import CannotBind
 
-_PROGRAM_BYTES_MAX = 512 * limits.MIB  # hashed in well under a second; a larger one can't be bound
+_PROGRAM_BYTES_MAX = 512 * limits.MIB  # hashed in well under a second; a larger one cannot be bound
 _CHUNK_BYTES = 4 * limits.MIB
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     path: str  # canonical
-    found: str  # the path as it was looked up, links and all
+    found: str  # the path as it was found, with its links
     device: int
     inode: int
     digest: str
@@ -29,19 +29,19 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         """
-        What is bound: the bytes at this path. Device and inode change with a reboot or a restore,
-        and are compared only at exec.
+        Return the bound text: the bytes at this path. Device and inode change with a reboot or a
+        restore, so they are compared only at exec.
         """
         return f"{self.path} {self.digest}"
 
 
 def find_program(word: str, *, cwd: str, search_path: str) -> str | None:
     """
-    The path a shell would run for this word: as given if it has a slash, else the first executable
-    along the search path.
+    Return the path that a shell would run for this word: the word itself if it has a slash,
+    otherwise the first executable along the search path.
     """
     if "/" in word:
-        found = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder, not to ours
+        found = os.path.join(cwd, word)  # noqa: PTH118  relative to the command's folder, not to this process's
         return found if _is_executable(found) else None
     for folder in search_path.split(":"):
         found = f"{folder}/{word}"
@@ -51,12 +51,12 @@ def find_program(word: str, *, cwd: str, search_path: str) -> str | None:
 
 
 def fingerprint(path: str) -> Program:
-    """Reads the file once; raises CannotBind if it is no regular file or can't be read."""
+    """Read the file once. Raise CannotBind if it is not a regular file or cannot be read."""
     real = os.path.realpath(path)
     try:
         fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except PermissionError:
-        # May be run but not read: its inode is all that can be said.
+        # It may be run but not read, so only its inode is known.
         facts = os.stat(real)  # noqa: PTH116
         return Program(
             path=real,

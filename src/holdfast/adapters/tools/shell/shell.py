@@ -1,10 +1,10 @@
 """
-The shell: what is shown is what runs, where it was shown to run, with what was shown to run it, at
-the level that was shown.
+The shell. The command runs exactly as the prompt showed it: its text, its folder, its programs and
+its level.
 
-`bind` fixes the folder by identity, the interpreter and every program it can name by digest, the
-environment by digest. It is asked again right before the byte that lets the command go: whatever
-changed since, the command does not run.
+`bind` fixes the folder by identity, the interpreter and every program that it can name by digest,
+and the environment by digest. It is called again right before the go byte. If anything has changed
+since, the command does not run.
 """
 
 import os
@@ -46,6 +46,7 @@ from holdfast.adapters.tools.shell.programs import Program, find_program, finger
 from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered
 from holdfast.adapters.tools.shell.scripts.copy import copy_words
 from holdfast.adapters.tools.shell.scripts.files import Runs, find_runs
+from holdfast.adapters.tools.shell.scripts.interpreters import runs_text
 from holdfast.adapters.tools.shell.scripts.text import run_lines
 from holdfast.adapters.tools.shell.spare import SpareLauncher
 from holdfast.adapters.tools.threads import THREADS
@@ -91,16 +92,15 @@ _SHELL_BUILTINS = frozenset(
 )
 _MODES: dict[Level, Mode] = {"isolated": "isolated", "limited": "limited", "unconfined": "plain"}
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_NOWHERE = "/nonexistent"  # the user's folder, as a limited command is told
+_NOWHERE = "/nonexistent"  # the user's folder, as a limited command sees it
 
 
 class Shell:
     """
-    The tool `shell`. `mechanisms` says what may confine it; tests leave one out to see the other.
-
-    `network` is what settings say of calls that ask for it; `read` are further paths that a
-    confined command may read. With `spare` a launcher is kept ready from the first call on. Whoever
-    made it closes it.
+    The tool `shell`. `mechanisms` lists the allowed confinement mechanisms; tests omit one to see
+    the other. `network` is the setting for calls that request the network. `read` are further paths
+    that a confined command may read. With `spare`, a launcher is kept ready from the first call on.
+    The creator of the spare closes it.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Shell:
             level=confinement.level,
             network=network and self._network == "ask",
             reach=place.reach,
-            readable=reading.unreadable is None,
+            readable=reading.unreadable is None and not runs_text(reading),
             memorable=why_not_remembered(
                 reading, programs, interpreter=interpreter.found, search_path=self._search_path
             )
@@ -209,7 +209,7 @@ class Shell:
     async def prepare(
         self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
     ) -> Prepared:
-        del idempotency_key  # a command can't be told
+        del idempotency_key  # a command cannot receive it
         values = self._types.read(arguments)
         launched = await start(
             lambda: self._plan(values, binding, scene),
@@ -227,7 +227,7 @@ class Shell:
         )
 
     def keep_spare(self, launched: Launched) -> None:
-        """Off the way of the call that was just let go."""
+        """Start a spare in the background, without delaying the call that was just let go."""
         if self._spare is not None and not launched.has_files:
             self._spare.make_soon(launched.prefix)
 
@@ -274,8 +274,8 @@ class Shell:
 
     def _folders(self, place: Place, scene: Scene) -> tuple[str, ...]:
         """
-        Those that the command may write: the workspace, and its own folder where a person lets it
-        run outside.
+        Return the folders that the command may write: the workspace, and its own folder if a person
+        lets it run outside.
         """
         workspace = () if scene.workspace is None else (os.path.realpath(scene.workspace),)
         if place.reach == "workspace" or is_seen(place.path, self._read_paths()):
@@ -284,8 +284,8 @@ class Shell:
 
     def _read_paths(self) -> tuple[str, ...]:
         """
-        Those of settings that are there, canonical. A link into what a command gets in private is
-        left out.
+        Return the existing paths from the settings, canonical. A link into a folder that is private
+        to each command is omitted.
         """
         found = (os.path.realpath(path) for path in self._read if os.path.exists(path))  # noqa: PTH110
         return tuple(path for path in found if path.split("/")[1] not in ("", "proc", "sys", "dev"))
@@ -298,7 +298,10 @@ class Shell:
         return asked or self._network == "always"
 
     def _environment(self, level: Level, place: Place, scene: Scene) -> dict[str, str]:
-        """A limited command has no temporary folder of its own: it gets its workspace."""
+        """
+        Return the environment. A limited command has no temporary folder of its own, so it gets its
+        workspace.
+        """
         if level == "isolated":
             return environment_of(scene.call, self._search_path, home=user_folder() or "/tmp")  # noqa: S108  private there
         if level == "limited":
@@ -349,8 +352,8 @@ class Shell:
 
     def _runs(self, reading: Reading, place: Place, level: Level) -> Runs:
         """
-        Looked up at every binding and once more for the run: what is copied then is what was
-        approved.
+        Find the scripts at every binding and once more for the run, so that the copied scripts are
+        the approved ones.
         """
         return find_runs(
             reading,
@@ -362,7 +365,7 @@ class Shell:
 
     def _programs(self, reading: Reading, cwd: str) -> dict[str, Program | None]:
         """
-        Every program that a literal first word names. Builtins of the shell are part of the
+        Return every program that a literal first word names. Builtins of the shell are part of the
         interpreter.
         """
         found: dict[str, Program | None] = {}
@@ -377,8 +380,8 @@ class Shell:
 
 def left_notes(left: LeftBehind) -> list[str]:
     """
-    For the model and the person: what a command left behind, and that a job is the way to keep
-    something running.
+    Return notes for the model and the person: the processes that a command left behind, and the
+    hint that a job can keep something running.
     """
     ended = left_behind(len(left.ended), left.ended)
     hint = ["[to keep something running, start it with `background`]"] if ended else []
@@ -462,7 +465,10 @@ def _interpreter() -> Program:
 
 
 def _identified(folders: Sequence[str]) -> tuple[str, ...]:
-    """Bubblewrap finds them by name: the launcher looks, from inside, whether it found these."""
+    """
+    Return the folders with their identities. Bubblewrap finds them by name, so the launcher checks
+    from inside that it found these.
+    """
     found = []
     for folder in folders:
         fd = open_folder(folder, None)
@@ -473,7 +479,10 @@ def _identified(folders: Sequence[str]) -> tuple[str, ...]:
 
 
 def _allowed(view: View) -> tuple[str, ...]:
-    """For Landlock, which judges the file that is opened, wherever a link led from."""
+    """
+    Return the paths for Landlock, which judges the opened file, regardless of the link that led to
+    it.
+    """
     readable = [
         os.path.realpath(path)
         for path in (*SYSTEM, "/proc", *interpreter_paths(), *view.read)
@@ -486,7 +495,7 @@ def _allowed(view: View) -> tuple[str, ...]:
 
 
 def _words(program: Program, command: str) -> tuple[str, ...]:
-    """`--` and no start-up files: nothing but the text decides what runs."""
+    """Use `--` and no start-up files, so that only the text decides what runs."""
     if program.path.endswith("bash"):
         return ("bash", "--noprofile", "--norc", "-c", "--", command)
     return ("sh", "-c", "--", command)
@@ -500,8 +509,8 @@ def _bound(programs: dict[str, Program | None]) -> set[str]:
 
 def _files(runs: Runs) -> set[str]:
     """
-    Private copies by their digest, and small files that the words name, by content: larger ones are
-    not code.
+    Return private copies by their digest, and small files that the words name by content. Larger
+    files are not code.
     """
     found = {str(copy) for copy in runs.copies}
     for path in runs.named[:_FILES_BOUND_MAX]:

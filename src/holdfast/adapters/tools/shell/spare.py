@@ -1,13 +1,12 @@
 """
-A spare launcher: started before there is a call for it, so that an approved command does not wait
+A spare launcher, started before there is a call for it, so that an approved command does not wait
 for a process to start.
 
-It is a launcher like any other that has not been told its call: no arguments, no environment and no
-folder of one, in a group of its own, blocked on its pipe. It ends with its home, and with this
-process, however that ends. It is used for one call at most, and only where a launcher that is
-started now would be the same: behind the same words of bubblewrap, by the same process with the
-same rights and bounds. Else it is ended, and a new one is started for the call. One is kept at
-most.
+It is a launcher that has not received its call: it has no arguments, environment or folder, is in a
+group of its own, and blocks on its pipe. It ends with its home and with this process, however that
+ends. It is used for at most one call, and only if a launcher that is started now would be the same:
+behind the same bubblewrap arguments, by the same process with the same rights and limits. Otherwise
+it is ended, and a new one is started for the call. At most one is kept.
 """
 
 import os
@@ -25,7 +24,7 @@ from holdfast.ports.tools import CannotBind
 
 NO_CALL = CallId(
     "spare".ljust(64, "-")
-)  # names no call, and has room for the name of any: ours are 28 long
+)  # names no call, and has room for any call's name: those are 28 characters long
 _RIGHTS = (
     b"Umask",
     b"Uid",
@@ -39,7 +38,7 @@ _RIGHTS = (
     b"Cpus_allowed",
     b"Mems_allowed",
 )
-# Joined here, once: every command that starts waits for all of them to be read.
+# Joined once, here: every command that starts waits until all of them are read.
 _STATUS = "/proc/thread-self/status"
 _FILES = tuple(
     f"/proc/thread-self/{name}" for name in ("limits", "cgroup", "oom_score_adj", "attr/current")
@@ -55,18 +54,20 @@ class _Kept(NamedTuple):
 
 
 class SpareLauncher:
-    """One per open home; any thread may use it."""
+    """One per open home. Any thread may use it."""
 
     def __init__(self) -> None:
-        # held while one is started: who comes meanwhile waits for it, which is shorter than
-        # starting another
+        # Held while a spare is started: a caller that comes meanwhile waits for it, which is
+        # shorter than starting another.
         self._lock = threading.Lock()
         self._kept: _Kept | None = None
         self._closed = False
         _ALL.add(self)
 
     def take(self, prefix: tuple[str, ...]) -> Waiting | None:
-        """The spare, for one call; None where there is none that would be the same as a new one."""
+        """
+        Return the spare for one call, or None if there is no spare that equals a new launcher.
+        """
         with self._lock:
             kept, self._kept = self._kept, None
         if kept is None:
@@ -77,13 +78,13 @@ class SpareLauncher:
         return kept.waiting
 
     def make_soon(self, prefix: tuple[str, ...]) -> None:
-        """In a thread of its own time, for the next call like this one."""
+        """Start a spare in a thread, for the next call like this one."""
         THREADS.begin(lambda: self.make(prefix))
 
     def make(self, prefix: tuple[str, ...]) -> None:
         """
-        Unless there is one, or the home is closed. If it can't be started there is none, and the
-        next call says what is wrong.
+        Start a spare unless there is one or the home is closed. If it cannot be started, there is
+        none, and the next call reports the problem.
         """
         with self._lock:
             standing = _standing()
@@ -95,7 +96,7 @@ class SpareLauncher:
                 return
 
     def close(self) -> None:
-        """There is none when this returns, and never one again."""
+        """End the spare. No spare is started afterwards."""
         with self._lock:
             self._closed = True
             kept, self._kept = self._kept, None
@@ -104,14 +105,14 @@ class SpareLauncher:
 
     def forget(self) -> None:
         """
-        In a forked child. The spare is its parent's, and ends with it: our copies of its pipes must
-        not keep it alive, nor may we ever use it.
+        Forget the spare in a forked child. It belongs to the parent and ends with it. The child's
+        copies of its pipes must not keep it alive, and the child must never use it.
         """
         self._lock = threading.Lock()
         kept, self._kept = self._kept, None
         if kept is not None:
             _let_go(kept.waiting)
-            kept.waiting.process.returncode = 0  # not ours to wait for
+            kept.waiting.process.returncode = 0  # not a child of this process, so never waited for
 
 
 _ALL: "weakref.WeakSet[SpareLauncher]" = weakref.WeakSet()
@@ -127,8 +128,8 @@ os.register_at_fork(after_in_child=_forget_all)
 
 def _end(waiting: Waiting) -> None:
     """
-    It sees its pipe close and would go by itself; bubblewrap in front of it, and one that hangs,
-    are not waited for.
+    End a waiting launcher. It would exit by itself when its pipe closes, but bubblewrap in front of
+    it or a hanging launcher might not, so it is killed.
     """
     _let_go(waiting)
     signal_group(waiting.process.pid, signal.SIGKILL)
@@ -144,11 +145,11 @@ def _let_go(waiting: Waiting) -> None:
 
 def _standing() -> tuple[object, ...] | None:
     """
-    What a process that is started now inherits from us, beside what it is given: identity,
-    capabilities, bounds, namespaces.
+    Return everything that a new process inherits besides its arguments: identity, capabilities,
+    limits and namespaces.
 
-    A program may give up rights after its first call; a spare of before would still have them. None
-    where the system does not tell (macOS): no spares there.
+    A program may give up rights after its first call, and an older spare would still have them.
+    Return None if the system does not report them (macOS); there are no spares then.
     """
     try:
         status = [
@@ -157,7 +158,7 @@ def _standing() -> tuple[object, ...] | None:
             if line.startswith(b"Cap") or line.partition(b":")[0] in _RIGHTS
         ]
         spaces = [_space(each) for each in _NAMESPACES]
-        root = os.stat("/")  # noqa: PTH116  what / is to us
+        root = os.stat("/")  # noqa: PTH116  this process's root
     except OSError:
         return None
     return (
@@ -171,7 +172,7 @@ def _standing() -> tuple[object, ...] | None:
 
 
 def _space(path: str) -> str:
-    """Empty where the system has no such namespaces."""
+    """Return an empty text if the system has no such namespaces."""
     try:
         return os.readlink(path)  # noqa: PTH115  a Path costs more than the read
     except FileNotFoundError:
@@ -179,7 +180,7 @@ def _space(path: str) -> str:
 
 
 def _shown(path: str) -> bytes:
-    """Empty where the system has no such file, or does not show it."""
+    """Return empty bytes if the system has no such file or does not show it."""
     try:
         return _bytes(path)
     except OSError:

@@ -1,3 +1,3 @@
-"""`holdfast approvals`: list, show and answer the prompts that wait."""
+"""`holdfast approvals`: list, show and answer the open prompts."""
 
 from holdfast.cli.commands.approvals.list_show import register as register

@@ -1,4 +1,4 @@
-"""`holdfast approvals answer`: a person's answer, and the turn driven on."""
+"""`holdfast approvals answer`: record a person's answer and drive the turn on."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,7 +152,7 @@ async def _answer(
 
 
 def _arguments(text: str | None) -> Any:
-    """The strict reading that everything gets which is digested: no duplicate keys, no NaN."""
+    """Parse the arguments as strictly as everything that is digested: no duplicate keys, no NaN."""
     if text is None:
         return None
     from holdfast.journal.strict import strict_json
@@ -198,8 +198,8 @@ def _told(options: Options, report: "AnswerReport") -> int:
 
 def _exit_code(report: "AnswerReport") -> int:
     """
-    Recorded and handed on is done; recorded, and then stopped short by the disk or a takeover, is
-    not.
+    Return success for an answer that was recorded and handed on. Return 4 or 5 if a seal, the disk
+    or a takeover stopped the turn after the answer was recorded.
     """
     turn = report.turn
     if (
@@ -214,7 +214,7 @@ def _exit_code(report: "AnswerReport") -> int:
 async def _failed(
     options: Options, service: "Service | None", approval: str, error: HoldfastError
 ) -> int:
-    """A refused answer: its reason, and where the turn stands now."""
+    """Report a refused answer: its reason, and the turn's present state."""
     if options.out.json:
         fields = await _standing(service, approval, error)
         options.out.failure(

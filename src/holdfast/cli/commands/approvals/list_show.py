@@ -1,4 +1,4 @@
-"""`holdfast approvals list | show`: what waits for somebody, in full."""
+"""`holdfast approvals list | show`: the open prompts, in full."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -106,7 +106,8 @@ def _row(approval: "ApprovalReport") -> tuple[str, ...]:
 
 def _in_brief(arguments: object) -> str:
     """
-    The most telling line, to find it again by. What is approved is only ever what `show` shows.
+    Return the most useful line, to recognise the prompt. Only the text of `show` is bound to an
+    answer.
     """
     if isinstance(arguments, dict):
         for name in ("command", "question", "path", "task", "text"):
@@ -116,7 +117,7 @@ def _in_brief(arguments: object) -> str:
 
 
 def _plain(told: str) -> str:
-    """As the prompt itself shows it: nothing in a list passes for something else either."""
+    """Escape text as the prompt does, so that nothing in a list can imitate something else."""
     if told.isascii() and told.isprintable():
         return told
     from holdfast.session.view.rendering import render

@@ -1,10 +1,10 @@
 """
 `holdfast chat`: talk in the terminal, approve inline.
 
-The journal is what the conversation is: this process only shows it and adds to it. Another process
-may answer, cancel or drive meanwhile; whatever was on the screen then says that it is over. Ctrl-C
-cancels the turn that runs, durably; Ctrl-D leaves, and what waits goes on waiting. While a turn
-runs nothing is read from the keyboard.
+The journal is the conversation. This process only shows it and appends to it. Another process may
+answer, cancel or drive meanwhile; the screen then reports that the shown prompt is closed. Ctrl-C
+cancels the running turn durably. Ctrl-D leaves, and open prompts keep waiting. While a turn runs,
+the keyboard is not read.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.service import Service
     from holdfast.session.authority.context import Workspace
 
-_RECALLED = 40  # records of before that are told on entering
+_RECALLED = 40  # earlier records that are shown on entering
 _HELP = """\
 /prompts  ask again what was set aside      /cancel  cancel all that is open here
 /help     this                              /quit    leave (Ctrl-D too); what waits goes on waiting"""
@@ -136,15 +136,15 @@ class Chat:
         self._workspace, self._here = workspace, here
         self._screen = Screen()
         self._news = News(self._screen, person.person)
-        self._aside: set[str] = set()  # prompts that the person left standing
-        self._shown: str | None = None  # the prompt that an answer is awaited for
-        self._cancels = 0  # Ctrl-C pressed during this work
+        self._aside: set[str] = set()  # open prompts that the person chose to answer later
+        self._shown: str | None = None  # the prompt on the screen that waits for an answer
+        self._cancels = 0  # how often Ctrl-C was pressed during this work
         self._follower: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._told_to = 0  # the last record that is on the screen
+        self._told_to = 0  # the last record on the screen
         self._told_more = asyncio.Event()
-        # a job has reported: its turn is to be driven, and by nobody else who would be known to
-        # stay
+        # A job has reported. This process must drive its turn, because no other process is known to
+        # stay.
         self._is_owed = False
 
     async def talk(self) -> None:
@@ -165,7 +165,7 @@ class Chat:
         except BaseExceptionGroup as errors:
             raise _innermost(errors) from None
 
-    # --- coming and going
+    # --- enter and leave
 
     async def _enter(self) -> None:
         self._screen.say(
@@ -195,7 +195,7 @@ class Chat:
         return session_id(self._session)
 
     async def _recall(self) -> None:
-        """The last of what was said before, closed prompts included."""
+        """Show the last records, closed prompts included."""
         async with self._service.shelf.use(self._name) as ledger:
             recent, self._told_to = list(ledger.recent)[-_RECALLED:], ledger.state.seq
         for record in recent:
@@ -234,7 +234,7 @@ class Chat:
                     self._is_owed = True
                     if (
                         self._shown is None
-                    ):  # whoever is about to answer is not disturbed; it is driven afterwards
+                    ):  # do not disturb a person who is answering; the turn is driven afterwards
                         self._keyboard.interrupt()
                 case _:
                     pass
@@ -346,7 +346,7 @@ class Chat:
             self._told(report)
 
     def _told(self, report: "TurnReport") -> None:
-        """What no record says: that nothing new was taken in."""
+        """Report a fact that is in no record: that no input was accepted."""
         if report.error is not None and report.error.code == "answer_word":
             self._screen.say(
                 f"{report.error.message}. Its number or name answers the prompt.", "yellow"
@@ -391,7 +391,7 @@ class Chat:
         if report is None:
             await self._do(
                 self._service.resume(self._session, by=person.person)
-            )  # what the refusal left owed goes on, and what hinders it is said
+            )  # drive the work that the refusal left owed, and report what blocks it
         elif report.result == "deferred":
             self._screen.say("- kept; nothing runs before what still waits is answered", "dim")
         elif report.result == "handed_on":
@@ -404,15 +404,15 @@ class Chat:
 
     async def _drive_on(self) -> None:
         """
-        Somebody else answered or asked, or a job reported: if nobody drives what is owed now, we
-        do.
+        Drive the session if it owes work and has no driver: somebody else answered or asked, or a
+        job reported.
         """
         await self._do(self._service.drive_all(self._name))
 
     async def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
         """
-        Do it while Ctrl-C means cancel. What was refused is said, and the talk goes on; what can't
-        be believed ends it.
+        Await the work while Ctrl-C means cancel. A refusal is shown and the chat continues. An
+        Untrusted error ends the chat.
         """
         from holdfast.errors import HoldfastError, Untrusted
 
@@ -430,7 +430,7 @@ class Chat:
             refused = exc
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-        await self._heard_all()  # what was journalled on the way to a refusal stands before it
+        await self._heard_all()  # records appended before a refusal are shown before it
         if refused is not None:
             self._screen.say(
                 f"{refused.code}: {refused.message}"
@@ -440,9 +440,7 @@ class Chat:
         return result
 
     async def _heard_all(self) -> None:
-        """
-        Let the follower tell what has been appended, before anything else is put on the screen.
-        """
+        """Wait until the follower has shown every appended record."""
         if self._follower is None:
             return
         async with self._service.shelf.use(self._name) as ledger:
@@ -463,9 +461,7 @@ class Chat:
             )
 
     async def _cancel_running(self) -> None:
-        """
-        The turn that runs, or is next; requests that wait for somebody's answer are left alone.
-        """
+        """Cancel the running turn, or the next one. Leave turns that wait for an answer alone."""
         async with self._service.shelf.use(self._name) as ledger:
             state = ledger.state
             turn = state.running or (state.queued[0].turn if state.queued else None)
@@ -473,7 +469,7 @@ class Chat:
             await self._cancel(turn)
 
     async def _cancel(self, turn: "TurnId | None" = None, *, session: str | None = None) -> None:
-        """Durable when it returns. Without a turn: everything that is open."""
+        """Cancel durably. Without a turn, cancel everything that is open."""
         from holdfast.errors import HoldfastError
 
         try:

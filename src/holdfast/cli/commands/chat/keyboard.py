@@ -1,9 +1,9 @@
 """
-Lines from the person at the terminal, one at a time, in a way that somebody else's answer can
-interrupt.
+Read lines from the person at the terminal, one at a time. Another person's answer can interrupt the
+reading.
 
-What was typed before a question was on the screen is thrown away: a key pressed in advance never
-answers a prompt that nobody had seen.
+Keys typed before a question was on the screen are discarded, so they never answer a prompt that the
+person had not seen.
 """
 
 import os
@@ -24,7 +24,7 @@ HISTORY_FILE = "chat_history"
 
 
 class Interrupted(Exception):
-    """Something happened meanwhile that makes the question moot, or another one more urgent."""
+    """An event made the question obsolete, or another question more urgent."""
 
 
 class Left(Exception):
@@ -46,8 +46,8 @@ def check_terminal() -> None:
 
 class Keyboard:
     """
-    `home` gets the history of what was said (never of what was answered), readable by its owner
-    alone; lines that hold a secret stay out of it.
+    `home` gets the history of messages, never of answers. Only its owner can read it. Lines that
+    contain a secret are left out.
     """
 
     def __init__(self, home: Path, secrets: "tuple[Secret, ...]" = ()) -> None:
@@ -56,13 +56,13 @@ class Keyboard:
         self._messages: PromptSession[str] | None = None
         self._answers: PromptSession[str] | None = None
         self._active: PromptSession[str] | None = None
-        self._draft = ""  # typed, and interrupted before it was sent
-        # Set while nobody reads: the next reading ends at once. Cleared by whoever looks at how
-        # things stand now.
+        self._draft = ""  # text that was interrupted before it was sent
+        # Set while nothing is being read: the next read ends at once. The caller clears it before
+        # it checks the present state.
         self._moot = False
 
     async def read_message(self, mark: str) -> str:
-        """A message; what was half typed when something came in between is there again."""
+        """Read a message. A draft that was interrupted is restored."""
         if self._messages is None:
             self._messages = _session(history=_history(self._home / HISTORY_FILE, self._secrets))
         draft, self._draft = self._draft, ""
@@ -73,7 +73,7 @@ class Keyboard:
             raise
 
     async def read_answer(self, mark: str, default: str = "") -> str:
-        """An answer to what is on the screen now; nothing typed before counts."""
+        """Read an answer to the question on the screen. Nothing typed before it counts."""
         if self._answers is None:
             self._answers = _session(history=None)
         _forget_typed(self._answers)
@@ -86,7 +86,7 @@ class Keyboard:
         try:
             with patch_stdout(
                 raw=True
-            ):  # what comes in meanwhile is written above the line that is being typed
+            ):  # new output is written above the line that the person is typing
                 guard_streams()
                 return await session.prompt_async(mark, default=default, pre_run=self._begun)
         except EOFError:
@@ -97,7 +97,7 @@ class Keyboard:
             self._active = None
 
     def look_afresh(self) -> None:
-        """The caller is about to look: interruptions of before are dealt with by that."""
+        """Forget earlier interruptions: the caller is about to check the present state."""
         self._moot = False
 
     def _begun(self) -> None:
@@ -105,7 +105,7 @@ class Keyboard:
             self._exit(Interrupted())
 
     def interrupt(self) -> None:
-        """Whoever reads, or is about to, gets Interrupted."""
+        """Raise Interrupted in the present read, or in the next one."""
         self._moot = True
         self._exit(Interrupted())
 
@@ -118,7 +118,7 @@ class Keyboard:
 def _session(*, history: "History | None") -> "PromptSession[str]":
     from prompt_toolkit import PromptSession
 
-    # No searching, no editor, no suspending into a shell: keys edit the line, Enter ends it.
+    # No search, no editor, no suspending into a shell: keys edit the line, Enter ends it.
     return PromptSession(
         history=history,
         enable_history_search=False,
@@ -136,7 +136,7 @@ def _forget_typed(session: "PromptSession[str]") -> None:
     try:
         termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
     except termios.error:
-        return  # the terminal is gone; reading will say so
+        return  # the terminal is gone; the next read reports it
 
 
 def _history(path: Path, secrets: "tuple[Secret, ...]") -> "History":
@@ -159,5 +159,5 @@ def _history(path: Path, secrets: "tuple[Secret, ...]") -> "History":
     except OSError:
         return (
             InMemoryHistory()
-        )  # a home that can't be written keeps no history; it is a comfort, not a promise
+        )  # a home that can't be written keeps no history; history is a convenience
     return SafeHistory(path)

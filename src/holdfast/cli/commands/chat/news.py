@@ -1,8 +1,8 @@
 """
-From records and pieces of text to what a person in `holdfast chat` sees.
+Turn records and pieces of text into the output of `holdfast chat`.
 
-Records are the truth and pieces are hints: text that came in pieces is not said again when its
-record comes, and what was missed is said then.
+Records are the truth and pieces are hints. Text that was shown in pieces is not repeated when its
+record arrives. Missed pieces are shown from the record.
 """
 
 from collections import deque
@@ -44,13 +44,13 @@ from holdfast.session.events import (
 )
 from holdfast.session.features.reminders.schedule import in_words
 
-_QUIET = ("ok",)  # outcomes that need no word of ours: the model tells what came of it
+_QUIET = ("ok",)  # outcomes without a line here: the model reports the result
 
 
 class News:
     """
-    Tells one session's story as it happens. `own` holds texts that this very terminal sent: they
-    stand there already.
+    Shows one session's events as they happen. `own` holds texts that this terminal sent; they are
+    already on the screen.
     """
 
     def __init__(self, screen: Screen, person: str) -> None:
@@ -59,9 +59,9 @@ class News:
         self.own: deque[str] = deque(maxlen=32)
         self._tools: dict[str, str] = {}  # by call
         self._calling = False
-        self._streamed = ""  # of the model call that is out
+        self._streamed = ""  # of the open model call
         self._said = ""  # the last answer
-        self._late = ""  # said from the record already; the pieces of it may still come
+        self._late = ""  # shown from the record already; its pieces may still arrive
 
     def piece(self, piece: Delta | Gap) -> None:
         if isinstance(piece, Gap):
@@ -205,7 +205,7 @@ class News:
         if event.outcome == "completed":
             if (
                 event.reply and event.reply != self._said
-            ):  # of a loop that is not ours, whose answers are no records
+            ):  # an external loop: its model answers are not records
                 self._screen.stream(event.reply)
                 self._screen.end_stream()
             return
@@ -222,7 +222,7 @@ class News:
 
 
 _SPEAKERS = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}
-"""What a job printed, or a reminder says, is nobody's word: it stands under its own name."""
+"""Output of a job or a reminder is not a person's message, so it is shown under its own name."""
 
 
 def _speaker(event: InputAccepted) -> str:

@@ -1,9 +1,9 @@
 """
-A prompt in the terminal: everything that would run, every option and what it covers, and an answer
-that can't be given by accident.
+A prompt in the terminal: the whole call, every option and its scope, and an answer that can't be
+given by accident.
 
-An option is chosen by its name or number and Enter. A bare Enter, a "yes" or any other word decides
-nothing. What is dangerous is approved only by typing the tool's name as well.
+The person chooses an option by its name or number and Enter. A bare Enter, a "yes" or any other
+text decides nothing. To approve a dangerous call, the person also types the tool's name.
 """
 
 import json
@@ -22,7 +22,7 @@ DECLINE = "/deny"
 
 
 class Choice(NamedTuple):
-    """What the person decided: an option of the prompt's, or one of the words above."""
+    """The person's decision: an option of the prompt, or one of the names above."""
 
     option: str
     reason: str | None = None
@@ -30,7 +30,7 @@ class Choice(NamedTuple):
 
 
 def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
-    """Complete: what is shown is what an answer is bound to."""
+    """Show the whole prompt: an answer is bound to all of it."""
     what = "a question" if approval.kind == "question" else f"{approval.tool} asks for approval"
     screen.say(f"--- {what} --- {approval.id}", "bold")
     screen.show(approval.display)
@@ -48,7 +48,7 @@ def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
 
 
 def offered(approval: ApprovalReport) -> dict[str, str]:
-    """Options that have a number: all of an approval's; of a question, the choices."""
+    """Return the numbered options: all of an approval's, or the choices of a question."""
     if approval.kind == "question":
         return {
             option: approval.covers[option]
@@ -65,7 +65,7 @@ def _how(approval: ApprovalReport) -> str:
 
 
 async def ask(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) -> Choice:
-    """Until something is decided. Raises Left, Stopped or Interrupted, and then nothing is."""
+    """Ask until the person decides. Raise Left, Stopped or Interrupted if nothing was decided."""
     while True:
         line = (await keyboard.read_answer("answer> ")).strip()
         if not line:
@@ -96,7 +96,7 @@ async def _read_choice(
 
 
 def option_from_line(approval: ApprovalReport, line: str) -> str | None:
-    """By name or number, exactly; there are no abbreviations of a consent."""
+    """Find an option by its exact name or number. Consent has no abbreviations."""
     names = list(offered(approval))
     if line in names:
         return line
@@ -127,7 +127,7 @@ async def _confirmed(
 
 
 async def _edited(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) -> Choice | None:
-    """Other arguments, as JSON. They are validated, and shown again before anything runs."""
+    """Read other arguments as JSON. They are validated, and shown again before anything runs."""
     now = json.dumps(approval.arguments, ensure_ascii=True)
     try:
         typed = await keyboard.read_answer("arguments> ", default=now)

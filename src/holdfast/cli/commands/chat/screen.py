@@ -1,9 +1,9 @@
 """
-What `holdfast chat` writes to the terminal.
+The terminal output of `holdfast chat`.
 
-What a model, a tool or another person says stands behind a bar on every line, wrapped by us and not
-by the terminal, with control, invisible and bidirectional characters made visible: no line of
-theirs can pass for a line of ours, above all not for a prompt. What an approval shows is printed
+Text of a model, a tool or another person stands behind a bar on every line. It is wrapped here, not
+by the terminal, and control, invisible and bidirectional characters are made visible. So no such
+line can pass for a line of Holdfast, above all not for a prompt. An approval's display is printed
 complete, as it was journalled.
 """
 
@@ -17,14 +17,14 @@ from holdfast.cli.shared.terminal import Styled
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_MIN = 20  # narrower terminals are written to as if they were this wide
+_WIDTH_MIN = 20  # narrower terminals are treated as this wide
 _CONTINUED = "  ~ "
 _SIXTEEN_BITS = 0xFFFF
 
 
 def plain(text: str) -> str:
     r"""
-    Text of others, safe to print: whatever is not plainly itself becomes an escape.
+    Return foreign text that is safe to print: each doubtful character becomes an escape.
 
     >>> plain("ok\x1b[2K\u202e\u00a0done")
     'ok\\u001b[2K\\u202e done'
@@ -41,32 +41,32 @@ def _visible(char: str) -> str:
 
 
 class Screen:
-    """One per chat. Lines of ours, and one stream of theirs at a time."""
+    """One per chat. Writes Holdfast's own lines, and one foreign stream at a time."""
 
     def __init__(self) -> None:
         self._out = Styled()
         self._style = ""
         self._bar = ""
-        self._column = 0  # of the stream's line; 0 when no stream line is open
+        self._column = 0  # in the stream's line; 0 if no stream line is open
 
     @property
     def console(self) -> "Console":
         return self._out.console
 
     def say(self, text: str = "", style: str = "") -> None:
-        """A line of ours."""
+        """Print a line of Holdfast."""
         self.end_stream()
         self._out.print((text, style))
 
     def tell(self, speaker: str, text: str, style: str = "") -> None:
-        """What somebody else said, whole."""
+        """Print the whole text of another speaker."""
         self.end_stream()
         self.say(f"{plain(speaker)}:", "bold")
         self.stream(text, style=style)
         self.end_stream()
 
     def show(self, display: str) -> None:
-        """An approval's display: every character of it, long lines continued behind a mark."""
+        """Print every character of an approval's display. Long lines continue behind a mark."""
         self.end_stream()
         width = self._width() - len(_CONTINUED)
         for line in display.split("\n"):
@@ -74,12 +74,12 @@ class Screen:
                 self._out.print((_CONTINUED if number else "  ") + part)
 
     def stream(self, text: str, *, style: str = "", bar: str = "| ") -> None:
-        """A piece of what is being said; pieces of another kind begin on a new line."""
+        """Print a piece of a stream. A piece of another kind begins on a new line."""
         if self._column and (style, bar) != (self._style, self._bar):
             self.end_stream()
         self._style, self._bar = style, bar
-        # asked once: a command may say a megabyte at a time, and whoever drives its turn waits for
-        # us
+        # Ask once: a command may print a megabyte at a time, and the driver of its turn waits for
+        # this terminal.
         width = self._width()
         self._out.print(
             ("".join([self._placed(char, width) for char in plain(text)]), style), end=""
@@ -87,7 +87,7 @@ class Screen:
         sys.stdout.flush()
 
     def _placed(self, char: str, width: int) -> str:
-        """The character, with the line break and the bar that it needs before it."""
+        """Return the character, after the line break and the bar that it needs."""
         cells, before = (0 if char == "\n" else _cells(char)), ""
         if self._column == 0 or self._column + cells > width:
             before = ("\n" if self._column else "") + self._bar

@@ -1,6 +1,6 @@
 """
 `holdfast demo`: the story in one minute, with a real kill -9 of a real process. Exits 0 only if
-every step showed what it claims.
+every step showed its claim.
 """
 
 import shutil

@@ -1,9 +1,8 @@
 """
-A program in a terminal of its own, as a person would have it: keys go in, what is on the screen
-comes out.
+A program in a terminal of its own, as a person would use it: keys go in, the screen comes out.
 
-For `holdfast demo`, which kills a real `holdfast chat` in it, and for tests. Waiting is for what is
-seen, never for time to pass.
+For `holdfast demo`, which kills a real `holdfast chat` in it, and for tests. It waits for text on
+the screen, never for time to pass.
 """
 
 import os
@@ -22,23 +21,23 @@ _ESCAPES = re.compile(
     r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[@-Z\\-_=>]|[\r\x07\x08]"
 )
 _ROWS_COLUMNS = (50, 200)
-# The child makes the terminal its own, so that Ctrl-C reaches it as a signal, and then becomes the
-# program.
+# The child makes the terminal its controlling one, so that Ctrl-C reaches it as a signal, and then
+# becomes the program.
 _BECOME = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 class NotSeen(Exception):
-    """It did not appear in time; the text is what appeared instead."""
+    """The text did not appear in time; the message is the text that appeared instead."""
 
 
 class PseudoTerminal:
-    """A context manager; leaving it kills the program if it still runs."""
+    """A context manager. Leaving it kills the program if it still runs."""
 
     def __init__(
         self, argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: str | None = None
     ) -> None:
         self._keys, screen = pty.openpty()
-        # No cursor questions: nobody here would answer them.
+        # No cursor position queries: nothing here would answer them.
         environment = {
             **(env if env is not None else os.environ),
             "TERM": "xterm",
@@ -57,7 +56,7 @@ class PseudoTerminal:
             )
         finally:
             os.close(screen)
-        self.seen = ""  # everything on the screen so far, without what moves the cursor
+        self.seen = ""  # everything on the screen so far, without cursor movements
         self._raw = b""
         self._looked_to = 0
 
@@ -66,7 +65,7 @@ class PseudoTerminal:
 
     def wait_until_seen(self, text: str, *, within_seconds: float = 60.0) -> str:
         """
-        Wait until it appears after what was waited for before; returns everything from there to its
+        Wait until the text appears after the last awaited text. Return everything from there to its
         end.
         """
         deadline = time.monotonic() + within_seconds
@@ -79,12 +78,12 @@ class PseudoTerminal:
         return self.seen[start : self._looked_to]
 
     def _read(self, seconds: float) -> bool:
-        """Take what is there; False when nothing came in time, or the program has gone."""
+        """Read the present output. Return False if none came in time or the program has gone."""
         if seconds <= 0 or not select.select([self._keys], [], [], seconds)[0]:
             return False
         try:
             piece = os.read(self._keys, 65536)
-        except OSError:  # how Linux says that nobody has the other side open any more
+        except OSError:  # how Linux reports that the other side is closed
             return False
         self._raw += piece
         text = _FORWARD.sub(
@@ -94,12 +93,15 @@ class PseudoTerminal:
         return bool(piece)
 
     def kill(self) -> int:
-        """kill -9; returns what the program ended with."""
+        """kill -9. Return the program's exit status."""
         self.process.send_signal(signal.SIGKILL)
         return self.process.wait()
 
     def wait_until_over(self, *, within_seconds: float = 60.0) -> int:
-        """Its exit code. Reads on, so that a full screen does not keep it from ending."""
+        """
+        Return the exit code. Keep reading, so that a full screen does not keep the program from
+        ending.
+        """
         deadline = time.monotonic() + within_seconds
         while self._read(deadline - time.monotonic()):
             pass

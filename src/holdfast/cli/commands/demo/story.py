@@ -1,10 +1,10 @@
 """
-The story that `holdfast demo` tells, in real processes on a real home: ask, pause, kill -9,
-restart, a stranger, an answer, and a changed byte.
+The story of `holdfast demo`, with real processes on a real home: ask, pause, kill -9, restart, a
+stranger, an answer, and a changed byte.
 
-Every step checks what it claims and raises NotShown when it does not hold. Each `holdfast` here is
-a process of its own: nothing is remembered between steps but files. The effect is a line appended
-to a file, so that running twice would show.
+Every step checks its claim and raises NotShown if it does not hold. Each `holdfast` here is its own
+process, so only files carry state between steps. The effect is a line appended to a file, so that
+running twice would show.
 """
 
 import json
@@ -21,16 +21,16 @@ from holdfast.cli.shared.identity import login
 SESSION = "demo/deploys"
 LINE = "api v2 deployed"
 COMMAND = f"echo '{LINE}' >> deploys.log"
-_SECONDS_MAX = 60.0  # for one command; they take a fraction of one
+_SECONDS_MAX = 60.0  # for one command; each takes a fraction of a second
 _KILLED = -9
 
 
 class NotShown(Exception):
-    """A step did not show what it claims."""
+    """A step did not show its claim."""
 
 
 class Step(NamedTuple):
-    """`says` is for a newcomer; `shows` is what was really seen: the commands' own words."""
+    """`says` is for a newcomer; `shows` is the real output of the commands."""
 
     name: str
     says: str
@@ -43,7 +43,7 @@ class Ran(NamedTuple):
 
 
 class Story:
-    """In `folder`: a home, and a workspace beside it."""
+    """A home in `folder`, and a workspace beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
@@ -87,7 +87,7 @@ class Story:
         )
 
     def _pause(self, terminal: PseudoTerminal) -> Step:
-        """The prompt is on the screen, and on disk: another process reads it there."""
+        """The prompt is on the screen and on disk: another process reads it there."""
         _seen(terminal, "answer>")
         listed = self._run("approvals", "list")
         waiting = listed.value.get("approvals", [])
@@ -119,7 +119,7 @@ class Story:
             (f"$ kill -9 {pid}",),
         )
 
-    # --- after it
+    # --- after the crash
 
     def _restart(self) -> Step:
         listed = self._run("approvals", "list")
@@ -201,8 +201,8 @@ class Story:
 
     def _change_a_byte(self) -> tuple[Step, tuple[Path, int]]:
         """
-        What somebody would do who wants the history to say that version 3 was approved. Same size,
-        one byte, times put back.
+        Tamper as somebody would who wants the history to show that version 3 was approved: same
+        size, one byte, times put back.
         """
         path, at, line_at = self._place_to_forge()
         before = path.stat()
@@ -251,7 +251,7 @@ class Story:
         says = "The session is sealed: it can be read and exported, but it does nothing more until a person decides."
         return Step("sealed", says, (_error(refused), *([f"next: {hint}"] if hint else [])))
 
-    # --- means
+    # --- helpers
 
     def _program(self) -> list[str]:
         return [sys.executable, "-P", "-m", "holdfast", "--home", str(self.home)]
@@ -285,7 +285,7 @@ class Story:
         _claim(lines == [LINE] * count, f"deploys.log should have {count} line(s), not {lines}")
 
     def _records(self) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        """The journal as anybody can read it: a JSON object on each line."""
+        """Return the journal as anybody can read it: a JSON object on each line."""
         for path in map(Path, self._run("sessions", "show", SESSION).value["journal"]):
             for line in path.read_bytes().splitlines():
                 record = json.loads(line)
@@ -310,5 +310,5 @@ def _error(ran: Ran) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without settings of the user's own home."""
+    """Return this process's environment, without settings of the user's own home."""
     return {name: value for name, value in os.environ.items() if name != "HOLDFAST_HOME"}

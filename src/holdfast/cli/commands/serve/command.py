@@ -1,6 +1,6 @@
 """
-`holdfast serve`: the gateway. Prints where the page is, with a one-time code, and runs until it is
-told to stop.
+`holdfast serve`: the gateway. Prints the page's address with a one-time code, and runs until it is
+stopped.
 """
 
 import logging
@@ -145,13 +145,13 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
     return 0
 
 
-_PRUNED_AT_ONCE = 500  # of each kind: a home that was never pruned is not taken apart in one go
+_PRUNED_AT_ONCE = 500  # of each kind; the first prune of an old home takes several rounds
 
 
 async def _keep_house(service: "Service", home: Path) -> bool:
     """
-    Let go of what `[retention]` no longer keeps; whether there may be more. What went is in the
-    home's journal, and said.
+    Delete data that `[retention]` no longer keeps. Return whether there may be more. The home's
+    journal and the log record each deletion.
     """
     from holdfast.wiring import prunable, prune
 
@@ -184,8 +184,8 @@ def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySetting
 
 def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
     """
-    Where tools of messages over HTTP work: settings of now, else the folder that we were started
-    in.
+    Return the workspace for messages over HTTP: the current setting, else the folder where the
+    server started.
     """
     from holdfast.settings import SettingsSource
 
@@ -199,8 +199,8 @@ def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
 
 async def _code(options: Options, asserted: str | None) -> int:
     """
-    A new code for the page, from another process than the server's. It opens the page as somebody
-    who may answer, so it is consent.
+    Create a code for the page, from another process than the server. The code opens the page for a
+    person who may answer, so it carries consent.
     """
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import require_person
@@ -242,7 +242,9 @@ async def _code(options: Options, asserted: str | None) -> int:
 async def _say(
     options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]"
 ) -> None:
-    """Once the socket is ours: whoever opens the address now waits a moment at most."""
+    """
+    Print the address once the socket is bound. A client that opens it now waits a moment at most.
+    """
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import is_a_person
 
@@ -276,8 +278,8 @@ async def _say(
 
 def _log_to_stderr() -> None:
     """
-    One JSON line for each event: no query, no header, no text of a message, no known secret,
-    nothing that a terminal obeys.
+    Log one JSON line per event: no query, header, message text or known secret, and nothing that a
+    terminal interprets.
     """
     import structlog
 
@@ -304,7 +306,7 @@ def _log_to_stderr() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
     logging.raiseExceptions = (
-        False  # a log that can't be written is no reason to write a trace of that
+        False  # if the log can't be written, the logging module must not print a trace
     )
     root = logging.getLogger()
     root.handlers = [handler]

@@ -1,9 +1,8 @@
 """
-`serve` under a user of its own: the barrier between a home and the other programs of the people who
-use it.
+`serve` under a user of its own: the barrier between a home and the other programs of its users.
 
-`--as-user NAME`, started by root, gives root up for good before anything of the home is opened.
-`--print-unit` writes a systemd unit that does the same. docs/serve-as-own-user.md is the guide.
+`--as-user NAME`, started by root, gives up root for good before the home is opened. `--print-unit`
+prints a systemd unit that does the same. docs/serve-as-own-user.md is the guide.
 """
 
 import os
@@ -19,7 +18,7 @@ _HOMES = ("/home/", "/root/")
 
 
 def become(name: str) -> None:
-    """Be this user and nobody else, in a folder of theirs. Nothing may be open or running yet."""
+    """Become this user, in one of their folders. Nothing may be open or running yet."""
     user = _user(name)
     if os.geteuid() == user.pw_uid != 0:
         return
@@ -43,13 +42,13 @@ def become(name: str) -> None:
     for variable in [
         each for each in os.environ if each.startswith(("SUDO_", "XDG_", "DBUS_", "SSH_"))
     ]:
-        del os.environ[variable]  # of whoever started it
+        del os.environ[variable]  # it belongs to the user who started the process
     os.environ |= {"HOME": user.pw_dir, "USER": name, "LOGNAME": name}
     _enter(Path(user.pw_dir) / WORKSPACE)
 
 
 def _check_program(name: str) -> None:
-    """Parts of it are read later, and would be missing then."""
+    """Check that the new user can read the program: parts of it are imported later."""
     for path in (os.__file__, __file__):
         if not os.access(path, os.R_OK):
             raise Unusable(
@@ -71,7 +70,7 @@ def _user(name: str) -> pwd.struct_passwd:
 
 
 def _enter(folder: Path) -> None:
-    """Where tools work: not where root was, and not where the home is."""
+    """Enter the folder where tools work: neither root's folder nor the home."""
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         os.chdir(folder)
@@ -85,8 +84,8 @@ def _enter(folder: Path) -> None:
 
 def unit(name: str) -> str:
     """
-    A systemd unit. What it leaves open is what bubblewrap needs: user namespaces, and a whole
-    /proc.
+    Return a systemd unit. It leaves open only the facilities that bubblewrap needs: user namespaces
+    and a whole /proc.
 
     >>> "User=holdfast" in unit("holdfast")
     True
@@ -139,5 +138,5 @@ def unit(name: str) -> str:
 
 
 def _program() -> str:
-    """The installed script beside this interpreter."""
+    """Return the installed script beside this interpreter."""
     return str(Path(sys.executable).with_name("holdfast"))

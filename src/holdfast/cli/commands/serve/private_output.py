@@ -1,6 +1,6 @@
 """
-Whether only its owner can read what this process prints: what carries consent is printed nowhere
-else.
+Check whether only its owner can read this process's output. Output that carries consent is printed
+only then.
 """
 
 import os
@@ -10,8 +10,8 @@ import sys
 
 def is_private() -> bool:
     """
-    Standard output is a terminal, or a plain file of ours that nobody else can open. A pipe or a
-    log may be read by anybody.
+    Return whether standard output is a terminal, or the user's plain file that nobody else can
+    open. Others may read a pipe or a log.
     """
     try:
         fd = sys.stdout.fileno()

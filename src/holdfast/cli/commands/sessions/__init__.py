@@ -1,6 +1,6 @@
 """
-`holdfast sessions ...`: one file per command here too. To add one, write the file with
-`register(app)` and name it below.
+`holdfast sessions ...`: one file per command. To add one, write the file with `register(app)` and
+name it below.
 """
 
 import typer

@@ -59,7 +59,7 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
         if open_ := [
             each.turn for each in found if each.turn is not None and each.outcome == "running"
         ]:
-            # Their driver sees it at once; if it has died, we are the one.
+            # Their driver sees the cancellation at once. If it has died, this process drives.
             await service.drive_all(
                 name, until=lambda state: all(find_turn(state, each) is None for each in open_)
             )

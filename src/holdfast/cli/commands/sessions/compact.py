@@ -1,4 +1,4 @@
-"""`holdfast sessions compact`: make room in what the model sees."""
+"""`holdfast sessions compact`: shorten the view, so that the model has room."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""`holdfast sessions export`: a session as it is stored, or for people."""
+"""`holdfast sessions export`: a session as stored, or as Markdown for people."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -75,8 +75,8 @@ async def _export(options: Options, session: str, output: str | None, markdown: 
 
 def _printed(options: Options, session: str, markdown: str, output: str | None) -> bytes:
     """
-    With --json, stdout is JSON: the text is a field there. A file is printed some day, so it holds
-    nothing that a terminal obeys either.
+    Return the output. With --json, stdout is JSON, so the text is a field of it. A file may be
+    printed later, so it contains nothing that a terminal interprets.
     """
     if options.out.json and output is None:
         return (encoded({"session": session, "markdown": markdown}) + "\n").encode()
@@ -99,5 +99,5 @@ def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:
     except BaseException:
         Path(output).unlink(
             missing_ok=True
-        )  # half an export passes for a whole one, and would be in the way of the next
+        )  # half an export would pass for a whole one and block the next
         raise

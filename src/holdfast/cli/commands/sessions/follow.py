@@ -1,9 +1,9 @@
 """
-`holdfast sessions follow`: records as they are stored, live.
+`holdfast sessions follow`: stored records, live.
 
-From the beginning, or after a cursor; it ends with the turn: once a turn has been seen to end and
-none is open. A cursor at the head of an idle session therefore waits for the next turn. Streams of
-text are not records; `chat` shows them.
+It starts at the beginning or after a cursor. It ends once it has seen a turn end and no turn is
+open. So a cursor at the head of an idle session waits for the next turn. Streamed text is not a
+record; `chat` shows it.
 """
 
 from typing import TYPE_CHECKING, Annotated
@@ -111,7 +111,7 @@ def _print(options: Options, record: "Record") -> None:
 
 
 def fields_of(record: "Record") -> dict[str, object]:
-    """As it is stored: the same names, the same order."""
+    """Return the record's stored fields, with the same names in the same order."""
     import msgspec
     from blake3 import blake3
 

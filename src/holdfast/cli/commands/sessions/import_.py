@@ -1,5 +1,5 @@
 """
-`holdfast sessions import`: a conversation from another program's file, or from our own export.
+`holdfast sessions import`: a conversation from another program's file or from a Holdfast export.
 """
 
 import os
@@ -77,8 +77,8 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
 
 def _bytes(file: Path, most: int) -> bytes:
     """
-    No more than may be taken. A pipe is read as stdin only: a path that turns out to be one could
-    make us wait for ever.
+    Read at most the allowed size. A pipe is read only as stdin: a path that is a pipe could block
+    for ever.
     """
     try:
         data = read_stdin(most) if str(file) == STDIN else _of_plain_file(file, most + 1)

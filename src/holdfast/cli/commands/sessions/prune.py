@@ -1,4 +1,4 @@
-"""`holdfast sessions prune`: let go of what `[retention]` says is old enough."""
+"""`holdfast sessions prune`: delete data that is older than `[retention]` allows."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`holdfast sessions search`: words in what was said."""
+"""`holdfast sessions search`: find words in messages and replies."""
 
 from typing import Annotated
 

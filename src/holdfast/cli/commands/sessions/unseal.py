@@ -1,4 +1,4 @@
-"""`holdfast sessions unseal`: a person decides that a sealed session goes on."""
+"""`holdfast sessions unseal`: a person decides that a sealed session continues."""
 
 from typing import Annotated
 

@@ -1,9 +1,9 @@
 """
-Handing a call to another agent, and taking its result back: once, by the call that waits for it and
-by nobody else.
+Hand a call to another agent, and take its result back: once, and only for the call that waits for
+it.
 
-Bounds are refused in words that a model can read. What a delegate may do is not decided here: it
-has a session, a context and prompts of its own.
+A refusal at a bound is text that a model can read. The delegate's own authority is not decided
+here: it has a session, a context and prompts of its own.
 """
 
 from typing import Literal
@@ -25,7 +25,7 @@ from holdfast.session.state import Call, CallStatus, SessionState, Turn
 
 
 def bound_reached(state: SessionState, turn: Turn) -> tuple[str, str] | None:
-    """Why this turn may not hand on any more work, for the model."""
+    """Return the reason why this turn may not delegate any more work, for the model."""
     depth = len(state.parent.path) - 1 if state.parent is not None else 0
     if depth >= limits.DELEGATE_DEPTH_MAX:
         path = " > ".join(state.parent.path) if state.parent is not None else ""
@@ -62,8 +62,8 @@ def report_delegate(
     state: SessionState, command: ReportDelegate
 ) -> Decided[Literal["reported", "dropped"] | None]:
     """
-    Decided under the lock of the parent's session, so that one result is taken however many tell
-    it.
+    Take a delegate's result. This is decided under the lock of the parent's session, so only one
+    result is taken, however many processes report it.
     """
     child = state.delegates.get(command.call)
     if child is None or (child.session, child.instance) != (command.session, command.instance):
@@ -91,7 +91,7 @@ def report_delegate(
 
 
 def _end_of_turn(turn: Turn, ended: Call) -> list[SessionEvent]:
-    """A request that was cancelled or replaced only waited for this."""
+    """End a cancelled or replaced turn that waited only for this delegate."""
     if turn.cancelled_by is not None:
         return cancelling(turn, turn.cancelled_by, ended=ended.call)
     if turn.superseded_by is not None:

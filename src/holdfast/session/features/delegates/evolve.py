@@ -1,9 +1,9 @@
 """
-What an event does to a session's delegates, and to a session that is one. Pure; `evolve/fold.py`
-finds the event's place here.
+Apply events to a session's delegates, and to a session that is a delegate's. Pure; `evolve/fold.py`
+routes the events here.
 
-What a delegate used up and left in doubt is its parent's too, once it has ended: it counts there,
-and an equal call there asks.
+Once a delegate has ended, its usage and its calls in doubt count for the parent too. An equal call
+in the parent then asks.
 """
 
 from msgspec.structs import replace

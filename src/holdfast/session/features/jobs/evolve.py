@@ -1,9 +1,9 @@
 """
-What an event does to a session's jobs. Pure; `evolve/fold.py` finds the event's place here.
+Apply events to a session's jobs. Pure; `evolve/fold.py` routes the events here.
 
-A job's authority is restored from its own record on every fold. One that lost a field, or belongs
-to another session, life or turn, is kept as lost: the job can be seen, stopped and said to have
-ended, and nothing else.
+Every fold restores a job's authority from its own record. An authority that lost a field, or that
+belongs to another session, instance or turn, is kept as lost. Such a job can be shown, stopped and
+marked as ended, and nothing else.
 """
 
 from typing import Any
@@ -22,29 +22,32 @@ from holdfast.session.transitions import IllegalTransition
 
 
 def call_key(tool: str, arguments: str) -> str:
-    """What makes two calls equal: the tool and what it would do."""
+    """Return the key that equal calls share: the tool and the action it would take."""
     return exact_key(tool, _deed(tool, arguments))
 
 
 def exact_key(tool: str, arguments: str) -> str:
-    """By every byte, as keys were that earlier versions handed from a session to its delegate."""
+    """
+    Return the key over every byte. Earlier versions passed such keys from a session to its
+    delegate.
+    """
     return blake3(f"{tool}\0{arguments}".encode("utf-8", "surrogatepass")).hexdigest(length=16)
 
 
 def _deed(tool: str, arguments: str) -> str:
     """
-    Without the arguments that say how a call is run and not what it does: one in doubt is no less
-    so for a twin that would run beside the turn, or longer.
+    Remove the arguments that control how a call runs but not its action. A call in doubt stays in
+    doubt for an equal call that would run in the background, or longer.
 
-    Named here and not above, so that a state kept by a version that knew others is not read
-    (`snapshot.LAYOUT`).
+    The names are listed here and not in a constant above, so that a state cached by a version with
+    other names is not read (`LAYOUT` in snapshots/session.py).
     """
     if tool != "shell":
         return arguments
     try:
         values = msgspec.json.decode(arguments, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeError):
-        return arguments  # it was never validated: equal to nothing but itself
+        return arguments  # it was never validated, so it equals only itself
     return msgspec.json.encode(
         {
             name: value
@@ -107,7 +110,10 @@ def _submitted(state: SessionState, event: JobSubmitted, seq: int, at: int) -> S
 
 
 def _context_of(state: SessionState, event: JobSubmitted) -> TurnContext | LostContext:
-    """Of this session, life and turn, and a job's: anything else allows nothing."""
+    """
+    Restore the job's context. It must belong to this session, instance and turn, and to a job. Any
+    other context allows nothing.
+    """
     context = restore(event.context, session=state.session, instance=state.instance)
     if isinstance(context, LostContext):
         return context
@@ -160,7 +166,8 @@ def _ended(state: SessionState, event: JobEnded, seq: int, at: int) -> SessionSt
 
 def job_reported(state: SessionState, event: InputAccepted) -> SessionState:
     """
-    Its result is in the queue: nothing more is owed. The id of the job is the message's dedup key.
+    Remove a job whose result is in the queue: nothing more is owed. The job's id is the message's
+    dedup key.
     """
     job = state.jobs.get(JobId(event.dedup or ""))
     return (

@@ -1,6 +1,6 @@
 """
-Taking in what memory gave for a turn: judged here, under the lock, by the turn's own restored
-context and whoever reads the session by now.
+Record the items that memory gave for a turn. They are judged here, under the lock, by the turn's
+own restored context and by the session's current readers.
 """
 
 from holdfast.session.commands import RecordRecall

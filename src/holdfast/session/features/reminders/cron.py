@@ -1,10 +1,10 @@
 """
-Cron expressions of five fields: minute, hour, day of month, month, day of week. Pure: what they
-match is local wall-clock minutes, without any zone.
+Cron expressions of five fields: minute, hour, day of month, month, day of week. Pure: an expression
+matches local wall-clock minutes, without any zone.
 
-Numbers, names of months and days, lists, ranges and steps. If both day fields are given (neither
-begins with `*`), a day that fits either one fires, as cron has always had it. What can't be read is
-refused with the field's name and the nearest form that can.
+Fields take numbers, names of months and days, lists, ranges and steps. If both day fields are given
+(neither begins with `*`), a day that fits either one fires, as in every cron. An invalid expression
+is refused with the field's name and the nearest valid form.
 """
 
 import re
@@ -27,7 +27,7 @@ _SHORT_FORMS = {
     "@annually": "0 0 1 1 *",
 }
 _EXPRESSION_CHARS_MAX = (
-    200  # every value of every field as a list would be longer, and is what ranges are for
+    200  # long enough with ranges; only a list of every value of every field is longer
 )
 _PART = re.compile(
     r"(?P<from>\*|[0-9]{1,4}|[A-Za-z]{3})(?:-(?P<to>[0-9]{1,4}|[A-Za-z]{3}))?(?:/(?P<step>[0-9]{1,4}))?\Z"
@@ -52,8 +52,8 @@ _FIELDS = (
 
 class CronTable(NamedTuple):
     """
-    What an expression matches. `minutes` are of the day, ascending; days of the week count from
-    Sunday as 0.
+    The matches of an expression. `minutes` are minutes of the day, ascending. Days of the week
+    count from Sunday as 0.
     """
 
     minutes: tuple[int, ...]
@@ -70,8 +70,8 @@ class CronTable(NamedTuple):
 
     def next_minute(self, after: datetime, *, until: datetime) -> datetime | None:
         """
-        The first matching minute of a calendar strictly after one, or None when there is none
-        before `until`.
+        Return the first matching minute strictly after `after`, or None if there is none before
+        `until`.
         """
         day, done = after.date(), after.hour * 60 + after.minute
         while day <= until.date():
@@ -88,7 +88,7 @@ class CronTable(NamedTuple):
 @lru_cache(maxsize=256)
 def cron_table(expression: str) -> CronTable:
     """
-    Read an expression; raises Unusable that names the field.
+    Parse an expression. Raise Unusable with the field's name if it is invalid.
 
     >>> cron_table("30 9 * * MON-FRI").minutes
     (570,)

@@ -1,9 +1,9 @@
 """
-Setting, firing and cancelling reminders.
+Set, fire and cancel reminders.
 
-A reminder gets what its creator's turn has, or less of it, and nothing from anywhere else. It fires
-once for all processes: firing is decided under the write lock, on the folded state, and moves the
-next instant in the commit that accepts the input.
+A reminder gets its creator's authority, or less, and none from anywhere else. It fires once for all
+processes: firing is decided under the write lock, on the folded state. The commit that accepts the
+input also moves the next instant.
 """
 
 import msgspec
@@ -87,11 +87,11 @@ def set_reminder(state: SessionState, command: SetReminder, now: int) -> Decided
 
 
 def no_reminder(state: SessionState) -> tuple[str, str] | None:
-    """Why no reminder is set here, as a code and in words for the model."""
+    """Return why no reminder can be set here, as a code and a text for the model, or None."""
     if state.parent is None:
         return None
-    # Its session is over with its one answer: a turn after that would be nobody's, and whoever
-    # cancels the request would not reach it.
+    # A delegate's session ends with its one answer. A later turn would belong to nobody, and a
+    # cancel of the request would not reach it.
     return (
         "delegate_reminder",
         "a delegate sets no reminders: it is over once it has answered; leave it to the agent that asked you",
@@ -130,8 +130,8 @@ def _too_much(state: SessionState, command: SetReminder) -> Decided[ReminderStan
 
 def _authority(state: SessionState, command: SetReminder) -> TurnContext:
     """
-    The creator's, narrowed: no wider audience, no more than automation, and somebody to ask only
-    where the creator could be asked and allows it.
+    Return the creator's authority, narrowed: no wider audience, no more than automation. Prompts
+    are possible only if the creator could be asked and allows them.
     """
     parent = _creator(state, command)
     if parent.requester is None:
@@ -150,7 +150,7 @@ def _authority(state: SessionState, command: SetReminder) -> TurnContext:
         parent,
         session=state.session,
         instance=state.instance,
-        turn=TurnId(command.reminder),  # until it fires, and its turn has an id
+        turn=TurnId(command.reminder),  # until it fires and its turn has an id
         kind=REMINDER,
         principal=Principal.UNTRUSTED_EXTERNAL if untrusted else Principal.VERIFIED_AUTOMATION,
         interactive=command.may_prompt,
@@ -186,8 +186,8 @@ def fire_reminders(
     state: SessionState, command: FireReminders, now: int
 ) -> Decided[tuple[TurnId, ...] | None]:
     """
-    Each that is due becomes one input, however often it was missed; what lost its authority is
-    cancelled instead, and says why.
+    Turn each due reminder into one input, however often it was missed. A reminder that lost its
+    authority is cancelled instead, with the reason.
     """
     events: list[SessionEvent] = []
     turns: list[TurnId] = []
@@ -215,7 +215,8 @@ def fire_reminders(
             continue
         named = reminder.schedule.time_zone if isinstance(reminder.schedule, Cron) else None
         if len(turns) >= room or (named is not None and named not in command.zones):
-            # it stays due: for when the queue has room again, or for a process that has the zone
+            # It stays due until the queue has room again, or until a process that has the zone
+            # fires it.
             continue
         gone = passed(
             reminder.schedule,
@@ -226,8 +227,8 @@ def fire_reminders(
         accepted = _accepted(
             state, reminder, reminder.context, gone, now, ordinal=state.inputs + 1 + len(turns)
         )
-        # The input first: if a crash keeps it alone, its key is known, and only the record after it
-        # is written again. The other way round it would be forgotten.
+        # Write the input first. If a crash keeps only the input, its key is known, and only the
+        # record after it is written again. In the other order, the firing would be lost.
         if isinstance(accepted, InputAccepted):
             events.append(accepted)
             turns.append(accepted.turn)
@@ -252,7 +253,7 @@ def _accepted(
     *,
     ordinal: int,
 ) -> InputAccepted | TurnId:
-    """The input, under the stored context and no other; or the turn that has it already."""
+    """Return the input, under the stored context only, or the turn that has it already."""
     key = firing_key(reminder.reminder, reminder.next_at)
     if (seen := state.dedup.get(dedup_key(context, key))) is not None:
         return seen.turn
@@ -274,7 +275,7 @@ LATE = "\n\n(This reminder comes late: "
 
 
 def firing_text(reminder: Reminder, gone: Passed, now: int) -> str:
-    """What was set; and, when it comes late or stands for several, that it does."""
+    """Return the reminder's text, with a remark if it comes late or stands for several firings."""
     if not gone.missed and now - reminder.next_at < limits.REMINDER_LATE_SECONDS * 1000:
         return reminder.text
     missed = ""

@@ -1,9 +1,9 @@
 """
-What the three facts about a reminder do to the state. Its authority is restored here, on every
-fold, and nothing of it is ever defaulted.
+Apply the three reminder events to the state. Every fold restores a reminder's authority here, and
+no part of it has a default.
 
-A reminder that lost a part of its context stays in the list, says why, and never fires. One that
-fires out of turn is no reminder of ours: history is then not believed.
+A reminder that lost a part of its context stays in the list, gives the reason, and never fires. If
+one fires out of turn, Holdfast did not write that record, and history is not believed.
 """
 
 from typing import Final
@@ -56,8 +56,8 @@ def _set(state: SessionState, event: ReminderSet, at: int) -> SessionState:
 
 def _restored(state: SessionState, event: ReminderSet) -> TurnContext | LostContext:
     """
-    Whole, of this life, and of one piece with what else the record says; or lost, with the field's
-    name.
+    Restore the reminder's context. It must be whole, belong to this instance and agree with the
+    rest of the record. Otherwise it is lost, with the field's name.
     """
     context = restore(event.context, session=state.session, instance=state.instance)
     if isinstance(context, LostContext):
@@ -78,7 +78,7 @@ def _restored(state: SessionState, event: ReminderSet) -> TurnContext | LostCont
 
 
 def _flaw_of(schedule: Schedule) -> str | None:
-    """What would make a later step fail instead of this one."""
+    """Return a flaw that would make a later step fail instead of this one, or None."""
     match schedule:
         case Every(seconds=seconds) if seconds < 1:
             return f"a pace of {seconds} s"
@@ -124,23 +124,23 @@ def _over(state: SessionState, known: Reminder, how: str) -> SessionState:
 
 
 def circle_of(reminder: Reminder) -> tuple[str, str] | None:
-    """Audience and boundary; of a lost context, none."""
+    """Return the audience and boundary, or None for a lost context."""
     context = reminder.context
     return (context.audience.value, context.boundary) if isinstance(context, TurnContext) else None
 
 
 def firing_key(reminder: str, scheduled_at: int) -> str:
     """
-    The dedup key of one firing: an input that was kept without the record after it is not accepted
-    again.
+    Return the dedup key of one firing. If a crash kept the input without the record after it, the
+    input is not accepted again.
     """
     return f"{reminder}@{scheduled_at}"
 
 
 def was_fired(state: SessionState, event: InputAccepted) -> bool:
     """
-    Whether an input comes from a reminder that stands here, and not from a channel that calls
-    itself one.
+    Check that an input comes from a reminder that is set here, and not from a channel with the same
+    name.
     """
     return (
         event.kind == REMINDER

@@ -1,9 +1,9 @@
 """
-A schedule as people and models write it: `at`, `every` or `cron`, with a `time_zone` where one is
-needed.
+Parse a schedule as people and models write it: `at`, `every` or `cron`, with a `time_zone` where
+one is needed.
 
-Pure: zones come in as a function, and now as a number. Whatever can't be taken is refused with the
-field's name and the nearest form that can.
+Pure: zones come in as a function, and now as a number. An invalid schedule is refused with the
+field's name and the nearest valid form.
 """
 
 import re
@@ -41,7 +41,7 @@ def read_schedule(
     find_zone: FindZone,
     now: int,
 ) -> Schedule:
-    """Exactly one of the three; `Unusable` says what is wrong with which."""
+    """Parse exactly one of the three. `Unusable` names the field and the error."""
     given = [
         name for name, value in (("at", at), ("every", every), ("cron", cron)) if value is not None
     ]
@@ -68,7 +68,8 @@ def read_schedule(
 
 def first_instant(schedule: Schedule, now: int, zone: tzinfo | None) -> int:
     """
-    The first time it is due, seen from now; `Unusable` when that is never, over, or too far away.
+    Return the first due time after now. Raise `Unusable` if that is never, in the past, or too far
+    away.
     """
     if isinstance(schedule, Every):
         return now + schedule.seconds * 1000
@@ -110,7 +111,7 @@ def _read_at(text: str, time_zone: str | None, find_zone: FindZone) -> Once:
     except (
         ValueError,
         OverflowError,
-    ) as exc:  # no such day, or none that the calendar still has when it is told in UTC
+    ) as exc:  # no such day, or a day that is outside the calendar in UTC
         raise _no_date(text) from exc
     raise _wrong(
         f"at: {text!r} does not say in which time zone",
@@ -124,7 +125,7 @@ def _no_date(text: str) -> Unusable:
 
 
 def _whole_second(moment: datetime) -> datetime:
-    """The first one that is not before it: a reminder never comes early."""
+    """Return the first whole second that is not before it: a reminder never comes early."""
     return moment.replace(microsecond=0) + timedelta(seconds=1 if moment.microsecond else 0)
 
 

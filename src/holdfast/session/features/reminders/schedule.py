@@ -1,10 +1,12 @@
 """
-When a reminder is due: once, at an even pace, or by a cron expression in a time zone. Pure:
+Compute when a reminder is due: once, at an even pace, or by a cron expression in a time zone. Pure:
 instants are Unix milliseconds, zones come in as values.
 
 * `every` counts from its first instant, so it never drifts: late or missed firings move nothing.
-* A local time that does not exist (clocks go forward) is due at the first instant that does exist; one that occurs twice (clocks go back) is due the first time.
-* The next instant is always later than the one before, and each is journalled when it is computed: a replay asks no zone and no clock.
+* A local time that does not exist (clocks go forward) is due at the first instant that does exist.
+  One that occurs twice (clocks go back) is due the first time.
+* The next instant is always later than the one before. Each is journalled when it is computed, so a
+  replay needs no zone and no clock.
 """
 
 from collections.abc import Callable
@@ -20,10 +22,7 @@ _SECOND = timedelta(seconds=1)
 _HORIZON_MS = limits.REMINDER_HORIZON_SECONDS * 1000
 
 FindZone = Callable[[str], tzinfo]
-"""
-A time zone by its name, from whoever has the database; raises Unusable, with the nearest name, when
-there is none.
-"""
+"""Finds a time zone by its name. Raises Unusable with the nearest name if the zone is unknown."""
 
 
 class Once(msgspec.Struct, frozen=True, gc=False, tag="once", tag_field="kind"):
@@ -31,7 +30,7 @@ class Once(msgspec.Struct, frozen=True, gc=False, tag="once", tag_field="kind"):
 
 
 class Every(msgspec.Struct, frozen=True, gc=False, tag="every", tag_field="kind"):
-    """`first` is set when the reminder is, and never moves."""
+    """`first` is set when the reminder is set, and never moves."""
 
     seconds: int
     first: int
@@ -47,8 +46,8 @@ Schedule = Once | Every | Cron
 
 class Passed(NamedTuple):
     """
-    What lies between a due instant and now: how many more were due, the last of them, and the next
-    to come.
+    The firings between a due instant and now: how many more were due, the last of them, and the
+    next to come.
     """
 
     missed: int
@@ -58,7 +57,7 @@ class Passed(NamedTuple):
 
 def next_after(schedule: Schedule, after: int, zone: tzinfo | None = None) -> int | None:
     """
-    The first instant strictly after one; None when there is none, or none before the horizon.
+    Return the first instant strictly after `after`, or None if there is none before the horizon.
 
     >>> next_after(Every(60, 1_000), 61_000)
     121000
@@ -78,8 +77,8 @@ def next_after(schedule: Schedule, after: int, zone: tzinfo | None = None) -> in
 
 def passed(schedule: Schedule, due: int, now: int, zone: tzinfo | None = None) -> Passed:
     """
-    Of everything after `due`, what is over by `now`: counted up to a bound, since somebody holds
-    the lock meanwhile.
+    Count the instants after `due` that are over by `now`. The count is bounded, because the caller
+    holds the lock meanwhile.
     """
     if isinstance(schedule, Every):
         missed = max(0, (now - due) // (schedule.seconds * 1000))
@@ -101,21 +100,21 @@ def _next_cron(expression: str, after: int, zone: tzinfo) -> int | None:
     local: datetime | None = began.astimezone(zone).replace(tzinfo=None)
     while local is not None and (local := table.next_minute(local, until=until)) is not None:
         found = instant_of(local, zone)
-        if found > after:  # else a second occurrence of an hour that has been
+        if found > after:  # else it is the second occurrence of an hour that has passed
             return found
     return None
 
 
 def instant_of(local: datetime, zone: tzinfo) -> int:
     """
-    When a wall clock there shows this: the first time if it does twice, the first instant after the
-    gap if it never does.
+    Return the instant at which a wall clock in the zone shows this time. If the clock shows it
+    twice, return the first; if never, return the first instant after the gap.
     """
     first = local.replace(tzinfo=zone, fold=0).astimezone(UTC)
     if first.astimezone(zone).replace(tzinfo=None) == local:
         return _ms(first)
-    # In a gap. Read with the offset before it the time lies past the change, read with the one
-    # after it lies before: the change is in between.
+    # The time is in a gap. With the offset before the gap, it lies past the change. With the offset
+    # after the gap, it lies before the change. So the change is in between.
     before = local.replace(tzinfo=zone, fold=1).astimezone(UTC)
     after, offset = first, first.astimezone(zone).utcoffset()
     while after - before > _SECOND:

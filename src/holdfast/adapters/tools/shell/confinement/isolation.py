@@ -1,9 +1,9 @@
 """
-Whether a command can be isolated here: found out by running bubblewrap as a command would be run.
+Finds out whether a command can be isolated here, by running bubblewrap as a command would be run.
 
-The probe asks for everything that a real command gets: all namespaces, a new `/proc`, the seccomp
-filter. It runs once in a process. Where it fails, the obstacle names the cause and the remedy, by
-what bubblewrap said and what the system says.
+The probe requests everything that a real command gets: all namespaces, a new `/proc`, the seccomp
+filter. It runs once per process. If it fails, the obstacle names the cause and the remedy, from
+bubblewrap's message and the kernel's settings.
 """
 
 import functools
@@ -20,9 +20,9 @@ from holdfast.adapters.tools.shell.confinement.view import FILTER, View, view_wo
 from holdfast.adapters.tools.shell.environment import SEARCH_PATH
 from holdfast.ports.tools import CannotBind
 
-# it takes 20 ms; a machine that is busy for a moment is not taken for one that forbids namespaces
+# It takes 20 ms. A machine that is busy for a moment must not pass for one that forbids namespaces.
 _PROBE_SECONDS = 20
-_NO_NESTING = "--disable-userns"  # since bubblewrap 0.8; the filter refuses namespaces in any case
+_NO_NESTING = "--disable-userns"  # since bubblewrap 0.8; the filter refuses namespaces anyway
 _SYSCTLS = Path("/proc/sys")
 
 
@@ -32,7 +32,7 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Isolation(msgspec.Struct, frozen=True):
-    """`words` stand in front of a view's."""
+    """`words` stand in front of a view's words."""
 
     path: str
     words: tuple[str, ...]
@@ -40,8 +40,8 @@ class Isolation(msgspec.Struct, frozen=True):
 
 def isolation_words(view: View) -> tuple[str, ...]:
     """
-    The command line in front of the launcher, up to `--`. Raises CannotBind where bubblewrap does
-    not work.
+    Return the command line in front of the launcher, up to `--`. Raise CannotBind if bubblewrap
+    does not work.
     """
     found = find_isolation()
     if isinstance(found, Obstacle):
@@ -69,13 +69,13 @@ def find_isolation() -> Isolation | Obstacle:
 
 
 def _tried(words: tuple[str, ...]) -> str:
-    """Empty if it worked, else what bubblewrap said."""
+    """Return an empty text if it worked, otherwise bubblewrap's message."""
     fd = data_descriptor(filter_of("isolated", network=False))
     try:
         view = [
             str(fd) if word == FILTER else word for word in view_words(View(guard=None, folders=()))
         ]
-        tried = subprocess.run(  # noqa: S603  our own words
+        tried = subprocess.run(  # noqa: S603  fixed arguments
             [*words, *view, "--", "/bin/sh", "-c", "test -d /proc/1"],
             check=False,
             stdin=subprocess.DEVNULL,
@@ -101,8 +101,8 @@ def _tried(words: tuple[str, ...]) -> str:
 
 def data_descriptor(data: bytes) -> int:
     """
-    A descriptor that bubblewrap reads once, to its end; the caller closes it. The bytes have no
-    name that somebody could open.
+    Return a descriptor that bubblewrap reads once, to its end. The caller closes it. The bytes have
+    no name that another process could open.
     """
     fd = os.memfd_create("holdfast", os.MFD_CLOEXEC)
     left = memoryview(data)
@@ -114,7 +114,7 @@ def data_descriptor(data: bytes) -> int:
 
 def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     """
-    The cause by what bubblewrap said and by the settings of the kernel. There are five cases, the
+    Return the cause by bubblewrap's message and the kernel's settings. There are five cases, the
     surest first.
 
     >>> setting = {"kernel/apparmor_restrict_unprivileged_userns": "1"}.get
@@ -156,7 +156,7 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
 
 
 def _setting(name: str) -> str:
-    """Of the kernel; empty where it has none."""
+    """Return a kernel setting, or an empty text if it is missing."""
     try:
         return (_SYSCTLS / name).read_text(encoding="ascii").strip()
     except OSError:

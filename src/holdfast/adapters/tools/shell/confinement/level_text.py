@@ -1,8 +1,8 @@
 """
-The level of a command in words: for the person who is asked, and for the model whose command lacked
-the network.
+Describes the level of a command: for the approver, and for the model whose command lacked the
+network.
 
-Every prompt begins with the level. A limited command's prompt lists what stays in reach; where no
+Every prompt begins with the level. A limited command's prompt lists what stays in reach. If no
 better level works, the prompt names the cause and the remedy.
 """
 
@@ -47,7 +47,8 @@ def level_lines(confinement: Confinement, *, network: bool, folders: Sequence[st
 
 def network_note(output: str) -> str:
     """
-    For the model, where the output of a command that failed reads as if it had wanted the network.
+    Return a note for the model if the output of a failed command suggests that it needed the
+    network.
     """
     return _LACKED if _SIGNS.search(output) else ""
 

@@ -1,12 +1,16 @@
 """
-How far a command is kept from everything of the user that it was not given: which level works here,
-and why no better one.
+Chooses the level of a command: how well the user's other data is protected from it, and why no
+better level works.
 
-There are three levels. isolated: bubblewrap shows the command a view of its own
-(`confinement/view.py`). limited: Landlock lets it open the system and its folders and nothing else;
-the rest that stays in reach is listed in the prompt. unconfined: neither works. A level is chosen
-at every binding, so a prompt always states the level of the command that it shows. Whether
-bubblewrap works is found out by running it, once in a process, and never read from a file.
+There are three levels:
+
+* isolated: bubblewrap shows the command a view of its own (`confinement/view.py`).
+* limited: Landlock lets it open only the system and its folders. The prompt lists the rest that
+  stays in reach.
+* unconfined: neither works.
+
+A level is chosen at every binding, so a prompt always states the level of its command. Whether
+bubblewrap works is found out by running it, once per process, and never read from a file.
 """
 
 import os
@@ -27,31 +31,31 @@ from holdfast.session.authority.plan import Level
 
 Mechanism = Literal["landlock", "bubblewrap"]
 MECHANISMS: tuple[Mechanism, ...] = ("landlock", "bubblewrap")
-_LANDLOCK_ABI_MIN = 3  # before, files in the home could still be truncated
-_SIGNALS_ABI = 6  # before, a command could end the user's processes
+_LANDLOCK_ABI_MIN = 3  # earlier versions let a command truncate files in the home
+_SIGNALS_ABI = 6  # earlier versions let a command end the user's processes
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
-    """`obstacle` says why there is no better level, for people; None at isolated."""
+    """`obstacle` says for people why there is no better level. It is None at isolated."""
 
     level: Level
     obstacle: Obstacle | None = None
 
 
 class ConfinementReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What `doctor` says."""
+    """The confinement part of `doctor`."""
 
     level: Level
     reason: str
     remedy: str
     landlock_abi: int
-    bubblewrap: str | None  # path of a bwrap that works
+    bubblewrap: str | None  # path of a working bwrap
 
 
 def choose(
     guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS
 ) -> Confinement:
-    """For a command that works in `folders`, canonical."""
+    """Choose the level for a command that works in `folders`, which are canonical."""
     obstacle = _no_isolation(folders, mechanisms)
     if obstacle is None:
         return Confinement(level="isolated")
@@ -76,14 +80,17 @@ def _no_isolation(folders: Sequence[str], mechanisms: Sequence[Mechanism]) -> Ob
 
 
 def _is_the_systems(folder: str) -> bool:
-    """The root, and what a command has its own of: bound whole, they would undo the view."""
+    """
+    Return whether the folder is the root or one of the private system folders. Bound whole, it
+    would undo the view.
+    """
     return folder == "/" or any(within(folder, each) for each in ("/proc", "/sys", "/dev"))
 
 
 def _no_landlock(
     guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]
 ) -> str | None:
-    """Landlock knows no exceptions below an allowed folder."""
+    """Return why Landlock cannot be used. It knows no exceptions below an allowed folder."""
     if "landlock" not in mechanisms or landlock_abi() < _LANDLOCK_ABI_MIN:
         return f"Landlock of version {_LANDLOCK_ABI_MIN} is missing"
     try:
@@ -103,8 +110,8 @@ def _no_landlock(
 
 def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
     """
-    What stays in reach of a limited command, beside the system and its folders. The prompt lists
-    it.
+    Return what stays in reach of a limited command besides the system and its folders. The prompt
+    lists it.
     """
     always = (
         "names of files that it can guess, with size, owner and times; not their content",
@@ -129,7 +136,7 @@ def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
 
 def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
     """
-    At which level a shell command in this workspace would run, and why at no better one.
+    Return the level of a shell command in this workspace, and why no better one works.
 
     >>> report = confinement_report("/nonexistent/home", None)
     >>> report.level

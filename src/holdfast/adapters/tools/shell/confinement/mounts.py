@@ -1,8 +1,8 @@
 """
-Under which names a folder can be reached: a bind mount gives the same folder a second one.
+Finds all names of a folder: a bind mount gives the same folder a second name.
 
-Read from /proc/self/mountinfo each time, since mounts come and go. Where there is none (macOS) a
-folder has the one name.
+/proc/self/mountinfo is read each time, because mounts come and go. Without it (macOS), a folder has
+one name.
 """
 
 from pathlib import Path
@@ -19,7 +19,7 @@ class Mount(NamedTuple):
 
 
 def read_mounts() -> list[Mount]:
-    """Oldest first, so the last one at a point is the one on top."""
+    """Return the mounts, oldest first, so that the last one at a point is on top."""
     try:
         text = _MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -58,7 +58,7 @@ def names_of(folder: str, mounts: list[Mount]) -> list[str]:
 
 
 def within(path: str, folder: str) -> bool:
-    """Whether `path` is `folder` or below it; both canonical."""
+    """Return whether `path` is `folder` or below it. Both are canonical."""
     return path == folder or path.startswith(folder if folder.endswith("/") else folder + "/")
 
 
@@ -76,7 +76,7 @@ def _join(folder: str, rest: str) -> str:
 
 
 def _plain(field: str) -> str:
-    """Spaces and the like are octal in mountinfo."""
+    """Decode spaces and similar characters, which are octal in mountinfo."""
     if "\\" not in field:
         return field
     for code in ("040", "011", "012", "134"):

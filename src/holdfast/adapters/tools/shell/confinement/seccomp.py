@@ -1,10 +1,10 @@
 """
-Which system calls a command may make: a filter of the kernel, built here as bytes.
+Builds the kernel filter that decides which system calls a command may make.
 
-A filter sees numbers, never paths. So `common` refuses calls that pass every path (io_uring,
-keyrings, mounts, foreign ABIs) and sockets that reach services of the user; `limited` refuses those
-that Landlock can't judge by path. A refused call fails with an error number; nothing is killed but
-a program of a foreign ABI.
+A filter sees numbers, never paths. `common` refuses calls that bypass every path (io_uring,
+keyrings, mounts, foreign ABIs) and sockets that reach services of the user. `limited` refuses those
+that Landlock cannot judge by path. A refused call fails with an error number. Only a program of a
+foreign ABI is killed.
 """
 
 import platform
@@ -40,7 +40,7 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into a terminal
 
 
 class Abi(NamedTuple):
-    audit: int  # how the kernel names it
+    audit: int  # the kernel's number for it
     numbers: Mapping[str, int]
 
 
@@ -54,7 +54,7 @@ def _numbered(text: str) -> Mapping[str, int]:
     return dict(zip(words[::2], map(int, words[1::2]), strict=True))
 
 
-# Calls since Linux 5.0 have one number everywhere.
+# Calls since Linux 5.0 have the same number on every architecture.
 _SHARED = _numbered(
     """
     io_uring_setup 425 io_uring_enter 426 io_uring_register 427 open_tree 428 move_mount 429
@@ -107,11 +107,11 @@ _REFUSED = (
         "mount_setattr",
         "open_tree_attr",
     ),
-    *("name_to_handle_at", "open_by_handle_at"),  # files by number, past all paths
+    *("name_to_handle_at", "open_by_handle_at"),  # opens files by number, past all paths
     *("bpf", "perf_event_open", "userfaultfd", "syslog"),
 )
 # Landlock does not judge these: attributes of files by path, shared memory and queues of the user,
-# news of foreign folders.
+# notifications from other folders.
 _REFUSED_IF_LIMITED = (
     *("chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "file_setattr"),
     *(
@@ -141,7 +141,7 @@ _REFUSED_IF_LIMITED = (
     ),
     *("mq_open", "mq_unlink", "inotify_add_watch", "fanotify_init"),
 )
-# Of a process, in the first argument: 0 is the caller itself.
+# The first argument is a process; 0 is the caller itself.
 _SELF_ONLY = (
     "prlimit64",
     "sched_setparam",
@@ -153,7 +153,7 @@ _SELF_ONLY = (
 
 def abi_of(machine: str) -> Abi | None:
     """
-    None where no filter can be built.
+    Return None if no filter can be built.
 
     >>> abi_of("riscv64") is None
     True
@@ -164,8 +164,8 @@ def abi_of(machine: str) -> Abi | None:
 
 def filter_of(strictness: Strictness, *, network: bool, machine: str | None = None) -> bytes:
     """
-    The filter as the kernel takes it. Raises CannotBind on a machine whose calls are not known
-    here.
+    Return the filter in the kernel's format. Raise CannotBind on a machine whose calls are not
+    known here.
     """
     machine = machine or platform.machine()
     abi = abi_of(machine)
@@ -188,7 +188,10 @@ def filter_of(strictness: Strictness, *, network: bool, machine: str | None = No
 
 
 def _head(abi: Abi, *, x32: bool) -> bytes:
-    """A call of another ABI has other numbers: it is never looked up in this table."""
+    """
+    Refuse other ABIs first. Their calls have other numbers, so they are never looked up in this
+    table.
+    """
     arch = [_step(_LOAD, _ARCH_AT), _step(_JUMP_EQUAL, abi.audit, 1, 0), _step(_RETURN, _KILL)]
     other = [_step(_LOAD, _NUMBER_AT), _step(_JUMP_AT_LEAST, _X32_BIT, 0, 1), _step(_RETURN, _KILL)]
     return b"".join(arch + (other if x32 else []))
@@ -235,13 +238,12 @@ def _common(abi: Abi, *, inet: bool) -> list[bytes]:
 
 def _limited(abi: Abi) -> list[bytes]:
     """
-    `setpriority` and `ioprio_set` also take a group or a user: only a process or a group, and only
-    the caller's own.
+    Restrict calls on other processes. `setpriority` and `ioprio_set` also take a group or a user;
+    only the caller's own process or group is allowed.
     """
     own = [_argument(0), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM)]
     mine = [_argument(1), _step(_JUMP_EQUAL, 0, 1, 0), _fail(_EPERM), _argument(0)]
-    # By a descriptor (no path) the times of a file that could be opened may change; a pointer has
-    # two halves.
+    # By a descriptor (no path), the times of an opened file may change. A pointer has two halves.
     by_path = [
         _argument(1),
         _step(_JUMP_EQUAL, 0, 1, 0),
@@ -261,14 +263,14 @@ def _limited(abi: Abi) -> list[bytes]:
 def _refuse(abi: Abi, names: Iterable[str], error: int) -> bytes:
     known = [
         abi.numbers[name] for name in names if name in abi.numbers
-    ]  # aarch64 never had chmod, utime and the like
+    ]  # aarch64 never had chmod, utime and similar calls
     return _step(_LOAD, _NUMBER_AT) + b"".join(
         _step(_JUMP_EQUAL, number, 0, 1) + _fail(error) for number in known
     )
 
 
 def _rule(abi: Abi, name: str, steps: list[bytes]) -> bytes:
-    """For one call; steps that decide nothing go on to the next rule."""
+    """Return a rule for one call. Steps that do not decide continue with the next rule."""
     body = b"".join(steps)
     return (
         _step(_LOAD, _NUMBER_AT) + _step(_JUMP_EQUAL, abi.numbers[name], 0, len(body) // 8) + body
@@ -276,7 +278,7 @@ def _rule(abi: Abi, name: str, steps: list[bytes]) -> bytes:
 
 
 def _argument(index: int, *, high: bool = False) -> bytes:
-    """One half of an argument; both machines have the low half first."""
+    """Load one half of an argument. Both machines have the low half first."""
     return _step(_LOAD, _ARGUMENTS_AT + 8 * index + (4 if high else 0))
 
 

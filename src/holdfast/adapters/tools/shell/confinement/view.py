@@ -1,11 +1,18 @@
 """
-What an isolated command sees of the file system: bubblewrap's words for one view.
+The file system that an isolated command sees, as bubblewrap's arguments.
 
-The view starts empty. In order: the system, read-only; private `/tmp`, `/run`, `/dev`, `/proc` and
-an empty folder of the user; the interpreter that waits for the command's turn; the paths of
-`tools.shell.read`; the workspace, writable; covers over the Holdfast home and over the folders of
-our own program where the workspace holds them; extra binds of the call. A later word lies over an
-earlier one. Nothing of the user is in the view that is not named here.
+The view starts empty. These are added in order:
+
+1. the system, read-only;
+2. private `/tmp`, `/run`, `/dev`, `/proc` and an empty folder of the user;
+3. the interpreter of the waiting launcher;
+4. the paths of `tools.shell.read`;
+5. the workspace, writable;
+6. covers over the Holdfast home and over the folders of Holdfast's program, if the workspace holds
+   them;
+7. extra binds of the call.
+
+A later argument lies over an earlier one. The view holds nothing else of the user.
 """
 
 import functools
@@ -23,11 +30,11 @@ from holdfast import limits
 from holdfast.adapters.tools.home_guard import Guarded
 from holdfast.adapters.tools.shell.confinement.mounts import within
 
-# stands for the number of the descriptor that bubblewrap reads its seccomp filter from
+# Stands for the number of the descriptor from which bubblewrap reads its seccomp filter.
 FILTER = "{filter}"
 
-# `/var` holds spools, logs and sockets, and is left out, but for certificates where a distribution
-# keeps them there.
+# `/var` holds spools, logs and sockets. It is left out, except for certificates that a distribution
+# keeps there.
 SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt"),
     *("/nix/store", "/gnu/store", "/var/lib/ca-certificates"),
@@ -47,8 +54,8 @@ _NAME_SERVERS = "/etc/resolv.conf"
 
 class Bind(msgspec.Struct, frozen=True):
     """
-    One more path of the host in the view. The source may lie anywhere; parents of the target are
-    made.
+    One more path of the host in the view. The source may lie anywhere. Parents of the target are
+    created.
     """
 
     source: str
@@ -59,7 +66,7 @@ class Bind(msgspec.Struct, frozen=True):
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """
     `folders` are writable: the workspace, and the folder of a command that a person let run outside
-    of it.
+    it.
     """
 
     guard: Guarded | None
@@ -70,12 +77,15 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_words(view: View) -> list[str]:
-    """All paths are canonical. The caller puts bubblewrap in front and `--` behind."""
+    """
+    Return bubblewrap's arguments. All paths are canonical. The caller puts bubblewrap in front and
+    `--` behind.
+    """
     words = [*_APART, *(() if view.network else ("--unshare-net",)), "--seccomp", FILTER]
     for path in SYSTEM:
         words += _shared(path)
-    # Read-only, since a line that root writes to the kernel's settings runs a program outside of
-    # everything.
+    # Read-only, because a line that root writes to the kernel's settings can run a program outside
+    # of every confinement.
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev", "--tmpfs", "/run"]
     words += ["--perms", "1777", "--tmpfs", "/tmp", "--perms", "1777", "--tmpfs", "/var/tmp"]  # noqa: S108
     words += ["--symlink", "/run", "/var/run", *_own_folder(view.folders), *_name_servers()]
@@ -98,15 +108,15 @@ def view_words(view: View) -> list[str]:
 
 
 def is_seen(path: str, read: Iterable[str]) -> bool:
-    """Whether a command finds this path in its view without any folder of the user's."""
+    """Return whether the path is in the view even without any folder of the user."""
     return any(within(path, os.path.realpath(each)) for each in (*SYSTEM, *read))
 
 
 @functools.cache
 def program_folders() -> tuple[str, ...]:
     """
-    Where Holdfast itself, its packages and the user's own packages are loaded from: a command that
-    writes there writes our code.
+    Return the folders that Holdfast, its packages and the user's packages are loaded from. A
+    command that writes there changes Holdfast's code.
     """
     named = [sys.prefix, sys.exec_prefix, sys.base_prefix, os.path.dirname(limits.__file__)]  # noqa: PTH120
     named += [*site.getsitepackages(), site.getusersitepackages()]
@@ -120,8 +130,8 @@ def program_folders() -> tuple[str, ...]:
 @functools.cache
 def interpreter_paths() -> tuple[str, ...]:
     """
-    Of the Python that waits inside the view, where it is not the system's: the program and its
-    standard library.
+    Return the program and standard library of the Python that waits inside the view, unless it is
+    the system's.
     """
     library = sysconfig.get_config_var("LDLIBRARY") or ""
     folder = sysconfig.get_config_var("LIBDIR") or ""
@@ -147,8 +157,8 @@ def _shared(path: str) -> list[str]:
 
 def _own_folder(folders: Iterable[str]) -> list[str]:
     """
-    Programs want a folder of the user's: an empty one, forgotten with the command. Also where the
-    real one lies in the system.
+    Programs expect a folder of the user. They get an empty one that is discarded with the command,
+    even if the real one lies in the system.
     """
     path = user_folder()
     if path is None or any(within(path, folder) for folder in folders):
@@ -157,7 +167,7 @@ def _own_folder(folders: Iterable[str]) -> list[str]:
 
 
 def user_folder() -> str | None:
-    """The canonical folder of the user; None where it is not one of the user's own."""
+    """Return the user's canonical folder, or None if the user does not own it."""
     try:
         path = os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)
         owner = os.stat(path).st_uid  # noqa: PTH116
@@ -167,20 +177,23 @@ def user_folder() -> str | None:
 
 
 def _name_servers() -> list[str]:
-    """Often a link into `/run`, which is private."""
+    """Bind the name servers' file, which is often a link into the private `/run`."""
     real = os.path.realpath(_NAME_SERVERS)
     return ["--ro-bind", real, real] if not within(real, "/etc") and os.path.isfile(real) else []  # noqa: PTH113
 
 
 def _is_seen(name: str, view: View) -> bool:
-    """Also where it would be made up as the way to something below it."""
+    """Return whether the name is visible, also as a parent folder of a bound path."""
     return is_seen(name, (*interpreter_paths(), *view.read)) or any(
         within(path, name) for path in (*view.read, *view.folders)
     )
 
 
 def _covers(names: Iterable[str]) -> list[str]:
-    """An empty folder over each; made read-only once nothing more is to be made in it."""
+    """
+    Put an empty folder over each name. It becomes read-only once nothing more has to be created in
+    it.
+    """
     words: list[str] = []
     for name in names:
         words += (
@@ -193,8 +206,8 @@ def _covers(names: Iterable[str]) -> list[str]:
 
 def _mount_points(folder: str, hidden: Iterable[str]) -> list[str]:
     """
-    Each folder from here to the home becomes a mount point: those can't be renamed, so the home is
-    not moved from under its cover.
+    Make each folder from here to the home a mount point. Mount points cannot be renamed, so the
+    home cannot be moved from under its cover.
     """
     above = set()
     for name in hidden:

@@ -1,1 +1,1 @@
-"""Commands that an approval may be remembered for: leaf programs at system paths."""
+"""Commands whose approval may be remembered: leaf programs at system paths."""

@@ -1,10 +1,10 @@
 """
-Whether an approval of a command may be remembered.
+Decides whether an approval of a command may be remembered.
 
 It may if the text is readable, every program in it is a leaf program at a system path, and the
-shell that reads the text and the search path are the system's too. A redirection may discard
-output, join two streams or read a file. It may not write one: a file that a remembered command
-writes could steer another command.
+shell and the search path are the system's too. A redirection may discard output, join two streams
+or read a file. It may not write one: a file that a remembered command writes could steer another
+command.
 """
 
 import os
@@ -22,7 +22,7 @@ _FOLDERS = ("/bin", "/usr/bin")
 
 
 def why_not_text(reading: Reading) -> str | None:
-    """By the text alone, as it can be said without looking at the machine."""
+    """Judge by the text alone, without the machine."""
     if reading.unreadable is not None:
         return reading.unreadable
     for command in reading.subcommands:
@@ -35,7 +35,7 @@ def why_not_text(reading: Reading) -> str | None:
 def why_not_remembered(
     reading: Reading, programs: dict[str, Program | None], *, interpreter: str, search_path: str
 ) -> str | None:
-    """`programs` says which file each program word names here."""
+    """Judge by text and machine. `programs` maps each program word to its file here."""
     why = why_not_text(reading) or why_not_system(interpreter)
     for folder in search_path.split(":"):
         why = why or why_not_system_folder(folder)
@@ -56,7 +56,9 @@ def _why_not_command(command: Subcommand) -> str | None:
 
 
 def _name(word: str) -> str:
-    """A system path in full is as good as a name; every other word with a slash stays one."""
+    """
+    Return the plain name for a full system path. Every other word with a slash stays as it is.
+    """
     folder, _, name = word.rpartition("/")
     return name if folder in _FOLDERS else word
 
@@ -77,7 +79,7 @@ def _why_not_redirect(redirect: Redirect) -> str | None:
 
 
 def _why_not_program(command: Subcommand, programs: dict[str, Program | None]) -> str | None:
-    """A word without a slash, found at a system path under its own name."""
+    """Accept a word without a slash that is found at a system path under its own name."""
     word = command.words[0].text or ""
     if word in BUILTINS:
         return None
@@ -86,7 +88,8 @@ def _why_not_program(command: Subcommand, programs: dict[str, Program | None]) -
         return f"{word} is not a program here"
     if program.is_script:
         return f"{word} is a script"
-    # A program with many names (busybox) decides by its name what it does: its words are not ours.
+    # A program with many names (busybox) acts by its name, so the table's options do not apply to
+    # it.
     if os.path.basename(program.path) not in (_name(word), "coreutils"):  # noqa: PTH119
         return f"{word} is {program.path} by another name"
     return why_not_system(program.found)

@@ -1,9 +1,9 @@
 """
-Whether the words of one simple command are a leaf program with vetted words only.
+Decides whether the words of one simple command are a leaf program with vetted words only.
 
 Every word must be understood: a long option in full and with its value behind `=`, a letter from
-the list, a value that can't be an option of its own, an operand of the right shape. Everything
-else gets a reason, and the approver is asked each time.
+the list, a value that cannot be an option of its own, an operand of the right shape. For everything
+else this module returns a reason, and the approver is asked each time.
 """
 
 import re
@@ -20,7 +20,7 @@ from holdfast.adapters.tools.shell.remembered.table import (
     Leaf,
 )
 
-# Attached to a letter (`-n5`, `-d,`, `-k2,2n`). Read as letters they would be harmless too.
+# A value attached to a letter (`-n5`, `-d,`, `-k2,2n`). Read as letters, it would be harmless too.
 _ATTACHED = re.compile(
     r"[^A-Za-z]+|[0-9]+[bkKMGT]?|[0-9.,]+[bdfgiMhnRrV]*(?:,[0-9.]+[bdfgiMhnRrV]*)?"
 )
@@ -31,7 +31,7 @@ _NUMBER_LIKE = re.compile(r"-[0-9]")
 
 def why_not_leaf(words: tuple[str, ...]) -> str | None:
     """
-    Why an equal command could do something else next time; None if its words tell everything.
+    Return why an equal command could act differently next time, or None if its words decide all.
 
     >>> why_not_leaf(("sort", "-rn", "a.txt")) is None
     True
@@ -76,7 +76,7 @@ def _why_not(name: str, rest: list[str], leaf: Leaf) -> str | None:
 
 
 def _is_vetted(word: str, rest: list[str], leaf: Leaf) -> bool:
-    """Take the option's value from `rest` where it has one there."""
+    """Check one option. Take its value from `rest` if it stands there."""
     if word.startswith("--"):
         option, equals, _ = word[2:].partition("=")
         return option in leaf.settings if equals else option in leaf.longs
@@ -94,14 +94,18 @@ def _is_vetted(word: str, rest: list[str], leaf: Leaf) -> bool:
 
 
 def _is_value(word: str, leaf: Leaf) -> bool:
-    """Harmless also if a program took no value here and read it as an option or an operand."""
+    """
+    Return whether the value is harmless even if a program reads it as an option or an operand.
+    """
     if leaf.operands_max != ANY:
         return _NUMBER.fullmatch(word) is not None
     return word == "-" or not word.startswith("-")
 
 
 def _why_not_find(rest: list[str]) -> str | None:
-    """Its expression is a language: every primary is listed, with or without a value."""
+    """
+    Check find's expression, which is a language: every primary is listed, with or without a value.
+    """
     while rest:
         word = rest.pop(0)
         if word in FIND_VALUED:
@@ -113,7 +117,7 @@ def _why_not_find(rest: list[str]) -> str | None:
 
 
 def _why_not_sed(rest: list[str]) -> str | None:
-    """Only `sed -n 5,10p FILE`: its other commands write files and run programs."""
+    """Accept only `sed -n 5,10p FILE`: other sed commands write files and run programs."""
     if len(rest) < 2 or rest[0] != "-n" or not SED_SCRIPT.fullmatch(rest[1]):  # noqa: PLR2004
         return "sed can run commands; only `sed -n 5,10p FILE` can be remembered"
     if any(word.startswith("-") for word in rest[2:]):
@@ -122,7 +126,7 @@ def _why_not_sed(rest: list[str]) -> str | None:
 
 
 def _why_not_test(rest: list[str]) -> str | None:
-    """One question. `test -v` runs what stands in a subscript."""
+    """Accept one question. `test -v` runs the content of a subscript."""
     if rest[:1] == ["!"]:
         rest = rest[1:]
     match rest:

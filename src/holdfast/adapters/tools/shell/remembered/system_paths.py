@@ -1,9 +1,9 @@
 """
-Whether a program lies where only the system's administrator can put one.
+Decides whether a program lies where only the system's administrator can put one.
 
 Every folder on the way to it, through every symbolic link, belongs to root and gives neither its
-group nor others the right to write. The rule is the same for root and for other users. Another user
-must also be denied the right to write by the kernel, which knows about access lists.
+group nor others the right to write. The rule is the same for root and for other users. The kernel,
+which knows about access lists, must also deny other users the right to write.
 """
 
 import os
@@ -15,7 +15,7 @@ _LINKS_MAX = 40  # as many as the kernel follows
 
 def why_not_system(path: str) -> str | None:
     """
-    Why somebody but the administrator could change what runs at this absolute path.
+    Return why another user than the administrator could change the program at this absolute path.
 
     >>> why_not_system("/bin/sh") is None
     True
@@ -42,7 +42,9 @@ def why_not_system(path: str) -> str | None:
 
 
 def why_not_system_folder(path: str) -> str | None:
-    """For a folder of the search path. A missing folder counts if nobody else can make it."""
+    """
+    Judge a folder of the search path. A missing folder is accepted if nobody else can create it.
+    """
     try:
         real = _real_path(path)
         _check(real, os.lstat(real))
@@ -57,11 +59,11 @@ def why_not_system_folder(path: str) -> str | None:
 
 
 class _Changeable(Exception):
-    """Names what can be changed, and by whom."""
+    """Names the path that can be changed, and who can change it."""
 
 
 def _real_path(path: str) -> str:
-    """Resolve links one by one, and check every folder and link that is met on the way."""
+    """Resolve links one by one, and check every folder and link on the way."""
     at, left, links = "/", [part for part in path.split("/") if part], 0
     _check("/", os.lstat("/"))
     while left:

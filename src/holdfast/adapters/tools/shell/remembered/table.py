@@ -1,10 +1,10 @@
 """
-The leaf programs: the only ones in a command that a remembered approval may cover.
+The leaf programs: only commands made of them can be covered by a remembered approval.
 
-A leaf program reads files and prints. It starts no other program, loads no code, writes no file,
-and neither its options nor its configuration can make it. A program or an option that could do any
-of that is not listed, also where few people know that it can (`diff -l` starts `pr`, `uniq a b`
-writes b, `tree -R` starts itself, `printf -v` runs what stands in a subscript).
+A leaf program reads files and prints. It starts no other program, loads no code and writes no file,
+and neither its options nor its configuration can make it do so. A program or an option that could
+do any of that is not listed, even if few people know it (`diff -l` starts `pr`, `uniq a b` writes
+b, `tree -R` starts itself, `printf -v` runs the content of a subscript).
 
 Add a program only after reading its manual for: options that name a program, a settings file, an
 output file or a pager; operands that are written; variables and files that it reads unasked.
@@ -14,7 +14,7 @@ import re
 
 import msgspec
 
-ANY = 1 << 16  # operands without a bound of their own
+ANY = 1 << 16  # no limit on operands
 
 
 class Leaf(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Leaf(msgspec.Struct, frozen=True, kw_only=True):
     settings: frozenset[str] = frozenset()
     count: bool = False
     operands_max: int = ANY
-    operand: str = r"(?s).*"  # what every operand must match, whole
+    operand: str = r"(?s).*"  # every operand must match it as a whole
 
 
 def _words(text: str) -> frozenset[str]:
@@ -204,7 +204,8 @@ LEAVES: dict[str, Leaf] = {
 }
 BUILTINS = _words("echo printf pwd true false : type cd exit test")
 
-# `test` and `find` have grammars of their own, and `sed` has a language: see leaf_programs.
+# `test` and `find` have grammars of their own, and `sed` has a language: see
+# `remembered/programs.py`.
 TEST_UNARY = frozenset("-" + letter for letter in "bcdefghkLnNOGprsSuwxz")
 TEST_BINARY = _words("= == != -eq -ne -gt -ge -lt -le -nt -ot -ef")
 FIND_ALONE = _words(

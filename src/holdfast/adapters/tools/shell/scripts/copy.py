@@ -1,9 +1,9 @@
 """
-A private copy of a script, or of the folder that it lies in: the bytes that were approved.
+A private copy of a script, or of its folder: the approved bytes.
 
-The files are read through descriptors that follow no link, and their digest is taken from the bytes
-that were read. Bubblewrap writes the same bytes into a folder of the command's own view, which it
-makes read-only. So nobody who renames or rewrites files in the workspace changes what runs.
+The files are read through descriptors that follow no link, and the digest is computed from the
+bytes that were read. Bubblewrap writes the same bytes into a read-only folder of the command's own
+view. So renaming or rewriting files in the workspace does not change the code that runs.
 """
 
 import os
@@ -28,11 +28,11 @@ _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_
 
 
 class TooMuch(Exception):
-    """The folder can't be copied; says why, for the approver."""
+    """The folder cannot be copied. The message is for the approver."""
 
 
 class Copied(msgspec.Struct, frozen=True):
-    """One file by its path in the folder. A link has a target, and no bytes."""
+    """One file by its path in the folder. A link has a target and no bytes."""
 
     name: str
     data: bytes = b""
@@ -59,7 +59,9 @@ Needed = Callable[[str, bytes], frozenset[str]]
 
 
 def copy_with_modules(path: str, guard: Guarded | None, needed: Needed) -> ScriptCopy:
-    """Read a script with the modules that it loads from its folder, and those that they load."""
+    """
+    Read a script with the modules that it loads from its folder, and the modules that those load.
+    """
     wanted = frozenset({os.path.basename(path)})  # noqa: PTH119  text
     for _ in range(_ROUNDS_MAX):
         copy = copy_script(path, guard, only=wanted)
@@ -76,9 +78,8 @@ def copy_script(
     """
     Read a script `alone`, with its whole folder, or with `only` some entries of its folder.
 
-    `path` is canonical. An entry is named with or without `.py`.
-
-    Raises TooMuch where the folder is too large or leads outside, and CannotBind for the home.
+    `path` is canonical. An entry is named with or without `.py`. Raise TooMuch if the folder is too
+    large or leads outside, and CannotBind for the home.
     """
     folder, name = os.path.split(path)
     if alone:
@@ -103,7 +104,8 @@ def copy_script(
 
 def copy_words(copies: tuple[ScriptCopy, ...]) -> tuple[list[str], list[bytes]]:
     """
-    Return bubblewrap's words, with `{file:N}` for descriptor N, and what each descriptor holds.
+    Return bubblewrap's arguments, with `{file:N}` for descriptor N, and the content of each
+    descriptor.
     """
     if not copies:
         return [], []
@@ -126,7 +128,7 @@ def file_word(number: int) -> str:
 
 
 def _files(top: int, only: frozenset[str] | None) -> Iterator[Copied]:
-    """Everything below an open folder, or some of it. Raises TooMuch beyond the bounds."""
+    """Yield all or some files below an open folder. Raise TooMuch beyond the limits."""
     stack = [(os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=top), "", 0)]
     count, left = 0, BYTES_MAX
     try:

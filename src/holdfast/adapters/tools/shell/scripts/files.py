@@ -1,10 +1,10 @@
 """
-Which files a command runs besides the system's programs, as far as its text tells.
+Finds the files that a command runs besides the system's programs, as far as its text shows them.
 
 A script that a literal word names can be bound: the command then runs a private copy of it. Every
-other way to run a file is declared, and the prompt lists it. So a command whose list is empty runs
-system programs and bound scripts only. The rule is an allowlist: a program that is not known to
-leave files unrun is declared.
+other way to run a file is declared, and the prompt lists it. So a command with an empty list runs
+only system programs and bound scripts. The rule is an allowlist: a program is declared unless it is
+known to run no files.
 """
 
 import os
@@ -39,9 +39,9 @@ from holdfast.adapters.tools.shell.scripts.interpreters import (
 from holdfast.ports.tools import CannotBind
 
 SCRIPTS_MAX = 16
-# Leaf programs with options, scripts or expressions that can start something.
+# Leaf programs with options, scripts or expressions that can start another program.
 _CAN_START = frozenset({"diff", "printf", "sort", "tree", "type"})
-# They start nothing, with whatever options. The second ones don't change what a file holds.
+# They start no program, with any options. The second group does not change the content of a file.
 _WRITERS = frozenset(
     {"chgrp", "chmod", "chown", "cp", "dd", "ln", "mkdir", "mkfifo", "mktemp", "mv", "rm", "rmdir"}
     | {"shred", "sync", "tee", "touch", "truncate", "unlink"}
@@ -55,7 +55,7 @@ _QUIET_BUILTINS = frozenset(
 _SET = re.compile(r"[-+][efuvx]*o?|pipefail")
 _SUBSTITUTION = re.compile(r"s([/|,#:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*")
 _AWK_STARTS = re.compile(r"system|\||@|close|ENVIRON")
-# Variables that the shell or a loader looks at by itself, beside those of the environment.
+# Variables that the shell or a loader reads by itself, besides those of the environment.
 _STEERING = re.compile(
     r"(BASH|LD_|LC_|PYTHON|PERL|RUBY|LUA|PHP|GCONV|PROMPT)\w*|ENV|IFS|CDPATH|FPATH|PS[0-4]|SHELLOPTS"
     r"|POSIXLY_CORRECT|EXECIGNORE|LOCPATH|NLSPATH|PATH|HOME|USER|LOGNAME|LANG|TERM|TMPDIR|TZ|SHELL"
@@ -64,7 +64,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
 
 class BoundScript(msgspec.Struct, frozen=True, kw_only=True):
-    """A word of the text, and the private path that takes its place."""
+    """A word of the text, and the private path that replaces it."""
 
     start: int
     end: int
@@ -74,7 +74,7 @@ class BoundScript(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runs(msgspec.Struct, frozen=True, kw_only=True):
-    """`declared` says what else may run; `named` are files on the host that the words name."""
+    """`declared` lists what else may run. `named` are files on the host that the words name."""
 
     bound: tuple[BoundScript, ...] = ()
     copies: tuple[ScriptCopy, ...] = ()
@@ -82,7 +82,7 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
     named: tuple[str, ...] = ()
 
     def text_of(self, command: str) -> str:
-        """The text that runs: each bound word names its private copy."""
+        """Return the text that runs: each bound word names its private copy."""
         raw = command.encode()
         for each in sorted(self.bound, key=lambda each: each.start, reverse=True):
             raw = raw[: each.start] + shlex.quote(each.private).encode() + raw[each.end :]
@@ -92,7 +92,9 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
 def find_runs(
     reading: Reading, *, cwd: str, search_path: str, guard: Guarded | None, can_copy: bool
 ) -> Runs:
-    """`can_copy` is false where commands are not isolated: then every script is declared."""
+    """
+    Find all runs. `can_copy` is false if commands are not isolated; then every script is declared.
+    """
     finder = _Finder(cwd, search_path, guard, can_copy=can_copy)
     finder.read(reading)
     return Runs(
@@ -113,7 +115,7 @@ class _Finder:
             guard,
             can_copy,
         )
-        self._written: set[str | None] = set()  # by what came before; None: any file
+        self._written: set[str | None] = set()  # written by earlier parts; None stands for any file
         self.bound: list[BoundScript] = []
         self.copies: list[ScriptCopy] = []
         self.declared: list[str] = []
@@ -136,7 +138,10 @@ class _Finder:
             self._name(command, is_quiet=why is None)
 
     def _note_writes(self, command: Subcommand) -> None:
-        """A script that the command itself writes must run as written, so it is not bound."""
+        """
+        Note the files that a command writes. A script that the command itself writes must run as
+        written, so it is not bound.
+        """
         for redirect in command.redirects:
             if (
                 redirect.operator in (">", ">>", ">|", "&>", "&>>", ">&")
@@ -229,7 +234,7 @@ class _Finder:
         return self._why_script(command, command.words[0], kind)
 
     def _why_script(self, command: Subcommand, word: Word, kind: Kind) -> str | None:
-        """Bind the script if that can be done; return what is left to declare."""
+        """Bind the script if possible. Return the rest that must be declared."""
         said = word.text
         if said is None:
             return "a script whose name the command computes"
@@ -251,7 +256,7 @@ class _Finder:
         return self._why_more(said, kind, text, copy)
 
     def _why_live(self, path: str) -> str | None:
-        """Why the script is run where it lies, and not from a copy."""
+        """Return why the script runs in its place and not from a copy."""
         if not os.path.isfile(path):  # noqa: PTH113  text
             return ", which is not there yet"
         if {None, path} & self._written:
@@ -281,7 +286,7 @@ class _Finder:
         )
 
     def _why_more(self, said: str, kind: Kind, text: str, copy: ScriptCopy) -> str | None:
-        """Which further files the script itself may run."""
+        """Return which further files the script itself may run."""
         if kind == "shell":
             inner = _Finder("/", self._search_path, self._guard, can_copy=False)
             inner.read(read_command(text))
@@ -304,15 +309,13 @@ class _Finder:
         return f"files that {said} loads or starts by itself"
 
     def _located(self, command: Subcommand, word: str) -> str | None:
-        """The canonical path of a word; None if the command's folder is not known."""
+        """Return the canonical path of a word, or None if the command's folder is unknown."""
         if word.startswith("/"):
             return os.path.realpath(word)
         if command.moves is None:
             return None
         folder = self._cwd
-        for (
-            move
-        ) in command.moves:  # `cd` takes `..` off the name, and does not ask where a link led
+        for move in command.moves:  # `cd` removes `..` by name, without following links
             folder = os.path.normpath(os.path.join(folder, move))  # noqa: PTH118
         return os.path.realpath(os.path.join(os.path.realpath(folder), word))  # noqa: PTH118
 
@@ -325,7 +328,10 @@ class _Finder:
         )
 
     def _name(self, command: Subcommand, *, is_quiet: bool) -> None:
-        """Files that the words of a command name, which is not known to only read them."""
+        """
+        Collect the files that a command's words name, unless the command is known to only read
+        them.
+        """
         scripted = command.words and kind_of((command.words[0].text or "").rpartition("/")[2])
         if is_quiet and not scripted and "/" not in (command.words[0].text or ""):
             return

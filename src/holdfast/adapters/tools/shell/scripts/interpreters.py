@@ -1,8 +1,8 @@
 """
-Programs that run a script which their words name, and what can be known of the script's text.
+Programs that run a script named by their words, and the facts that the script's text shows.
 
-`script_at` finds the script's word. `why_more` reads the script and says which further files it may
-run: the approver is told, since they are not part of what was approved.
+`script_at` finds the script's word. `why_more_python` reads the script and reports which further
+files it may run. The approver sees this, because those files are not part of the approval.
 """
 
 import ast
@@ -13,9 +13,11 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.adapters.tools.shell.parse import Reading
+
 Kind = Literal["shell", "python", "other"]
 
-# Letters that change how a script runs, and never what is loaded. Everything else is not followed.
+# Letters that change how a script runs, and never what is loaded. All others are refused.
 _FLAGS: dict[str, str] = {
     "sh": "euxvf",
     "dash": "euxvf",
@@ -62,7 +64,9 @@ _STARTERS = re.compile(
 
 
 class ScriptWord(msgspec.Struct, frozen=True):
-    """`index` is the script's place among the words; None: the script is the standard input."""
+    """
+    `index` is the script's place among the words, or None if the script is the standard input.
+    """
 
     kind: Kind
     index: int | None
@@ -70,7 +74,7 @@ class ScriptWord(msgspec.Struct, frozen=True):
 
 def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
     """
-    Where the script's name stands among an interpreter's words; else why that can't be said.
+    Return the place of the script's name among an interpreter's words, or why it is unknown.
 
     >>> script_at(("sh", "-eu", "x.sh", "now"))
     ScriptWord(kind='shell', index=2)
@@ -102,6 +106,24 @@ def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
     return ScriptWord(kind, None)
 
 
+def runs_text(reading: Reading) -> bool:
+    """
+    Whether an interpreter in the command gets its program as text, or from a place that no word names.
+
+    Such a command deserves a second look: `sh -c`, `python3 -m`, `cat x | sh`, `eval`.
+    """
+    for command in reading.subcommands:
+        words = tuple(word.text for word in command.words)
+        name = (words[0] or "").rpartition("/")[2] if words else ""
+        if name == "eval":
+            return True
+        if kind_of(name) is not None:
+            found = script_at((name, *words[1:]))
+            if not isinstance(found, ScriptWord) or found.index is None:
+                return True
+    return False
+
+
 def kind_of(name: str) -> Kind | None:
     if name in _SHELLS:
         return "shell"
@@ -111,7 +133,9 @@ def kind_of(name: str) -> Kind | None:
 
 
 def shebang_kind(data: bytes, is_system: Callable[[str], bool]) -> Kind | None:
-    """The kind of a script by its first line; None where it names anything that is not followed."""
+    """
+    Return the kind of a script by its first line, or None if that line names an unknown program.
+    """
     found = _SHEBANG.match(data)
     if found is None:
         return None
@@ -132,12 +156,15 @@ def _text(data: bytes) -> str:
 
 
 def asks_where_it_lies(kind: Kind, text: str) -> bool:
-    """Such a script would do something else in a copy at another place."""
+    """Return whether the script asks for its own place. It would then act differently in a copy."""
     return _WHERE_IT_LIES[kind].search(text) is not None
 
 
 def modules_of(name: str, data: bytes) -> frozenset[str]:
-    """The first part of each module that a file of Python loads; none if it is not Python."""
+    """
+    Return the top-level name of each module that a Python file loads. Return an empty set if it is
+    not Python.
+    """
     if not name.endswith(".py") and "/" in name:
         return frozenset()
     try:
@@ -154,7 +181,10 @@ def modules_of(name: str, data: bytes) -> frozenset[str]:
 
 
 def why_more_python(name: str, text: str, beside: frozenset[str]) -> str | None:
-    """`beside` are the modules of the copied folder. Reads the text, and does not run it."""
+    """
+    Return why the script may run further files. `beside` are the modules of the copied folder. The
+    text is read, never run.
+    """
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -1,11 +1,13 @@
-"""What a prompt says of the files that a command runs: which are bound, and which can change."""
+"""
+The prompt's lines about the files that a command runs: the bound ones, and those that can change.
+"""
 
 from holdfast.adapters.tools.shell.scripts.files import Runs
 from holdfast.session.view.rendering import framed, render
 
 BOUND = "runs these scripts as they are now, from private copies that nobody can change"
 DECLARED = "also runs files that can change"
-_LINES_MAX = 20  # an approver reads no more; the count of the rest is said
+_LINES_MAX = 20  # an approver reads no more; the rest is counted
 
 
 def run_lines(runs: Runs) -> list[str]:
@@ -18,7 +20,7 @@ def run_lines(runs: Runs) -> list[str]:
 
 
 def _framed(texts: list[str]) -> list[str]:
-    """Names come from the workspace: invisible characters are made visible, as in the command."""
+    """Make invisible characters visible, as in the command: names come from the workspace."""
     shown = [framed(render(text).text) for text in texts[:_LINES_MAX]]
     more = len(texts) - _LINES_MAX
     return [*shown, f"and {more} more"] if more > 0 else shown

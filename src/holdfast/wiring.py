@@ -29,7 +29,7 @@ from holdfast.ports.model import Model
 from holdfast.ports.tools import CannotBind, ProcessFacts, Tool
 from holdfast.runtime.context import AgentSpec, World
 from holdfast.session.authority.policy import Policy
-from holdfast.settings import Settings, SettingsSource
+from holdfast.settings import Settings, SettingsSource, read_settings_file
 from holdfast.settings.settings import did_you_mean
 from holdfast.settings.values import DELEGATE_NAME_HINT, is_delegate_name
 
@@ -425,23 +425,30 @@ async def restore_home(
     not run again.
 
     A backup does not know the revocations that came after it. So every token and grant in it is
-    dropped, except those that `keep` keeps. The home is created beside its place and moved there
-    when it is finished. An existing home is never touched.
+    dropped, except those that `keep` keeps. Settings that somebody else owns or may write are
+    refused, because the copy would be the owner's. The home is created beside its place and moved
+    there when it is finished. An existing home is never touched.
     """
     import tempfile
 
-    from holdfast.adapters.files.home.backup import copy_tree, place, read_manifest, refuse_taken
+    from holdfast.adapters.files.home.backup import (
+        copy_backup,
+        place,
+        read_manifest,
+        refuse_taken,
+    )
     from holdfast.runtime.ledger.home_authority import drop_restored
     from holdfast.runtime.lifecycle.instances import restore_all
 
     read_manifest(source)
     refuse_taken(home)
+    settings = read_settings_file(source)
     home.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(
         prefix=f".{home.name}.", suffix=".tmp", dir=home.parent
     ) as folder:
         temporary = Path(folder) / home.name
-        copy_tree(source, temporary)
+        copy_backup(source, temporary, settings=settings)
         async with open_service(temporary, create=False) as service:
             dropped = await drop_restored(service.home, by=by, keep=keep)
             reports = await restore_all(service, by=by)

@@ -8,7 +8,7 @@ hold. `keys.py` lists every section and key; docs/settings.md documents them.
 
 from holdfast.settings.reading import settings_from_toml
 from holdfast.settings.settings import Notify, Settings, no_such_tool
-from holdfast.settings.source import FILE_NAME, SettingsSource, load_settings
+from holdfast.settings.source import FILE_NAME, SettingsSource, load_settings, read_settings_file
 
 __all__ = [
     "FILE_NAME",
@@ -17,5 +17,6 @@ __all__ = [
     "SettingsSource",
     "load_settings",
     "no_such_tool",
+    "read_settings_file",
     "settings_from_toml",
 ]

@@ -24,6 +24,14 @@ def load_settings(home: Path) -> Settings:
     return SettingsSource(home).now()
 
 
+def read_settings_file(home: Path) -> bytes | None:
+    """
+    The bytes of the settings file, or None where there is none. Raises `Unusable` for a file that
+    somebody else owns or may write, as every command does.
+    """
+    return _read(str(home / FILE_NAME), str(home))
+
+
 class SettingsSource:
     """The current settings, for a long-running process."""
 

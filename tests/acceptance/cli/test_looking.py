@@ -4,6 +4,7 @@ full what there is.
 """
 
 import json
+import os
 import signal
 from datetime import datetime
 from pathlib import Path
@@ -339,3 +340,28 @@ def test_a_deleted_session_is_gone_and_its_name_is_free(cli: Cli) -> None:
     assert cli.json("approvals", "list") == {"approvals": []}
     assert cli("--json", "sessions", "show", "ops/api").code == 6
     assert cli.json("send", "ops/api", "hello")["turn"] == "t1"
+
+
+@pytest.mark.parametrize(
+    ("database", "words", "code"),
+    [
+        ("index.db", ("approvals", "list"), 0),
+        ("search.db", ("sessions", "search", "hello"), 0),
+        ("memory.db", ("memory", "list"), 5),
+    ],
+)
+def test_a_fifo_beside_a_database_keeps_nobody_waiting(
+    cli: Cli, database: str, words: tuple[str, ...], code: int
+) -> None:
+    """SQLite would wait in `open` for ever. A cache is put right; for memory a person is told."""
+    asked = cli.json("send", "ops/api", "remember that hello means hello", "--as", "alice")
+    cli.json("approvals", "answer", asked["approvals"][0]["id"], "approve_once", "--as", "alice")
+    cli.json("sessions", "search", "hello")
+    journal = cli.home / f"{database}-journal"
+    journal.unlink(missing_ok=True)
+    os.mkfifo(journal)
+    ran = cli("--json", *words)
+    assert ran.code == code
+    assert (journal.name in ran.out) == (code != 0)
+    assert cli("--json", "send", "ops/api", "hello", "--as", "alice").code == 0
+    assert cli("--json", "doctor").code in (0, 1)

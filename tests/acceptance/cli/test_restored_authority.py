@@ -164,3 +164,38 @@ def test_doctor_names_a_journal_that_is_ahead_of_the_clock_and_the_way_out(cli: 
     assert cli("doctor").code == 0
     assert cli.json("doctor", "--accept-clock") == {"accepted": False}
     assert cli.json("send", "ops/api", "hello")["outcome"] == "completed"
+
+
+@pytest.mark.parametrize("planted", ["holdfast.toml", "programs.json"])
+def test_restore_takes_no_settings_that_others_could_write(
+    cli: Cli, backed_up: Path, tmp_path: Path, planted: str
+) -> None:
+    """
+    A home refuses such a file by its owner and mode. The copy has the owner's own, so restore must
+    not make one: policy would allow, and a module would run, as somebody else wrote.
+    """
+    text = {
+        "holdfast.toml": '[policy.personal]\nshell = "auto"\n',
+        "programs.json": json.dumps({"bot": str(tmp_path)}),
+    }
+    backed_up.chmod(0o755)
+    (backed_up / planted).write_text(text[planted])
+    (backed_up / planted).chmod(0o666)
+    place = tmp_path / "again"
+    done = cli("--json", "restore", str(backed_up), env={"HOLDFAST_HOME": str(place)})
+    if planted == "holdfast.toml":
+        assert (done.code, done.json["error"]["code"]) == (2, "settings")
+        assert not place.exists()
+    else:
+        assert done.code == 0
+    assert not (place / planted).exists()
+
+
+def test_restore_brings_the_owners_settings_along(cli: Cli, tmp_path: Path) -> None:
+    cli.settings('[policy.personal]\nnow = "deny"\n')
+    cli.json("send", "ops/api", "hello", "--as", "alice")
+    cli.json("backup", str(tmp_path / "copy"))
+    place = tmp_path / "again"
+    cli("restore", str(tmp_path / "copy"), env={"HOLDFAST_HOME": str(place)})
+    assert (place / "holdfast.toml").read_text() == '[policy.personal]\nnow = "deny"\n'
+    assert (place / "holdfast.toml").stat().st_mode & 0o777 == 0o600

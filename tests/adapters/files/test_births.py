@@ -145,6 +145,41 @@ async def test_a_deletion_that_died_halfway_does_not_stop_the_next_one(files: An
     assert list(files.folder.parent.iterdir()) == []
 
 
+DIES_BEFORE_IT_REMOVES = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from holdfast.adapters.files import FileStore
+from holdfast.adapters.files.session import create
+
+async def main():
+    store = await FileStore.open(Path(sys.argv[1]))
+    create.remove_life = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    await store.delete("ops/api", by="alice")
+
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_a_deletion_that_died_after_its_record_is_finished_by_the_next_one(
+    files: Any,
+) -> None:
+    """Nobody lists the session any more, so only the same command can remove its bytes."""
+    await files.bear()
+    (files.folder / "outputs").mkdir(mode=0o700)
+    (files.folder / "outputs" / "full").write_bytes(b"what a tool said")
+    died = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", DIES_BEFORE_IT_REMOVES, files.path], check=False
+    )
+    assert died.returncode == -9
+    async with files.store() as store:
+        assert (await store.sessions(), files.folder.exists()) == ([], True)
+        await store.delete(OPS, by="alice")
+        assert list(files.folder.parent.iterdir()) == []
+        with pytest.raises(Refused):
+            await store.delete(OPS, by="alice")
+
+
 @in_loop
 async def test_a_parked_session_costs_little(files: Any) -> None:
     """At most 6 KB of disk beyond its content, however many there are."""

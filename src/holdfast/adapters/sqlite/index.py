@@ -34,6 +34,7 @@ from holdfast.adapters.sqlite.index_rows import (
     values_of,
     verifies,
 )
+from holdfast.adapters.sqlite.rollback_journal import remove_if_not_plain
 from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.limits import KIB, MIB
 from holdfast.ports.index import IndexRow, Standing
@@ -345,6 +346,7 @@ class SqliteIndex:
             self._leave_to_parent()
         if self._spare is not None and time.monotonic() < self._bypassed_until:
             return self._spare
+        remove_if_not_plain(self._path)
         if self._db is None or self._file != self._named():
             self._drop()
             self._db = self._open_file()

@@ -25,6 +25,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast import limits
+from holdfast.adapters.sqlite.rollback_journal import refuse_if_not_plain
 from holdfast.errors import NotSaved, Refused
 from holdfast.ids import short_digest
 from holdfast.ports.memory import CannotRecall, Found, MemoryRow, refuse_secret_item
@@ -267,6 +268,7 @@ class SqliteMemory:
         """
         if self._pid != os.getpid():
             self._db, self._pid = None, os.getpid()
+        refuse_if_not_plain(str(self._path))
         if self._db is not None and self._file != _identity(self._path):
             self.close()
         if self._db is None:
@@ -322,6 +324,7 @@ def copy_memory(source: Path, target: Path) -> None:
 def _copy_pages(source: Path, target: Path) -> None:
     import apsw
 
+    refuse_if_not_plain(str(source))
     with contextlib.ExitStack() as stack:
         there = apsw.Connection(
             str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW

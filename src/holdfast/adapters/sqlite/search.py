@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
+from holdfast.adapters.sqlite.rollback_journal import remove_if_not_plain
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.search import Hit, Said
 
@@ -187,6 +188,8 @@ class SqliteSearch:
     def _open(self) -> "apsw.Connection":
         import apsw
 
+        with contextlib.suppress(OSError):
+            remove_if_not_plain(str(self._path))
         if self._db is None:
             try:
                 self._db = self._connected_anew()

@@ -114,6 +114,25 @@ def read_manifest(source: Path) -> Manifest:
     return manifest
 
 
+def copy_backup(source: Path, target: Path, *, settings: bytes | None) -> None:
+    """
+    Make a home's files of a backup's, and of nothing else in its folder. Their MACs protect the
+    other files. Nothing protects settings but their owner and mode, so the caller hands in bytes
+    that passed that check.
+    """
+    target.mkdir(mode=FOLDER_MODE)
+    for name in (ANCHORS, HOME_PARTS[0], SESSIONS, KEYS, QUARANTINE):
+        _refuse_link(source / name)
+        if (source / name).exists():
+            copy_tree(source / name, target / name)
+    with contextlib.suppress(FileNotFoundError):
+        _copy_file(source / MEMORY, target / MEMORY)
+    if settings is not None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        write_and_close(os.open(target / SETTINGS, flags, FILE_MODE), settings)
+    sync_folder(target)
+
+
 def copy_tree(source: Path, target: Path) -> None:
     """
     Copy a backup's files as a home's: folders 0700, files 0600, even if the backup's modes have
@@ -123,16 +142,19 @@ def copy_tree(source: Path, target: Path) -> None:
         here = target / Path(folder).relative_to(source)
         here.mkdir(mode=FOLDER_MODE)
         for name in [*names, *files]:
-            if (Path(folder) / name).is_symlink():
-                raise Refused(
-                    f"{Path(folder) / name} is a symlink; a backup has none",
-                    code="unsafe_path",
-                    hint="look who put it there",
-                )
+            _refuse_link(Path(folder) / name)
         for name in files:
-            if name != MANIFEST:
-                _copy_file(Path(folder) / name, here / name)
+            _copy_file(Path(folder) / name, here / name)
         sync_folder(here)
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise Refused(
+            f"{path} is a symlink; a backup has none",
+            code="unsafe_path",
+            hint="look who put it there",
+        )
 
 
 def place(temporary: Path, target: Path) -> None:

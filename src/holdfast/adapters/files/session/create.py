@@ -135,19 +135,23 @@ def remove_leftovers(
     return removed
 
 
-def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> None:
-    """Remove a deleted session's folder with all its instances."""
+def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
+    """Remove a deleted session's folder with all its instances; returns whether there was one."""
     *above, name = parts
+    removed = False
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
         gone = _going(name)
         if os.access(
             gone, os.F_OK, dir_fd=parent, follow_symlinks=False
         ):  # an earlier deletion died halfway
             shutil.rmtree(home_path.joinpath(*above, gone))
+            removed = True
         os.rename(name, gone, src_dir_fd=parent, dst_dir_fd=parent)
         os.fsync(parent)
         shutil.rmtree(home_path.joinpath(*above, gone))
         os.fsync(parent)
+        removed = True
+    return removed
 
 
 def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:

@@ -171,6 +171,8 @@ class SessionDirectory:
     def delete(self, session: SessionId, *, by: str, at_seq: int | None) -> None:
         def decide(_: Section) -> Sequence[Draft]:
             self._own.registry.refresh()
+            if self._own.created(session) is None and self._finish_deletion(session):
+                return []
             created = self._own.living(session)
             # Held to the end: the next append finds a deleted instance, and a running append is not
             # interrupted.
@@ -180,10 +182,20 @@ class SessionDirectory:
         with self._one_at_a_time, contextlib.ExitStack() as held:
             self._own.append(decide)
             # The session is deleted from here on. After a crash its bytes are leftovers, which the
-            # next creation of that name removes.
+            # next deletion or creation of that name removes.
             self._own.registry.refresh()
             birth.remove_life(self._files.home, self._files.path, session_parts(session))
             birth.remove_quarantine(self._files.home, self._files.path, session_parts(session))
+
+    def _finish_deletion(self, session: SessionId) -> bool:
+        """
+        Remove the bytes of a session that has no living instance, with the home's write lock held.
+        A crash between the record of a deletion and the removal leaves them. Returns whether there
+        were any.
+        """
+        home, parts = self._files.home, session_parts(session)
+        folder = birth.remove_life(home, self._files.path, parts)
+        return birth.remove_quarantine(home, self._files.path, parts) or folder
 
     @contextlib.contextmanager
     def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:

@@ -2,8 +2,8 @@
 Known secrets, found in any text (S1): tokens and codes by their form, other secrets by their value.
 
 Each is found as written, with JSON escapes, wrapped over lines, percent-encoded, in base64 (three
-alignments, both alphabets) and in hex. Other encodings, compression, encryption and a secret in
-several parts are not found.
+alignments, both alphabets) and in hex, with or without a space, colon or comma between bytes.
+Other encodings, compression, encryption and a secret in several parts are not found.
 
 `learn` registers secrets in this process. The journal refuses every record that holds one
 (`check_draft`), so that no path can skip the check.
@@ -29,6 +29,10 @@ _DROPPED = b"\\\r\n\t"
 _PIECES = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})|\\+[nrt]|[\\\r\n\t]")
 _CUT_CODE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z")
 _SHORT_LINE = re.compile(rb"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{0,39}[\r\n]+\Z")
+# Hex with one separator between bytes, as `od -tx1` and fingerprints print it.
+_PAIRS = re.compile(rb"(?:[0-9a-f]{2}[ :,]+){7,}[0-9a-f]{2}")
+_PAIRS_BEGUN = re.compile(rb"(?<![0-9a-z])(?:[0-9a-f]{2}[ :,]+)*[0-9a-f]{0,2}[ :,]*\Z")
+_SEPARATORS = b" :,"
 _FEW = 8
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -67,6 +71,12 @@ class Secrecy:
         for span in (*_spans(self._base64, standard), *token_form.spans_in_base64(standard)):
             yield _widened(span, standard)
         lower = normal.lower()
+        yield from self._hex_spans(lower)
+        for pairs in _PAIRS.finditer(lower):
+            if any(self._hex_spans(pairs[0].translate(None, _SEPARATORS))):
+                yield pairs.span()
+
+    def _hex_spans(self, lower: bytes) -> Iterator[tuple[int, int]]:
         yield from _spans(self._hex, lower)
         yield from token_form.spans_in_hex(lower)
 
@@ -132,6 +142,7 @@ class Secrecy:
             _begun(self._normal, normal),
             _begun(self._base64, standard),
             _begun(self._hex, lower),
+            len(pairs[0]) if (pairs := _PAIRS_BEGUN.search(lower)) is not None else 0,
         )
         if begun < _FEW and _SHORT_LINE.search(whole):
             # Only lines as long as wrapped ones continue in the next, so a short line is shown when

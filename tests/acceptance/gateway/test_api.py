@@ -145,7 +145,7 @@ def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gatewa
     alice, bob = gateway.client(gateway.token("alice")), gateway.client(gateway.token("bob"))
     gateway.send(alice, "api/grants", "write_file path=notes.txt content=hi")
     prompt = gateway.waiting(bob, "api/grants")
-    assert prompt["options"] == ["approve_once", "approve_session", "edit", "deny"]
+    assert prompt["options"] == ["approve_once", "approve_session", "deny"]
     assert gateway.answer(bob, prompt, "approve_session").status_code == 200
     (grant,) = bob.get("/v1/grants").json()["grants"]
     assert alice.get("/v1/grants").json()["grants"] == [grant]

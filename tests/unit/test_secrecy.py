@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Refused
 from holdfast.journal.record import Draft, check_draft
-from holdfast.secrecy import HIDDEN, SECRET_CHARS_MIN, Secrecy, forget, known, learn, secrecy_of
+from holdfast.secrecy import (
+    HIDDEN,
+    SECRET_CHARS_MIN,
+    Secrecy,
+    StreamedBytes,
+    forget,
+    known,
+    learn,
+    secrecy_of,
+)
 from holdfast.token_form import TOKEN_CHARS, is_token, token_of
 
 TOKEN = token_of(bytes(range(32)))
@@ -202,3 +211,20 @@ def test_no_record_is_written_that_holds_what_the_process_knows(form: str) -> No
             forget(owner)
     check_draft(Draft("input_accepted", 1, msgspec.json.encode({"text": secret})))
     assert not known().holds(secret)
+
+
+@pytest.mark.parametrize("separator", [" ", ":", ", ", "  "])
+@pytest.mark.parametrize("piece_bytes", [1, 7, 1000])
+def test_hex_in_groups_is_found_and_no_piece_of_it_is_streamed(
+    separator: str, piece_bytes: int
+) -> None:
+    """As `od -An -tx1` prints it: sixteen bytes to a line."""
+    secret, seen = "correct horse battery", list[bytes]()
+    digits = [f"{byte:02x}" for byte in secret.encode()]
+    text = f" {separator.join(digits[:16])}\n {separator.join(digits[16:])}\nafter".encode()
+    streamed = StreamedBytes(secrecy_of((secret,)), seen.append)
+    for start in range(0, len(text), piece_bytes):
+        streamed.hear(text[start : start + piece_bytes])
+    streamed.end()
+    assert b"".join(seen).replace(b"\n", b"").strip() == b"[secret]after"
+    assert not secrecy_of((secret,)).holds(f"{separator.join(digits[:-1])} and more")

@@ -245,7 +245,8 @@ def _tell_all(verdicts: Sequence[Verdict], seconds: float, *, tried: int) -> int
     console.print(table)
     bad = sum(bool(each.problems) for each in verdicts)
     console.print(
-        f"{len(verdicts)} cases, {bad} with a broken promise; {tried} of them tried now, in {seconds:.0f} s"
+        f"{len(verdicts)} cases, {bad} with a broken promise; {tried} of them tried now, in "
+        f"{seconds:.0f} s"
     )
     return 1 if bad else 0
 

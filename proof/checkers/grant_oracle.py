@@ -42,7 +42,8 @@ def check_start(
     hold(
         "A5",
         standing,
-        f"{tool} starts by a grant whose giver may no longer answer, which is over, or which may not be remembered",
+        f"{tool} starts by a grant whose giver may no longer answer, which is over, or which may "
+        "not be remembered",
     )
 
 

@@ -19,7 +19,8 @@ _CALL_SENTENCES = {
     CallStatus.WAITING: "a prompt is open",
     CallStatus.APPROVED: "by a person; starts when its siblings have answers too",
     CallStatus.STARTED: "durably, before anything runs",
-    CallStatus.DELEGATED: "handed to a delegate, whose own session says where it stands; its end is the call's result",
+    CallStatus.DELEGATED: "handed to a delegate, whose own session says where it stands; its end "
+    "is the call's result",
     CallStatus.FINISHED: "it has its one result, real or synthetic",
 }
 

@@ -225,7 +225,8 @@ class _Tally:
     def say(self, reasons: Counter[str]) -> None:
         counted = Counter(each.how for each in self.judged)
         self._out.write(
-            f"{len(self.judged)} mutants: {', '.join(f'{count} {how}' for how, count in counted.most_common())}\n"
+            f"{len(self.judged)} mutants: "
+            f"{', '.join(f'{count} {how}' for how, count in counted.most_common())}\n"
         )
         self._out.writelines(f"left out: {count}, {why}\n" for why, count in reasons.most_common())
         self._out.close()

@@ -120,7 +120,8 @@ class AsideSteps(Telling):
                 else f"{context.requester} {context.boundary} {context.interactive}"
             )
             self._said.append(
-                f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for {whose}"
+                f"  {self._words.name(job.job)} {job.tool} {'ended' if job.ended else 'runs'}, for "
+                f"{whose}"
             )
         for name, over in self.pure.state.ended_jobs.items():
             self._said.append(

@@ -124,7 +124,8 @@ class WorldSteps(Telling):
         recover = Recover(epoch=self.pure.epoch)
         for turn, letter in self.pure.do(recover).of(recover):
             self._said.append(
-                f"{turn} is case {letter}: {next(case.sentence for case in CASES if case.letter == letter)}"
+                f"{turn} is case {letter}: "
+                f"{next(case.sentence for case in CASES if case.letter == letter)}"
             )
         self._say_events(before)
 

@@ -50,7 +50,8 @@ def _live(options: argparse.Namespace) -> int:
                 sys.stdout.write(f"seed {seed} ({kind}): {_told(lived)}\n")
                 sys.stdout.flush()
     sys.stdout.write(
-        f"{lives} lives from seed {first}: {_told(total)}, every promise kept, {time.monotonic() - started:.1f} s\n"
+        f"{lives} lives from seed {first}: {_told(total)}, every promise kept, "
+        f"{time.monotonic() - started:.1f} s\n"
     )
     return 0
 

@@ -189,7 +189,8 @@ class Judge:
             hold(
                 "T2",
                 self.home.arrived[confirmed] == 1,
-                f"{session}: {confirmed} is confirmed, and arrived {self.home.arrived[confirmed]} times",
+                f"{session}: {confirmed} is confirmed, and arrived {self.home.arrived[confirmed]} "
+                "times",
             )
 
     async def _check_edited(self, edited: Edited) -> None:

@@ -84,7 +84,8 @@ def require_consenting_person(by: MessageSource) -> str:
         raise Refused(
             f"what {by.channel} says for {by.person} is no consent of theirs",
             code="wrong_approver",
-            hint="answer from a channel where the person sits and is verified, such as MessageSource.local(NAME)",
+            hint="answer from a channel where the person sits and is verified, such as "
+            "MessageSource.local(NAME)",
         )
     return by.person
 
@@ -93,7 +94,8 @@ def _no_source(why: str) -> Unusable:
     return Unusable(
         f"this message source can't be taken: {why}",
         code="malformed",
-        hint="names are short, without invisible characters or spaces at their ends; every field is as its type says",
+        hint="names are short, without invisible characters or spaces at their ends; every field "
+        "is as its type says",
     )
 
 

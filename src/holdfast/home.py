@@ -497,8 +497,10 @@ def _refuse_unknown_tools(specs: Sequence[AgentSpec], tools: Mapping[str, Tool])
         for name in spec.tools:
             if ":" not in name and name not in known:
                 raise Unusable(
-                    f"the agent {spec.name!r} names a tool {name!r}, and there is no such built-in tool{did_you_mean(name, known)}",
-                    hint="hand the function itself, decorated with @holdfast.tool, or name it as module:function",
+                    f"the agent {spec.name!r} names a tool {name!r}, and there is no such built-in "
+                    f"tool{did_you_mean(name, known)}",
+                    hint="hand the function itself, decorated with @holdfast.tool, or name it as "
+                    "module:function",
                 )
 
 

@@ -47,7 +47,8 @@ def session_id(text: str) -> SessionId:
         raise Unusable(
             f"{text!r} is no session id",
             code="malformed",
-            hint="use CHANNEL/THREAD, each of a-z, 0-9, '.', '_', '-' (64 at most, first a letter or digit)",
+            hint="use CHANNEL/THREAD, each of a-z, 0-9, '.', '_', '-' (64 at most, first a letter "
+            "or digit)",
         )
     return SessionId(f"{channel}/{thread}")
 

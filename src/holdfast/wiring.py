@@ -55,7 +55,8 @@ def home_path(given: str | os.PathLike[str] | None = None) -> Path:
     if (why := _no_home_folder(chosen, found)) is not None:
         raise Unusable(
             f"{chosen}: no home folder is known: {why}",
-            hint="name a home with --home or $HOLDFAST_HOME, or set $HOME; a folder whose name begins with ~ is ./~...",
+            hint="name a home with --home or $HOLDFAST_HOME, or set $HOME; a folder whose name "
+            "begins with ~ is ./~...",
         )
     return Path(whole)
 
@@ -94,7 +95,8 @@ def refuse_what_is_no_text(path: str) -> None:
         raise Unusable(
             f"{path!a} is no path in UTF-8",
             code="malformed",
-            hint="rename the folder; if its name looks right, this process has another locale: LANG=C.UTF-8, and no PYTHONUTF8=0",
+            hint="rename the folder; if its name looks right, this process has another locale: "
+            "LANG=C.UTF-8, and no PYTHONUTF8=0",
         ) from exc
 
 
@@ -245,7 +247,8 @@ def delegates_of(agents: Iterable[AgentSpec]) -> tuple[str, ...]:
     for agent, name in sorted(named):
         if name not in known:
             raise Unusable(
-                f"the agent {agent!r} delegates to {name!r}, and there is no such agent{did_you_mean(name, known)}",
+                f"the agent {agent!r} delegates to {name!r}, and there is no such "
+                f"agent{did_you_mean(name, known)}",
                 code="unknown_agent",
                 hint="hand it to agents= too, or name it in [agents]",
             )
@@ -391,7 +394,8 @@ def _refuse_backup(home: Path) -> None:
         raise Refused(
             f"{home} is a backup, not a home",
             code="is_backup",
-            hint=f"`holdfast --home NEW restore {home}` makes a home of it; `holdfast verify` checks it as it is",
+            hint=f"`holdfast --home NEW restore {home}` makes a home of it; `holdfast verify` "
+            "checks it as it is",
         )
 
 

@@ -99,7 +99,8 @@ def _call(dice: random.Random, names: tuple[str, ...]) -> ProposedCall:
             when = f'"at":"{soon(dice.uniform(1, 25))}"' if dice.random() < 0.7 else '"every":"1m"'
             return ProposedCall(
                 name,
-                f'{{"text":"again {dice.randrange(10**9)}",{when},"may_prompt":{dice.choice(("true", "false"))}}}',
+                f'{{"text":"again '
+                f'{dice.randrange(10**9)}",{when},"may_prompt":{dice.choice(("true", "false"))}}}',
             )
         case "remember":
             return ProposedCall(name, f'{{"text":"the service said {dice.randrange(10**9)}"}}')

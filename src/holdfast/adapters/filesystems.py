@@ -52,5 +52,6 @@ def refuse_unsafe(fd: int, path: str, magic_of: MagicOf = filesystem_magic) -> N
         raise Unusable(
             f"{path} lies on a {name} filesystem, where locks and syncs don't hold what we promise",
             code="unsafe_filesystem",
-            hint="use a local disk, or set storage.allow_network_filesystem = true and give up the promises D1 and L1",
+            hint="use a local disk, or set storage.allow_network_filesystem = true and give up the "
+            "promises D1 and L1",
         )

@@ -68,7 +68,8 @@ CASES = (
         frozenset({Slots.SETTLED}),
         frozenset({End.PAST}),
         Action.MOVE,
-        "a crash between the sync and the slot; a slot that could not be written; a power cut before the anchor's sync",
+        "a crash between the sync and the slot; a slot that could not be written; a power cut "
+        "before the anchor's sync",
     ),
     Case(
         "D",

@@ -229,7 +229,8 @@ def check_draft(draft: Draft) -> None:
         raise Refused(
             f"a {draft.type} record of {len(draft.body)} bytes is too large",
             code="too_large",
-            hint=f"a record holds at most {RECORD_BYTES_MAX} bytes; keep large output beside the journal",
+            hint=f"a record holds at most {RECORD_BYTES_MAX} bytes; keep large output beside the "
+            "journal",
         )
     if not draft.body.startswith(b"{") or b"\n" in draft.body or b"\r" in draft.body:
         raise Refused(

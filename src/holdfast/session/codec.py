@@ -65,7 +65,8 @@ def half_a_character() -> Refused:
     fix it, and nothing was written.
     """
     return Refused(
-        "something that was given holds half a character (a lone surrogate), and can't be written down",
+        "something that was given holds half a character (a lone surrogate), and can't be written "
+        "down",
         code="malformed",
         hint="give well-formed Unicode text, and folders whose names are UTF-8",
     )
@@ -83,7 +84,8 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
         RecursionError,
     ) as exc:  # not JSON, not UTF-8, other fields, or nested without end
         raise BrokenChain(
-            f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: {exc}",
+            f"record {seq} is a genuine {type_} of version {version}, but its body does not fit: "
+            f"{exc}",
             at_seq=seq,
         ) from exc
 
@@ -91,8 +93,10 @@ def decode(type_: str, version: int, body: bytes, *, seq: int = 0) -> SessionEve
 def _upcast(type_: str, version: int, body: bytes) -> SessionEvent:
     if type_ not in EVENT_TYPES or not 1 <= version <= VERSIONS[type_]:
         raise NewerVersion(
-            f"the journal has a {type_!r} record of version {version}, which this Holdfast does not know",
-            hint="upgrade Holdfast to go on with this session; nothing is wrong with it, and reading works",
+            f"the journal has a {type_!r} record of version {version}, which this Holdfast does "
+            "not know",
+            hint="upgrade Holdfast to go on with this session; nothing is wrong with it, and "
+            "reading works",
         )
     fields = msgspec.json.decode(body, type=dict[str, Any])
     for step in range(version, VERSIONS[type_]):

@@ -90,7 +90,8 @@ PHASE_SENTENCES: Mapping[Phase, str] = {
     P.CALLING_MODEL: "A model call is out, and no lock is held.",
     P.DECIDING: "Calls were made; what may run, must ask or is denied is not decided yet.",
     P.RUNNING: "Calls may start, or have started.",
-    P.PARKED: "Only a person, or the end of a delegate, can move it on; it costs no task and no memory.",
+    P.PARKED: "Only a person, or the end of a delegate, can move it on; it costs no task and no "
+    "memory.",
     P.CANCELLING: "Cancelled, durably; a started call has not ended yet.",
     P.ENDED: "Over; it has joined the shared view.",
 }

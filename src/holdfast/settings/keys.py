@@ -36,7 +36,8 @@ def rule(value: Any) -> Rule:
             found = table(value, RULE_KEYS)
         case _:
             raise Wrong(
-                f'must be "auto", "ask", "deny" or a table such as {{ ask = ["bob"] }}, not {values.shown(value)}'
+                f'must be "auto", "ask", "deny" or a table such as {{ ask = ["bob"] }}, not '
+                f"{values.shown(value)}"
             )
     if not found.get("requester_may_answer", True) and "ask" not in found:
         raise Wrong('names nobody who may answer: add ask = ["NAME"], or write "deny"')
@@ -66,7 +67,8 @@ def table(value: Mapping[str, Any], keys: Mapping[str, Key]) -> dict[str, Any]:
     for key, each in value.items():
         if key not in keys:
             raise Wrong(
-                f"has an unknown key {values.shown(key)}{did_you_mean(key, keys)} (valid: {', '.join(keys)})",
+                f"has an unknown key {values.shown(key)}{did_you_mean(key, keys)} (valid: "
+                f"{', '.join(keys)})",
                 at=(key,),
             )
         try:

@@ -197,7 +197,8 @@ def _shared_identities(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
                 if owner != path[1]:
                     yield Problem(
                         (*path, channel),
-                        f"{values.shown(identity)} on {channel} is {owner} already, and can't be {path[1]} too",
+                        f"{values.shown(identity)} on {channel} is {owner} already, and can't be "
+                        f"{path[1]} too",
                     )
 
 
@@ -212,12 +213,14 @@ def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
             if name == path[1]:
                 yield Problem(
                     here,
-                    f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own delegate",
+                    f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own "
+                    "delegate",
                 )
             elif name not in agents:
                 yield Problem(
                     here,
-                    f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent {values.shown(name)}{did_you_mean(name, agents)}",
+                    f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent "
+                    f"{values.shown(name)}{did_you_mean(name, agents)}",
                 )
 
 

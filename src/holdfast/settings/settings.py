@@ -144,7 +144,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise Unusable(
                 f"holdfast.toml: {short[0]}",
                 code="settings",
-                hint="`holdfast config check` lists all; give it a longer value, or name it no more",
+                hint="`holdfast config check` lists all; give it a longer value, or name it no "
+                "more",
             )
         names = dict.fromkeys((*self.secret_names, *beside))
         return tuple(environment[name] for name in names if environment.get(name))
@@ -158,7 +159,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ('[secrets] env names PIN, whose value has 4 characters; a secret has at least 8',)
         """
         return tuple(
-            f"[secrets] env names {name}, whose value has {len(value)} characters; a secret has at least {SECRET_CHARS_MIN}"
+            f"[secrets] env names {name}, whose value has {len(value)} characters; a secret has at "
+            f"least {SECRET_CHARS_MIN}"
             for name in self.secret_names
             if 0 < len(value := environment.get(name, "")) < SECRET_CHARS_MIN
         )

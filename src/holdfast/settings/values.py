@@ -133,7 +133,8 @@ def is_name(value: str) -> bool:
 def name(value: Any) -> str:
     if not is_name(text(value)):
         raise Wrong(
-            f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible characters or spaces at its ends"
+            f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible "
+            "characters or spaces at its ends"
         )
     return text(value)
 

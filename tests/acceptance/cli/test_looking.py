@@ -168,7 +168,6 @@ def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_all
         "approve_once",
         "approve_session",
         "approve_everywhere",
-        "edit",
         "deny",
     ]
     assert (
@@ -189,7 +188,7 @@ def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_all
     assert cli.json(*asking)["outcome"] == "completed"
     cli.settings(rule.format(""))
     (waiting,) = cli.json(*asking)["approvals"]
-    assert waiting["options"] == ["approve_once", "edit", "deny"]
+    assert waiting["options"] == ["approve_once", "deny"]
     (grant,) = cli.json("grants", "list")["grants"]
     assert (grant["counts"], grant["covers"][:22]) == (False, "nothing at present, si")
     assert cli("--json", "grants", "revoke", grant["id"], "--as", "carol").code == 6

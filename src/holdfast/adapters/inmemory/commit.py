@@ -146,7 +146,8 @@ def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]
     longest = max(positions, key=lambda head: head.seq)
     if longest.seq > len(life.entries):
         raise CutShort(
-            f"{life.session} ends at record {len(life.entries)}, but record {longest.seq} was acknowledged",
+            f"{life.session} ends at record {len(life.entries)}, but record {longest.seq} was "
+            "acknowledged",
             at_seq=len(life.entries),
             hint=UNSEAL,
         )
@@ -179,7 +180,8 @@ def _decide(
     """
     if pending.epoch is not None and not pending.drives(pending.epoch):
         pending.outcome = Fenced(
-            f"epoch {pending.epoch} does not drive {life.session} any more; the last is {life.epoch}"
+            f"epoch {pending.epoch} does not drive {life.session} any more; the last is "
+            f"{life.epoch}"
         )
         return
     if pending.since.seq > len(life.entries) or (

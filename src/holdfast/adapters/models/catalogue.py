@@ -42,9 +42,11 @@ class Catalogue:
             return registered[1]
         if name.startswith((OBJECT_PREFIX, script.OBJECT_PREFIX)):
             raise Unusable(
-                f"the model {name} is an object of the program that started the turn, and this process has no such object",
+                f"the model {name} is an object of the program that started the turn, and this "
+                "process has no such object",
                 code="unknown_model",
-                hint="run the program that defines it (--app MODULE:AGENT), or go on with another model: resume --model M",
+                hint="run the program that defines it (--app MODULE:AGENT), or go on with another "
+                "model: resume --model M",
             )
         if name == demo.NAME:
             return self._resolved.setdefault(name, DemoModel())
@@ -113,7 +115,8 @@ class Catalogue:
             raise Unusable(
                 f"the model {name} needs {' or '.join(provider.keys)}, which is not set",
                 code="model_key_missing",
-                hint=f"set {provider.keys[0]} in the environment, or try the model demo, which needs none",
+                hint=f"set {provider.keys[0]} in the environment, or try the model demo, which "
+                "needs none",
             )
 
 
@@ -145,5 +148,6 @@ def unknown(name: str) -> Unusable:
         f"there is no model {name!r}"
         + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
         code="unknown_model",
-        hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or ollama:...",
+        hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or "
+        "ollama:...",
     )

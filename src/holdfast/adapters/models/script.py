@@ -185,7 +185,8 @@ def step_from_line(line: bytes, *, place: str) -> Step:
         raise Unusable(
             f"{place}: {exc}",
             code="malformed_script",
-            hint='a line is {"say": TEXT}, {"call": [{"tool": NAME, "args": {...}, "id": ID}]} or {"fail": KIND}, '
+            hint='a line is {"say": TEXT}, {"call": [{"tool": NAME, "args": {...}, "id": ID}]} or '
+            '{"fail": KIND}, '
             'with "sleep": SECONDS or "expect": {"last_tool_result_contains": TEXT} beside it',
         ) from exc
 

@@ -425,7 +425,8 @@ def _connect(path: str) -> "apsw.Connection":
         # The rollback journal is kept between writes: removing a file waits for a running sync, and
         # there often is one.
         db.execute(
-            "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; PRAGMA journal_mode = PERSIST"
+            "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY; "
+            "PRAGMA journal_mode = PERSIST"
         ).fetchall()
         boot = _boot_id()
         if not _is_ours(db):

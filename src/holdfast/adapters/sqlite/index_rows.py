@@ -39,16 +39,20 @@ _LEVEL = 6
 # twentieth of the length, and reading them would take two thirds of the time.
 _FIXED_BYTES_MAX = 4096
 _WORDS = (
-    b'"approve_folder":"outside this folder, in this session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
+    b'"approve_folder":"outside this folder, in this '
+    b'session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
     b'"audience":"team","options":["approve_once","approve_session","approve_folder","approve_everywhere","edit","deny"],"principal":"trusted_internal",'
     b'"tool":"write_file","arguments":{"path":"/","content":"","cwd":"/","timeout_seconds":},"display":"shell\\n| runs confined","$ ",'
     b'"dangerous":true,"quoted_speakers":[],"principal":"operator"},{"id":"a-","session":"ops/","instance":"","turn":"t1","call":"c-","tool":"shell",'
     b'"arguments":{"command":""},"display":"","digest":"","options":["approve_once","approve_session","approve_everywhere","edit","deny"],"covers":'
-    b'{"approve_once":"this call, once","approve_session":" with these exact arguments, in this session","approve_everywhere":" with these exact arguments,'
-    b' in any session of yours","edit":"other arguments instead: shown again before anything runs","deny":"nothing runs; remembers nothing"},"may_answer":'
+    b'{"approve_once":"this call, once","approve_session":" with these exact arguments, in this '
+    b'session","approve_everywhere":" with these exact arguments,'
+    b' in any session of yours","edit":"other arguments instead: shown again before anything '
+    b'runs","deny":"nothing runs; remembers nothing"},"may_answer":'
     b'["alice"],"requester":"alice","audience":"personal","boundary":"personal:alice","channel":"local","requested_at":"2026-01-01T00:00:00.000Z",'
     b'"expires_at":"2026-01-01T00:00:00.000Z","state":"requested","closed_as":null,"answered_by":null,"option":null,"kind":"approval","reason":'
-    b'"policy asks before this tool runs","dangerous":false,"quoted_speakers":[],"principal":"operator"}]'
+    b'"policy asks before this tool '
+    b'runs","dangerous":false,"quoted_speakers":[],"principal":"operator"}]'
 )
 """
 What most prompts have in common, the likeliest last. Another dictionary is another version of the

@@ -290,7 +290,8 @@ class SqliteMemory:
             db.set_busy_timeout(_WRITE_WAIT_MS)
             db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
             db.execute(
-                "PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192"
+                "PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = "
+                "MEMORY; PRAGMA cache_size = -8192"
             ).fetchall()
             db.execute("PRAGMA secure_delete = ON").fetchall()
             if _version(db) != (_APPLICATION, _VERSION):

@@ -110,7 +110,8 @@ class Program:
             raise Unusable(
                 f"{spec.origin} has the name of another module, {installed.origin or top}",
                 code="bad_app",
-                hint="give the file a name of its own: whoever imports that name would get the wrong one",
+                hint="give the file a name of its own: whoever imports that name would get the "
+                "wrong one",
             )
         with _installing:
             if _finder not in sys.meta_path:

@@ -152,7 +152,8 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
     problems = []
     if set(settings.consent) == {"channels"}:
         problems.append(
-            "approvals.consent names channels alone, and no channel can answer: every prompt would stand until it expires"
+            "approvals.consent names channels alone, and no channel can answer: every prompt would "
+            "stand until it expires"
         )
     known = list(tools.names())
     for name, spec in settings.agents().items():

@@ -51,7 +51,8 @@ def register(app: typer.Typer) -> None:
             bool,
             typer.Option(
                 "--accept-clock",
-                help="Say that the clock is right, whatever the home's journal says. Where the journal is ahead, drops what has an end.",
+                help="Say that the clock is right, whatever the home's journal says. Where the "
+                "journal is ahead, drops what has an end.",
             ),
         ] = False,
     ) -> None:
@@ -433,7 +434,8 @@ async def _clock(store: "FileStore") -> list[Finding]:
             Finding(
                 "clock",
                 "problem",
-                f"{said}: the journal is ahead, and until that is settled nothing with an end counts",
+                f"{said}: the journal is ahead, and until that is settled nothing with an end "
+                "counts",
                 way_out,
             )
         ]

@@ -38,6 +38,7 @@ async def _rotate(options: Options) -> int:
         await store.close()
     options.out.result(
         {"generation": generation},
-        f"generation {generation} seals each session from its next segment on; back up {home / 'keys'}",
+        f"generation {generation} seals each session from its next segment on; back up "
+        f"{home / 'keys'}",
     )
     return 0

@@ -64,9 +64,11 @@ def _register_changing(reminders: typer.Typer) -> None:
         reminders,
         "add",
         example=(
-            'holdfast reminders add ops/api "check the backups" --at 2027-01-04T09:00 --tz Europe/Berlin\n'
+            'holdfast reminders add ops/api "check the backups" --at 2027-01-04T09:00 --tz '
+            "Europe/Berlin\n"
             'holdfast reminders add ops/api "look at the queue" --every 2h\n'
-            "holdfast reminders add ops/api \"weekly report\" --cron '0 9 * * MON' --tz Europe/Berlin --allow-prompts"
+            "holdfast reminders add ops/api \"weekly report\" --cron '0 9 * * MON' --tz "
+            "Europe/Berlin --allow-prompts"
         ),
     )
     def add(

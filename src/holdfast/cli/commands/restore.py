@@ -65,9 +65,11 @@ async def _restore(options: Options, folder: Path, keep: bool) -> int:
 def _refuse_without_terminal(options: Options) -> None:
     if options.out.json or sys.stdin is None or not sys.stdin.isatty():
         raise Unusable(
-            "`--keep` asks a person for each token and grant, and there is no terminal here; nothing was restored",
+            "`--keep` asks a person for each token and grant, and there is no terminal here; "
+            "nothing was restored",
             code="no_terminal",
-            hint="restore without --keep, which drops and lists them all; then `holdfast tokens add` those that are still wanted",
+            hint="restore without --keep, which drops and lists them all; then `holdfast tokens "
+            "add` those that are still wanted",
         )
 
 

@@ -34,7 +34,8 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--model",
                 metavar="M",
-                help="Go on with this model; without SESSION, only where a turn's own can't be had.",
+                help="Go on with this model; without SESSION, only where a turn's own can't be "
+                "had.",
             ),
         ] = None,
         as_: Annotated[

@@ -28,7 +28,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "send",
-        example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell command=\'ls -l\'" --workspace .',
+        example='holdfast send ops/api "what time is it?"\nholdfast send ops/api "shell '
+        "command='ls -l'\" --workspace .",
     )
     def send(
         ctx: typer.Context,

@@ -26,7 +26,8 @@ def register(app: typer.Typer) -> None:
     @command(
         tokens,
         "add",
-        example="holdfast tokens add alice-laptop --as alice --scopes read,send,approve --expires 30d",
+        example="holdfast tokens add alice-laptop --as alice --scopes read,send,approve --expires "
+        "30d",
     )
     def add(
         ctx: typer.Context,
@@ -107,7 +108,8 @@ async def _add(
         options.out.object({"token": token, **_fields(report)})
     else:
         options.out.note(
-            f"{name} speaks for {person} ({', '.join(report.scopes)}; {report.audience}). Shown this once:"
+            f"{name} speaks for {person} ({', '.join(report.scopes)}; {report.audience}). Shown "
+            "this once:"
         )
         options.out.text(token)
     return 0

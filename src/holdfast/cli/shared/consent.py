@@ -54,7 +54,8 @@ def require_person(what: str, home: Path) -> None:
         return
     consent = SettingsSource(home).now().consent
     raise Refused(
-        f"{what} carries a person's consent, and needs a terminal here: approvals.consent is {', '.join(consent)}",
+        f"{what} carries a person's consent, and needs a terminal here: approvals.consent is "
+        f"{', '.join(consent)}",
         code="no_authority",
         hint="run the command yourself, in the foreground of a terminal",
     )

@@ -80,7 +80,8 @@ def error_from_os(exc: OSError) -> HoldfastError:
         return Refused(
             what,
             code="not_permitted",
-            hint="check who owns the home and its mode, or name another one with --home; `holdfast doctor` looks",
+            hint="check who owns the home and its mode, or name another one with --home; `holdfast "
+            "doctor` looks",
         )
     return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
 

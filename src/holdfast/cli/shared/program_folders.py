@@ -42,14 +42,16 @@ def first_folder(home: Path, here: str | None) -> Callable[[str], str | None]:
                 raise Unusable(
                     f"{module} was loaded from {folder} before, and is not there any more",
                     code="bad_app",
-                    hint=f"put it back, or name its folder: tools.python.folder in holdfast.toml; {home / FILE_NAME} may be removed",
+                    hint="put it back, or name its folder: tools.python.folder in holdfast.toml; "
+                    f"{home / FILE_NAME} may be removed",
                 )
             return folder
         if here is None or not _has(here, module) or not home.is_dir():
             return None
         _write(home, {**known, module: here})
         _log.warning(
-            "tools of %s are loaded from %s from now on; tools.python.folder in holdfast.toml names another folder",
+            "tools of %s are loaded from %s from now on; tools.python.folder in holdfast.toml "
+            "names another folder",
             module,
             here,
         )
@@ -86,7 +88,8 @@ def _read(home: Path) -> dict[str, str]:
         os.close(folder)
     if not vouched:
         raise Unusable(
-            f"{home / FILE_NAME} was changed by another program: no key of this home vouches for it",
+            f"{home / FILE_NAME} was changed by another program: no key of this home vouches for "
+            "it",
             code="bad_app",
             hint="look at the folders that it names, then remove it; it is made again",
         )

@@ -23,7 +23,8 @@ def turn_text(options: "Options", turn: "TurnReport") -> str:
             options.typed(f"{command} {turn.session}") for command in ("sessions follow", "resume")
         )
         parts.append(
-            f"{turn.session} {turn.turn} is {turn.outcome}: `{follow}` shows how it goes on, and `{resume}` drives it where nobody else does"
+            f"{turn.session} {turn.turn} is {turn.outcome}: `{follow}` shows how it goes on, and "
+            f"`{resume}` drives it where nobody else does"
         )
     return "\n\n".join(parts)
 
@@ -34,7 +35,10 @@ def approval_text(options: "Options", approval: "ApprovalReport") -> str:
         "",
         f"  id          {approval.id}",
         f"  digest      {approval.digest}",
-        f"  session     {approval.session} {approval.turn}, asked for by {approval.requester or 'nobody'} ({approval.boundary or 'no boundary'})",
+        (
+            f"  session     {approval.session} {approval.turn}, asked for by "
+            f"{approval.requester or 'nobody'} ({approval.boundary or 'no boundary'})"
+        ),
     ]
     if approval.reason:
         lines.append(f"  why asked   {approval.reason}")
@@ -48,7 +52,10 @@ def _standing(approval: "ApprovalReport") -> list[str]:
     match approval.state:
         case "requested":
             return [
-                f"  may answer  {', '.join(approval.may_answer) or 'nobody'}, until {approval.expires_at}"
+                (
+                    f"  may answer  {', '.join(approval.may_answer) or 'nobody'}, until "
+                    f"{approval.expires_at}"
+                )
             ]
         case "answered":
             return [f"  answered    {approval.option} by {approval.answered_by}"]

@@ -83,7 +83,8 @@ def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
     return Refused(
         f"{home} {why}",
         code=code,
-        hint=f"if it is served for you, answer on its page: `{command}`, run by whoever looks after it, gives the way in; else name a home of yours with --home",
+        hint=f"if it is served for you, answer on its page: `{command}`, run by whoever looks "
+        "after it, gives the way in; else name a home of yours with --home",
     )
 
 

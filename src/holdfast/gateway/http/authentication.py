@@ -66,7 +66,8 @@ class Gate:
                     401,
                     "unauthorized",
                     "no valid token",
-                    "bring one in the header Authorization, as the scheme Bearer; `holdfast tokens add` makes one",
+                    "bring one in the header Authorization, as the scheme Bearer; `holdfast tokens "
+                    "add` makes one",
                 )
             else:
                 told = problem(429, "too_many", "too many requests without a valid token")

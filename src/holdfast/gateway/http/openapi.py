@@ -64,7 +64,8 @@ def openapi_document() -> dict[str, Any]:
             "title": "Holdfast",
             "version": "1",
             "summary": "Sessions, prompts and answers of one home",
-            "description": "Problems are application/problem+json with a stable `code`. Tokens come from `holdfast tokens add`.",
+            "description": "Problems are application/problem+json with a stable `code`. Tokens "
+            "come from `holdfast tokens add`.",
         },
         "security": [{"token": []}],
         "paths": _paths(),
@@ -229,7 +230,8 @@ def _paths() -> dict[str, Any]:
         body="AnswerIn", parameters=_APPROVAL,
     )  # fmt: skip
     cancel = _operation(
-        "cancel", "Cancel what runs or waits", _ok("Cancelled", "durable"), 404, 409, 410, 413, 415, 423, 503,
+        "cancel", "Cancel what runs or "
+                  "waits", _ok("Cancelled", "durable"), 404, 409, 410, 413, 415, 423, 503,
         body_optional="CancelIn", parameters=_SESSION,
     )  # fmt: skip
     not_ready = _problem(

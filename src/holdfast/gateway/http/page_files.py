@@ -17,7 +17,8 @@ from holdfast.errors import Refused
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
-    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    "require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors 'none'; base-uri "
+    "'none'; form-action 'none'"
 )
 _TYPES = {
     ".html": "text/html; charset=utf-8",

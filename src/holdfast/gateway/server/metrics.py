@@ -27,7 +27,8 @@ class Metrics:
             "# TYPE holdfast_http_requests_total counter",
         ]
         lines += [
-            f'holdfast_http_requests_total{{method="{method}",route="{route}",status="{status}"}} {count}'
+            f'holdfast_http_requests_total{{method="{method}",route="{route}",status="{status}"}} '
+            f"{count}"
             for (method, route, status), count in sorted(self.requests.items())
         ]
         lines += [
@@ -45,12 +46,18 @@ class Metrics:
         ]
         lines.append(f"holdfast_http_seconds_count {total}")
         lines += [
-            "# HELP holdfast_messages_total Messages taken, repeats of one that was taken before among them.",
+            (
+                "# HELP holdfast_messages_total Messages taken, repeats of one that was taken before "
+                "among them."
+            ),
             "# TYPE holdfast_messages_total counter",
             f"holdfast_messages_total {self.messages}",
         ]
         lines += [
-            "# HELP holdfast_answers_total Answers to prompts, repeats among them, by what came of them.",
+            (
+                "# HELP holdfast_answers_total Answers to prompts, repeats among them, by what came of "
+                "them."
+            ),
             "# TYPE holdfast_answers_total counter",
         ]
         lines += [

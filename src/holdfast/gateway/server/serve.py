@@ -188,9 +188,11 @@ def check_host(settings: GatewaySettings) -> None:
         is_local = settings.host == "localhost"
     if not is_local and not settings.allow_remote:
         raise Unusable(
-            f"{settings.host} can be reached from other machines, and this server speaks plain HTTP",
+            f"{settings.host} can be reached from other machines, and this server speaks plain "
+            "HTTP",
             code="not_loopback",
-            hint="put a TLS proxy in front and set serve.allow_remote = true and serve.hosts in holdfast.toml",
+            hint="put a TLS proxy in front and set serve.allow_remote = true and serve.hosts in "
+            "holdfast.toml",
         )
 
 

@@ -234,7 +234,10 @@ def _of_a_lost_workspace(looked: Looked, scene: Scene, turn: Turn) -> Looked:
         looked,
         problem=(
             "cannot_bind",
-            f"the workspace {given.path} is not the folder any more that it was when this was asked for",
+            (
+                f"the workspace {given.path} is not the folder any more that it was when this was "
+                "asked for"
+            ),
         ),
     )
 

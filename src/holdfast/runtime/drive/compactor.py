@@ -158,7 +158,8 @@ class Compactor:
             )
         self._say(
             turn,
-            f"summarising {plan.count} {'turns' if plan.part != 'own' else 'messages of this turn'} to make room",
+            f"summarising {plan.count} "
+            f"{'turns' if plan.part != 'own' else 'messages of this turn'} to make room",
         )
         # No lock is held from here. Others may append meanwhile; their records are not part of the
         # summary.

@@ -98,8 +98,10 @@ def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
     if not folders:
         return None
     text = (
-        f"the program that this process runs next to the keys was loaded from {folders[0]}, which {' and '.join(tools)} may write: "
-        f"it is inside the workspace {workspace}; keep the two apart with --workspace FOLDER or --app FOLDER/FILE.py:AGENT"
+        f"the program that this process runs next to the keys was loaded from {folders[0]}, which "
+        f"{' and '.join(tools)} may write: "
+        f"it is inside the workspace {workspace}; keep the two apart with --workspace FOLDER or "
+        "--app FOLDER/FILE.py:AGENT"
     )
     if "script" not in world.policy().consent:
         return text

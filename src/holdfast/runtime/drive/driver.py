@@ -150,8 +150,10 @@ class Driver:
         if (lacking := why_cannot_drive(self._world, self._ledger.state)) is not None:
             raise CannotDrive(
                 f"this process can't drive {self._ledger.session}: {lacking}",
-                hint=f"`holdfast resume {self._ledger.session} --model M` goes on with another model, `--app MODULE:AGENT` brings a program's agents and tools; "
-                f"else put back what is missing, or give the turn up with `holdfast sessions cancel {self._ledger.session}`",
+                hint=f"`holdfast resume {self._ledger.session} --model M` goes on with another "
+                "model, `--app MODULE:AGENT` brings a program's agents and tools; "
+                "else put back what is missing, or give the turn up with `holdfast sessions "
+                f"cancel {self._ledger.session}`",
             )
         return await self.claim_at_once()
 

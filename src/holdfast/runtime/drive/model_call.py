@@ -90,7 +90,8 @@ async def ask_model(
         # The record shows the place, by U+FFFD or by the refused call. Only the log can say that
         # the model did not write U+FFFD itself.
         _log.warning(
-            "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no other half, and no call runs with one",
+            "%s wrote halves of characters (surrogates): U+FFFD stands for those that found no "
+            "other half, and no call runs with one",
             model.name,
         )
     if (flaw := _why_not_kept(kept)) is not None:

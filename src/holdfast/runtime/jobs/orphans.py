@@ -78,5 +78,6 @@ def _last_word(job: JobId, seen: JobSeen) -> EndJob:
     return EndJob(
         job=job,
         outcome="in_doubt",
-        text=f"In doubt: job {job} {how}. It may or may not have happened; check before trying again.{said}",
+        text=f"In doubt: job {job} {how}. It may or may not have happened; check before trying "
+        f"again.{said}",
     )

@@ -260,7 +260,8 @@ def _refuse_ahead(moment: Moment) -> None:
     if moment.is_ahead:
         days = (moment.clock - moment.journal) // 86_400_000
         raise Refused(
-            f"the clock says {iso(moment.clock)}, {days} days after the newest record of this home ({iso(moment.journal)}); nothing was written",
+            f"the clock says {iso(moment.clock)}, {days} days after the newest record of this home "
+            f"({iso(moment.journal)}); nothing was written",
             code="clock_ahead",
             hint="set the clock; or, if it is right, `holdfast doctor --accept-clock`",
         )

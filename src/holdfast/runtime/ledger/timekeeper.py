@@ -50,7 +50,8 @@ def refuse_disputed(moment: Moment, what: str) -> None:
     if moment.is_disputed:
         days = (moment.journal - moment.clock) // 86_400_000
         raise Refused(
-            f"the journal's newest time ({iso(moment.journal)}) is {days} days ahead of the clock ({iso(moment.clock)}), so {what}",
+            f"the journal's newest time ({iso(moment.journal)}) is {days} days ahead of the clock "
+            f"({iso(moment.clock)}), so {what}",
             code="clock_behind",
             hint="set the clock; or, if it is right, `holdfast doctor --accept-clock`",
         )

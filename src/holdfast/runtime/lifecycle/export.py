@@ -64,7 +64,8 @@ async def doubt_about(service: Service, session: str) -> str | None:
     except HoldfastError as exc:
         return f"could not be verified ({exc.message})"
     return (
-        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where the records hold"
+        f"is sealed ({sealed.code}: {sealed.detail}); `holdfast verify {session}` says up to where "
+        "the records hold"
         if sealed is not None
         else None
     )
@@ -82,7 +83,8 @@ async def export_markdown(service: Service, session: str) -> str:
     told.extend(_conversation(carried.records))
     if journal.sealed is not None:
         told.append(
-            f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is above is what verified."
+            f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is "
+            "above is what verified."
         )
     elif (doubt := await doubt_about(service, name)) is not None:
         told.append(f"\n> What is above {doubt}.")

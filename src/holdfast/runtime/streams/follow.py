@@ -48,7 +48,8 @@ def _refuse_ahead(ledger: Ledger, after: int) -> None:
     """
     if after > ledger.state.seq:
         raise Refused(
-            f"there is no record {after} yet in this life of {ledger.session}: its last is {ledger.state.seq}",
+            f"there is no record {after} yet in this life of {ledger.session}: its last is "
+            f"{ledger.state.seq}",
             code="cursor_ahead",
             hint="follow from the beginning, with after=0",
         )

@@ -79,7 +79,8 @@ def _check_scope(
     rule = policy.rule(context.audience, asked.tool) or Rule(mode="ask")
     if scope not in SCOPES_OF[rule.remembers]:
         raise Refused(
-            f"policy no longer lets an answer about {asked.tool} be remembered like that (remember = {rule.remembers!r})",
+            f"policy no longer lets an answer about {asked.tool} be remembered like that (remember "
+            f"= {rule.remembers!r})",
             code="option_unavailable",
             hint="approve_once still stands"
             if rule.remembers == "never"

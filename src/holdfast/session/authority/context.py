@@ -330,7 +330,8 @@ def narrowed(
         )
     if interactive and not parent.interactive:
         raise Refused(
-            f"nobody can be asked in the turn that started this {kind}, so nobody can be asked in it",
+            f"nobody can be asked in the turn that started this {kind}, so nobody can be asked in "
+            "it",
             code="no_authority",
         )
     taint = "tainted" if parent.has_third_party else parent.provenance.taint

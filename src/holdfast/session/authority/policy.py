@@ -209,6 +209,10 @@ def terms_of(rule: Rule, requester: str, policy: Policy, *, now: int) -> Terms:
     )
 
 
+_DEPENDS_ON_FILES = frozenset({"cannot_bind", "unconfined", "no_network"})
+"""Problems of binding a call that may tell which files and folders exist."""
+
+
 def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
     """
     Check whether a call that cannot be bound would be denied in any case.
@@ -216,7 +220,9 @@ def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny 
     This denial comes first: a requester who may not use a tool must not learn from it which files
     exist.
     """
-    if looked.definition is None or looked.problem is None or looked.problem[0] != "cannot_bind":
+    if looked.definition is None or looked.problem is None:
+        return None
+    if looked.problem[0] not in _DEPENDS_ON_FILES:
         return None
     unseen = Binding(display="")
     verdict = judge(

@@ -446,7 +446,8 @@ def _stopped(
                         turn,
                         call,
                         "in_doubt",
-                        "In doubt: it was started before, and running it again would need an approval.",
+                        "In doubt: it was started before, and running it again would need an "
+                        "approval.",
                         "in_doubt",
                     ),
                 )

@@ -91,7 +91,8 @@ def accept_input(
     elif (command.context.session, command.context.instance) != (state.session, state.instance):
         return refused(
             "no_authority",
-            f"the authority handed on belongs to {command.context.session}, not to this life of {state.session}",
+            f"the authority handed on belongs to {command.context.session}, not to this life of "
+            f"{state.session}",
         )
     else:
         context = msgspec.structs.replace(command.context, turn=turn)
@@ -270,7 +271,8 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None
             outcome="failed",
             code="no_authority",
             message=first.context.reason,
-            hint="send the message again; what it was asked under can't be restored, and nothing runs without it",
+            hint="send the message again; what it was asked under can't be restored, and nothing "
+            "runs without it",
         )
         return Decided((started, ended), outcome=first.turn)
     return Decided((started,), outcome=first.turn)

@@ -159,7 +159,10 @@ def repeats_bound(turn: Turn) -> tuple[str, str] | None:
         return None
     return (
         "repeating",
-        "the model made the same call with the same arguments and got the same result, again and again",
+        (
+            "the model made the same call with the same arguments and got the same result, again and "
+            "again"
+        ),
     )
 
 
@@ -172,7 +175,10 @@ def _calls_bound(batch: int, of_turn: int, policy: Policy) -> tuple[str, str] | 
     if of_turn > policy.turn_tool_calls_max:
         return (
             "turn_tool_calls_max",
-            f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is its bound",
+            (
+                f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is its "
+                "bound"
+            ),
         )
     return None
 

@@ -197,7 +197,8 @@ def decode_home_event(type_: str, version: int, body: bytes) -> AnyHomeEvent:
     decoder = _DECODERS.get(type_)
     if decoder is None or version != _VERSION:
         raise NewerVersion(
-            f"the home's journal has a {type_!r} record of version {version}, which this Holdfast does not know",
+            f"the home's journal has a {type_!r} record of version {version}, which this Holdfast "
+            "does not know",
             hint="upgrade Holdfast; nothing is wrong with the journal",
         )
     try:

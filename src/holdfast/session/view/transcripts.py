@@ -136,7 +136,8 @@ def _branch(entries: Sequence[_Entry], skipped: list[Skipped]) -> list[_Entry]:
             skipped.append(
                 Skipped(
                     here.line,
-                    f"its parent {here.parent[:40]} is not in the file; the entry before takes its place",
+                    f"its parent {here.parent[:40]} is not in the file; the entry before takes its "
+                    "place",
                 )
             )
         here = above
@@ -266,7 +267,8 @@ def _of_message(message: Any, kind: str) -> Iterator[Message]:
             yield from (NoteMessage(each) for each in _calls_in(content))
         case "toolResult" | "tool" | "tool_result":
             yield NoteMessage(
-                f"Result of {message.get('toolName') or 'a tool'}: {_clip(_text(content), RESULT_CHARS_MAX)}"
+                f"Result of {message.get('toolName') or 'a tool'}: "
+                f"{_clip(_text(content), RESULT_CHARS_MAX)}"
             )
         case "bashExecution":
             yield NoteMessage(

@@ -528,7 +528,8 @@ class AppendQueue:
             return
         if request.epoch != self.claimed_epoch() or request.epoch < anchor.epoch:
             raise Fenced(
-                f"{self.files.session}: epoch {request.epoch} does not drive it any more (it is {anchor.epoch})",
+                f"{self.files.session}: epoch {request.epoch} does not drive it any more (it is "
+                f"{anchor.epoch})",
                 hint="stop this driver; another one goes on",
             )
 

@@ -341,7 +341,8 @@ class Batch:
             ) from failure
         self._go_on_in_new_segment()
         raise NotSaved(
-            f"{files.session}: the write failed ({failure}); nothing was saved; the batch is kept in {kept}",
+            f"{files.session}: the write failed ({failure}); nothing was saved; the batch is kept "
+            f"in {kept}",
             hint="make room on the disk"
             if failure.errno in FULL
             else "look at the disk, then try again",
@@ -422,11 +423,13 @@ class Batch:
                 self._cut_back(self._base)
         except OSError as exc:
             raise InDoubt(
-                f"{self._files.session}: a new segment failed ({failure}), and undoing it did too ({exc})",
+                f"{self._files.session}: a new segment failed ({failure}), and undoing it did too "
+                f"({exc})",
                 hint="reopen",
             ) from failure
         raise NotSaved(
-            f"{self._files.session}: a new segment could not be made ({failure}); nothing was saved; the batch is kept in {kept}",
+            f"{self._files.session}: a new segment could not be made ({failure}); nothing was "
+            f"saved; the batch is kept in {kept}",
             hint="make room on the disk"
             if failure.errno in FULL
             else "look at the disk, then try again",

@@ -27,7 +27,8 @@ def no_thread() -> Busy:
     return Busy(
         "no thread could be started",
         code="io",
-        hint="let this user have more processes (`ulimit -u`, the container's `pids.max`), then try again",
+        hint="let this user have more processes (`ulimit -u`, the container's `pids.max`), then "
+        "try again",
     )
 
 

@@ -63,7 +63,8 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
         os.close(fd)
         raise refused(
             str(path),
-            f"belongs to uid {status.st_uid} or others may write in it (mode {status.st_mode & 0o777:o})",
+            f"belongs to uid {status.st_uid} or others may write in it (mode "
+            f"{status.st_mode & 0o777:o})",
         )
     return fd
 

@@ -138,5 +138,6 @@ def no_key(trouble: str) -> Refused:
     return Refused(
         f"this home can't be written: {trouble}",
         code="no_key",
-        hint="put the key back from a backup, 0600 in a 0700 folder; reading and export work without it; no new key is ever made in its place",
+        hint="put the key back from a backup, 0600 in a 0700 folder; reading and export work "
+        "without it; no new key is ever made in its place",
     )

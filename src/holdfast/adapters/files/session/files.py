@@ -171,7 +171,8 @@ class SessionFiles:
             ):
                 return
         raise NotSaved(
-            f"{self.session}: its folder was replaced while it was written; what was written went with the old one",
+            f"{self.session}: its folder was replaced while it was written; what was written went "
+            "with the old one",
             hint="try again",
         )
 

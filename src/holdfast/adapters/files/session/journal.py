@@ -153,7 +153,8 @@ class FileJournal:
         """Return the callers' records after `since`, up to the fence. The caller holds the lock."""
         if since.seq > self.fence.seq:
             raise Refused(
-                f"{self.session}: record {since.seq} is not there yet (the head is {self.fence.seq})",
+                f"{self.session}: record {since.seq} is not there yet (the head is "
+                f"{self.fence.seq})",
                 code="unknown_head",
             )
         if since.seq == self.fence.seq:
@@ -359,7 +360,8 @@ class FileJournal:
             # Every record is durable without it, and finished work must not be reported as failed.
             # The anchor may lag, as it may between any two syncs.
             _log.warning(
-                "%s: its anchor could not be synced (%s); after a power cut it may lag behind the journal",
+                "%s: its anchor could not be synced (%s); after a power cut it may lag behind the "
+                "journal",
                 self.files.session,
                 exc.message,
             )

@@ -18,7 +18,8 @@ from holdfast.session.view.messages import ProposedCall
 
 UNDERSTOOD = (
     "'what time is it', 'list files [in FOLDER]', 'read FILE', 'search for TEXT [in FOLDER]', "
-    "'write FILE: TEXT', 'run: COMMAND', 'ask me QUESTION', 'remember that TEXT', 'recall WORDS' and 'help'"
+    "'write FILE: TEXT', 'run: COMMAND', 'ask me QUESTION', 'remember that TEXT', 'recall WORDS' "
+    "and 'help'"
 )
 
 NAME = re.compile(r"[^\s=]+")
@@ -132,7 +133,8 @@ def scan_arguments(
         arguments[key[1]], position = scan_value(text, key.end(), types.get(key[1], {"string"}))
         if position < len(text) and not text[position].isspace():
             raise ValueError(
-                f"I can't read {text[position:].split(maxsplit=1)[0]!r} after the value of {key[1]}."
+                f"I can't read {text[position:].split(maxsplit=1)[0]!r} after the value of "
+                f"{key[1]}."
             )
     return arguments, end.end()
 

@@ -42,7 +42,8 @@ class DelegateTool(Builtin):
     def validate(self, arguments: bytes) -> bytes:
         if asked := sorted(_MORE & strict_object(arguments).keys()):
             raise InvalidArguments(
-                f"a delegate has what you have, or less: {', '.join(asked)} can't be asked for. Call it again with the task alone"
+                f"a delegate has what you have, or less: {', '.join(asked)} can't be asked for. "
+                "Call it again with the task alone"
             )
         return super().validate(arguments)
 
@@ -56,7 +57,8 @@ def delegate_tool(agent: str) -> DelegateTool:
     types = ArgumentTypes(name, {"task": (str, REQUIRED)})
     definition = definition_of(
         name,
-        f"Hand a task to the agent {agent} and get its answer back. It sees the task and nothing of this conversation, so say all it needs to know.",
+        f"Hand a task to the agent {agent} and get its answer back. It sees the task and nothing "
+        "of this conversation, so say all it needs to know.",
         types,
         contract="once",
         mode="auto",
@@ -86,5 +88,6 @@ def _check(values: Values) -> None:
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
     raise InvariantBroken(
-        f"the delegate of {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)"
+        f"the delegate of {scene.call} was run as a tool ({binding.display!r}, {len(values)} "
+        "values)"
     )

@@ -40,7 +40,8 @@ def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
     types = ArgumentTypes("remember", {"text": (str, REQUIRED)})
     definition = definition_of(
         "remember",
-        "Remember a short text beyond this conversation, for the person or the team that asked. Write it so that it is understood on its own.",
+        "Remember a short text beyond this conversation, for the person or the team that asked. "
+        "Write it so that it is understood on its own.",
         types,
         contract="idempotent",  # the item's id comes from the call: a rerun writes the same item
         mode="ask",
@@ -126,7 +127,10 @@ def forget(memory: Memory | None) -> Builtin:
         shown = render_argument(item.text)
         display = display_of(
             [
-                f"forget, for good, {item.id} of {_whom(Circle(Audience(item.audience), item.boundary, item.person))}",
+                (
+                    f"forget, for good, {item.id} of "
+                    f"{_whom(Circle(Audience(item.audience), item.boundary, item.person))}"
+                ),
                 framed(shown.text),
             ]
         )
@@ -142,7 +146,8 @@ def _check_text(values: Values) -> None:
     size = len(values["text"].encode())
     if not values["text"].strip() or size > limits.MEMORY_ITEM_BYTES_MAX:
         raise InvalidArguments(
-            f"text has {size} bytes; it must say something in at most {limits.MEMORY_ITEM_BYTES_MAX}"
+            f"text has {size} bytes; it must say something in at most "
+            f"{limits.MEMORY_ITEM_BYTES_MAX}"
         )
 
 
@@ -174,7 +179,8 @@ def _origin(scene: Scene) -> Origin:
 def _circle(scene: Scene) -> Circle:
     if scene.circle is None:
         raise CannotBind(
-            "nothing is recalled here: it is not known that everybody who reads the answer may see it",
+            "nothing is recalled here: it is not known that everybody who reads the answer may see "
+            "it",
             code="hard_deny",
         )
     return scene.circle

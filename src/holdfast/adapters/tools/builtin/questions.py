@@ -22,7 +22,8 @@ def ask_person() -> Builtin:
     )
     definition = definition_of(
         "ask_person",
-        "Ask the person a question and wait for the answer. `choices` suggests answers; any text may come back.",
+        "Ask the person a question and wait for the answer. `choices` suggests answers; any text "
+        "may come back.",
         types,
         contract="once",
         mode="auto",
@@ -62,5 +63,6 @@ def _look(values: Values, scene: Scene) -> Binding:
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
     raise InvariantBroken(
-        f"a question of {scene.call} was run as a tool instead of being asked ({binding.display!r}, {len(values)} values)"
+        f"a question of {scene.call} was run as a tool instead of being asked "
+        f"({binding.display!r}, {len(values)} values)"
     )

@@ -124,5 +124,6 @@ def list_reminders() -> Builtin:
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
     raise InvariantBroken(
-        f"a reminder's call {scene.call} was run as a tool ({binding.display!r}, {len(values)} values)"
+        f"a reminder's call {scene.call} was run as a tool ({binding.display!r}, {len(values)} "
+        "values)"
     )

@@ -54,7 +54,8 @@ def list_files() -> Builtin:
     types = ArgumentTypes("list_files", {"path": (str, ".")})
     definition = definition_of(
         "list_files",
-        "List the entries of one folder, folders with a trailing slash, files with their size in bytes.",
+        "List the entries of one folder, folders with a trailing slash, files with their size in "
+        "bytes.",
         types,
         contract="pure",
         mode="auto",
@@ -70,7 +71,8 @@ def search_files() -> Builtin:
     types = ArgumentTypes("search_files", {"pattern": (str, REQUIRED), "path": (str, ".")})
     definition = definition_of(
         "search_files",
-        "Find lines that contain a plain text (not a regular expression) in the files below a folder, .git left out.",
+        "Find lines that contain a plain text (not a regular expression) in the files below a "
+        "folder, .git left out.",
         types,
         contract="pure",
         mode="auto",
@@ -158,7 +160,8 @@ def _bound(binding: Binding, scene: Scene, what: str) -> Place:
     place = bound_place(binding, scene)
     if place.reach == "outside" and _folder_of(place, what) != binding.scripts:
         raise ToolFailed(
-            f"{place.path}: another folder took the place of the one that was there when this was decided"
+            f"{place.path}: another folder took the place of the one that was there when this was "
+            "decided"
         )
     return place
 
@@ -185,7 +188,8 @@ def _read(values: Values, binding: Binding, scene: Scene) -> str:
         return f"{place.path} is a binary file of {size} bytes"
     if len(raw) > limits.TOOL_OUTPUT_KEPT_BYTES:
         raise ToolFailed(
-            f"{place.path} has more than {limits.TOOL_OUTPUT_KEPT_BYTES} bytes; search it, or read it in parts with the shell"
+            f"{place.path} has more than {limits.TOOL_OUTPUT_KEPT_BYTES} bytes; search it, or read "
+            "it in parts with the shell"
         )
     return raw.decode("utf-8", errors="replace")
 

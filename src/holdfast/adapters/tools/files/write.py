@@ -48,7 +48,8 @@ def write_file() -> Builtin:
     types = ArgumentTypes("write_file", {"path": (str, REQUIRED), "content": (str, REQUIRED)})
     definition = definition_of(
         "write_file",
-        "Write a text file, replacing it whole. Its folder must exist. The path is relative to the workspace, or absolute.",
+        "Write a text file, replacing it whole. Its folder must exist. The path is relative to the "
+        "workspace, or absolute.",
         types,
         contract="once",
         mode="ask",

@@ -117,5 +117,6 @@ def _said_last(job: JobFacts, scene: Scene) -> str:
 
 def _never(values: Values, binding: Binding, scene: Scene) -> str:
     raise InvariantBroken(
-        f"job_cancel of {scene.call} was run as a tool instead of by the runtime ({binding.display!r}, {len(values)} values)"
+        f"job_cancel of {scene.call} was run as a tool instead of by the runtime "
+        f"({binding.display!r}, {len(values)} values)"
     )

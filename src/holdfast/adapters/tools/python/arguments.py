@@ -48,8 +48,10 @@ class ArgumentTypes:
             ) from exc
         except (TypeError, msgspec.MsgspecError) as exc:
             raise Unusable(
-                f"the arguments of {tool} have a type that JSON can't carry: {_words(exc).rpartition(_MSGSPEC_ADVICE)[2]}",
-                hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list and dict; of several objects in one union, tagged structs",
+                f"the arguments of {tool} have a type that JSON can't carry: "
+                f"{_words(exc).rpartition(_MSGSPEC_ADVICE)[2]}",
+                hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list "
+                "and dict; of several objects in one union, tagged structs",
             ) from exc
         for name, (kind, default) in fields.items():
             if default is not REQUIRED:
@@ -70,7 +72,8 @@ class ArgumentTypes:
         # nothing.
         if _written(self._decoded(encoded)) != encoded:
             raise InvalidArguments(
-                "the tool's own check changes its arguments each time it reads them: what is shown would not be what runs"
+                "the tool's own check changes its arguments each time it reads them: what is shown "
+                "would not be what runs"
             )
         return encoded
 

@@ -58,7 +58,8 @@ def write_model(value: Any) -> Any:
     for name in type(value).model_fields:
         if not _alike(getattr(again, name), getattr(value, name)):
             raise InvalidArguments(
-                f"{type(value).__name__} does not write its {name!r} as it is: what is shown would not be what runs"
+                f"{type(value).__name__} does not write its {name!r} as it is: what is shown would "
+                "not be what runs"
             )
     return written
 

@@ -105,7 +105,8 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
             # A model would fill it in, and so choose for whom the tool acts.
             raise Unusable(
                 f"{parameter} has a ToolCall inside",
-                hint="take it as a parameter of its own: it is filled in, and not shown to the model",
+                hint="take it as a parameter of its own: it is filled in, and not shown to the "
+                "model",
             )
         if (
             isinstance(each, type)
@@ -113,7 +114,8 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
             and hasattr(each, "__pydantic_validator__")
         ):
             raise Unusable(
-                f"{parameter}: {each.__name__} is a Pydantic dataclass, whose checks would be left out",
+                f"{parameter}: {each.__name__} is a Pydantic dataclass, whose checks would be left "
+                "out",
                 hint="make it a BaseModel",
             )
         for note in (
@@ -122,7 +124,8 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
             if type(note).__module__.partition(".")[0] in _CHECKING:
                 raise Unusable(
                     f"{parameter}: {note!r} would be left out",
-                    hint="use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a Pydantic model",
+                    hint="use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a "
+                    "Pydantic model",
                 )
 
 

@@ -141,8 +141,10 @@ class Shell:
         )
         self.definition = definition_of(
             "shell",
-            "Run a command with bash in a folder of the workspace. It has no terminal and no input; what it leaves in its process group ends with it. "
-            "With `background` it goes on as a job, and its result comes later as a message of its own. "
+            "Run a command with bash in a folder of the workspace. It has no terminal and no "
+            "input; what it leaves in its process group ends with it. "
+            "With `background` it goes on as a job, and its result comes later as a message of its "
+            "own. "
             "It sees the system read-only, the workspace, and no network unless `network` is true.",
             self._types,
             contract="once",
@@ -454,7 +456,8 @@ class _PreparedCommand:
             await self.abandon()
             return ToolReturned(
                 outcome="error",
-                text="nothing was run: the folder, a program or a script changed after this was approved",
+                text="nothing was run: the folder, a program or a script changed after this was "
+                "approved",
             )
         output = Output(secrets=self._scene.secrets, on_output=on_output)
         allowed = self._timeout_seconds or timeout_seconds

@@ -184,7 +184,8 @@ class Chat:
                 else f"; {' or '.join(approval.may_answer)} may answer it"
             )
             self._screen.say(
-                f"- a prompt still stands: {approval.tool}, asked {approval.requested_at} ({approval.id}){whom}",
+                f"- a prompt still stands: {approval.tool}, asked {approval.requested_at} "
+                f"({approval.id}){whom}",
                 "yellow",
             )
 
@@ -316,7 +317,8 @@ class Chat:
                 await self._cancel()
             case _ if text.startswith("/") and not line.startswith(" "):
                 self._screen.say(
-                    f"There is no {text.split()[0]}; /help lists what there is. A space before it sends it as it is.",
+                    f"There is no {text.split()[0]}; /help lists what there is. A space before it "
+                    "sends it as it is.",
                     "yellow",
                 )
             case _:
@@ -456,7 +458,8 @@ class Chat:
             self._group.create_task(self._cancel_running())
         else:
             self._screen.say(
-                "- cancelled already; a call that has started ends with its real outcome, or in doubt",
+                "- cancelled already; a call that has started ends with its real outcome, or in "
+                "doubt",
                 "dim",
             )
 

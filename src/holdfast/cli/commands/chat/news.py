@@ -100,13 +100,15 @@ class News:
                 self._note(f"{tool} runs")
             case MemoryRecalled(items=items, degraded=degraded):
                 self._note(
-                    f"remembered: {'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}"
+                    "remembered: "
+                    f"{'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}"
                 )
             case DelegateStarted(agent=agent, session=session):
                 self._note(f"{agent} works on it ({session})")
             case Compacted(turns=turns):
                 self._note(
-                    f"{turns} older turns are summarised in what the model sees; the journal keeps them"
+                    f"{turns} older turns are summarised in what the model sees; the journal keeps "
+                    "them"
                 )
             case TurnCompacted():
                 self._note(
@@ -114,7 +116,8 @@ class News:
                 )
             case TailRepaired(bytes=size):
                 self._note(
-                    f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is kept in quarantine"
+                    f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is "
+                    "kept in quarantine"
                 )
             case _:
                 self._of_people(event)
@@ -152,7 +155,8 @@ class News:
         match event:
             case JobSubmitted(job=job, tool=tool):
                 self._note(
-                    f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it says"
+                    f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it "
+                    "says"
                 )
             case JobCancelled(job=job, by=by):
                 self._note(f"{by} asked for the job {job} to be stopped")
@@ -193,7 +197,8 @@ class News:
         match event:
             case ModelCallFailed(kind=kind, message=message, final=final):
                 self._note(
-                    f"the model gave no answer ({kind}): {message}{'' if final else '; trying again'}",
+                    f"the model gave no answer ({kind}): "
+                    f"{message}{'' if final else '; trying again'}",
                     "yellow",
                 )
             case ModelCallLost():

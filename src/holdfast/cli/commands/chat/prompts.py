@@ -39,7 +39,8 @@ def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
     if approval.quoted_speakers:
         screen.say(f"  the request quotes: {plain(', '.join(approval.quoted_speakers))}", "dim")
     screen.say(
-        f"  for {plain(approval.requester or 'nobody')}, until {approval.expires_at}, digest {approval.digest}",
+        f"  for {plain(approval.requester or 'nobody')}, until {approval.expires_at}, digest "
+        f"{approval.digest}",
         "dim",
     )
     for number, (option, covers) in enumerate(offered(approval).items(), 1):
@@ -116,7 +117,8 @@ async def _confirmed(
     screen: Screen, keyboard: Keyboard, approval: ApprovalReport, option: str
 ) -> bool:
     screen.say(
-        f"This one can't be judged from its text alone. To {option}, type the tool's name: {approval.tool}",
+        f"This one can't be judged from its text alone. To {option}, type the tool's name: "
+        f"{approval.tool}",
         "yellow",
     )
     typed = await keyboard.read_answer(f"{approval.tool}? ")

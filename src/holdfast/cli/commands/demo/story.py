@@ -102,7 +102,8 @@ class Story:
         shows = (*self._prompt["display"].splitlines(), f"options: {options}")
         return Step(
             "pause",
-            "It may not just do that, so the turn stops on disk and asks you. Nothing has run. This is the prompt:",
+            "It may not just do that, so the turn stops on disk and asks you. Nothing has run. "
+            "This is the prompt:",
             shows,
         )
 
@@ -115,7 +116,8 @@ class Story:
         self._claim_lines(0)
         return Step(
             "kill -9",
-            "While it waits for you, the process is killed. No goodbye, no chance to save anything.",
+            "While it waits for you, the process is killed. No goodbye, no chance to save "
+            "anything.",
             (f"$ kill -9 {pid}",),
         )
 
@@ -135,7 +137,8 @@ class Story:
         )
         return Step(
             "restart",
-            "A new process finds the prompt standing: the same id, the same digest of what would run.",
+            "A new process finds the prompt standing: the same id, the same digest of what would "
+            "run.",
             shows,
         )
 
@@ -152,7 +155,8 @@ class Story:
         )
         return Step(
             "a stranger",
-            f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: refused, and written down.",
+            f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: "
+            "refused, and written down.",
             shows,
         )
 
@@ -168,7 +172,8 @@ class Story:
         )
         return Step(
             "approve",
-            "You say yes, to exactly what was shown. The turn goes on where it stopped, in this process.",
+            "You say yes, to exactly what was shown. The turn goes on where it stopped, in this "
+            "process.",
             shows,
         )
 
@@ -180,7 +185,8 @@ class Story:
         shows = ("$ cat deploys.log", *self._lines())
         return Step(
             "once",
-            "It ran once: one line in the file, one start in the journal. `holdfast resume` finds nothing left to do.",
+            "It ran once: one line in the file, one start in the journal. `holdfast resume` finds "
+            "nothing left to do.",
             shows,
         )
 
@@ -239,7 +245,8 @@ class Story:
         where = f"{verdict['verdict']}: {path.name}, the record at byte {verdict['byte']}; good up to record {verdict['at_seq']}"
         return Step(
             "verify",
-            "Every record carries a keyed code chained to the one before. Verify says what no longer holds, and where.",
+            "Every record carries a keyed code chained to the one before. Verify says what no "
+            "longer holds, and where.",
             (where,),
         )
 

@@ -123,7 +123,8 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
         raise Unusable(
             f"serving needs {exc.name}, which is not installed",
             code="missing_part",
-            hint="install the extra: `pip install 'holdfast[serve]'`; in a checkout `make run` does, and serves",
+            hint="install the extra: `pip install 'holdfast[serve]'`; in a checkout `make run` "
+            "does, and serves",
         ) from exc
 
     refuse_tools("serving a home")
@@ -215,7 +216,8 @@ async def _code(options: Options, asserted: str | None) -> int:
     if not is_private():
         hint = "run it in a terminal, or let it write to a file of yours with mode 0600: (umask 077; holdfast serve code > FILE)"
         raise Refused(
-            "a code is printed only where nobody else can read it, and this output is a pipe or a file for others",
+            "a code is printed only where nobody else can read it, and this output is a pipe or a "
+            "file for others",
             code="not_private",
             hint=hint,
         )
@@ -272,7 +274,8 @@ async def _say(
     )
     if standing:
         options.out.note(
-            f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still stand{'s' if len(standing) == 1 else ''}"
+            f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still "
+            f"stand{'s' if len(standing) == 1 else ''}"
         )
 
 

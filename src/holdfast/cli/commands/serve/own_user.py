@@ -56,7 +56,8 @@ def _check_program(name: str) -> None:
             raise Unusable(
                 f"{name} can't read this program: {path}",
                 code="missing_part",
-                hint="install it where every user can read it: `python3 -m venv /opt/holdfast`, then `/opt/holdfast/bin/pip install ...`",
+                hint="install it where every user can read it: `python3 -m venv /opt/holdfast`, "
+                "then `/opt/holdfast/bin/pip install ...`",
             )
 
 

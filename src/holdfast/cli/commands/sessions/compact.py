@@ -38,7 +38,8 @@ async def _compact(options: Options, session: str) -> int:
             raise unknown(name)
         report = await service.compact(name)
     said = (
-        f"{report.turns} turns summarised, about {report.tokens_before} -> {report.tokens_after} tokens"
+        f"{report.turns} turns summarised, about {report.tokens_before} -> {report.tokens_after} "
+        "tokens"
         if report.turns
         else f"{report.result}: {report.reason}"
     )

@@ -19,7 +19,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "export",
-        example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api --markdown -o api.md",
+        example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api "
+        "--markdown -o api.md",
     )
     def export(
         ctx: typer.Context,

@@ -27,7 +27,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "follow",
-        example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after 12 --forever",
+        example="holdfast sessions follow ops/api\nholdfast --json sessions follow ops/api --after "
+        "12 --forever",
     )
     def follow(
         ctx: typer.Context,
@@ -106,7 +107,8 @@ def _print(options: Options, record: "Record") -> None:
     else:
         body = record.body.decode()
         options.out.text(
-            f"{record.seq:>6}  {record.type:<20}  {body if len(body) <= _TEXT_CHARS else body[:_TEXT_CHARS] + '...'}"
+            f"{record.seq:>6}  {record.type:<20}  "
+            f"{body if len(body) <= _TEXT_CHARS else body[:_TEXT_CHARS] + '...'}"
         )
 
 

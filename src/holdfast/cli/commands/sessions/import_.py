@@ -19,7 +19,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "import",
-        example="holdfast sessions import ~/.agent/sessions/2026-11-16.jsonl notes/old\nholdfast sessions import api.jsonl ops/api-copy",
+        example="holdfast sessions import ~/.agent/sessions/2026-11-16.jsonl notes/old\nholdfast "
+        "sessions import api.jsonl ops/api-copy",
     )
     def import_(
         ctx: typer.Context,
@@ -27,7 +28,8 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="FILE",
-                help="JSON Lines: of a coding agent or a personal gateway, or of `sessions export`; `-` is stdin.",
+                help="JSON Lines: of a coding agent or a personal gateway, or of `sessions "
+                "export`; `-` is stdin.",
             ),
         ],
         into: Annotated[

@@ -12,7 +12,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "search",
-        example="holdfast sessions search 'old branch'\nholdfast sessions search deploy --limit 50 --as bob",
+        example="holdfast sessions search 'old branch'\nholdfast sessions search deploy --limit 50 "
+        "--as bob",
     )
     def search(
         ctx: typer.Context,

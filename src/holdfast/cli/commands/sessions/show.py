@@ -51,7 +51,8 @@ def _text(report: "SessionReport") -> str:
         ("waiting", f"{report.waiting} for an answer" if report.waiting else ""),
         (
             "expired",
-            f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on without"
+            f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on "
+            "without"
             if report.expired
             else "",
         ),
@@ -75,7 +76,10 @@ def _text(report: "SessionReport") -> str:
         *(
             (
                 "delegate",
-                f"{each.session} ({each.agent}, {each.turn}): {each.outcome or 'at work, or waits'}",
+                (
+                    f"{each.session} ({each.agent}, {each.turn}): "
+                    f"{each.outcome or 'at work, or waits'}"
+                ),
             )
             for each in report.delegates
         ),
@@ -83,7 +87,10 @@ def _text(report: "SessionReport") -> str:
         *(
             (
                 "memory",
-                f"{each.turn}: {', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}",
+                (
+                    f"{each.turn}: "
+                    f"{', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}"
+                ),
             )
             for each in report.memory
         ),

@@ -15,7 +15,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "unseal",
-        example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor saved over the file'",
+        example="holdfast verify ops/api\nholdfast sessions unseal ops/api --reason 'an editor "
+        "saved over the file'",
     )
     def unseal(
         ctx: typer.Context,

@@ -31,12 +31,18 @@ def bound_reached(state: SessionState, turn: Turn) -> tuple[str, str] | None:
         path = " > ".join(state.parent.path) if state.parent is not None else ""
         return (
             "delegate_depth",
-            f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself, or answer with what you have",
+            (
+                f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself, or "
+                "answer with what you have"
+            ),
         )
     if turn.delegations >= limits.DELEGATES_PER_TURN_MAX:
         return (
             "delegate_bound",
-            f"this request has started {turn.delegations} delegates, which is its bound; do the rest yourself",
+            (
+                f"this request has started {turn.delegations} delegates, which is its bound; do the "
+                "rest yourself"
+            ),
         )
     return None
 

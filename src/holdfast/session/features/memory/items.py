@@ -179,9 +179,12 @@ _WORD_CHARS_MIN, _WORD_CHARS_MAX = 2, 64
 # The commonest words of English, which match everything and mean nothing. Common words of other
 # languages only make a search slower.
 _COMMON_WORDS = (
-    "a about after all also am an and any are as at be because been but by can could did do does doing for from get give got had has "
-    "have he her here him his how i if in into is it its just know let like make me more my need no not now of on one or our out over "
-    "please re s say see she should so some t tell than that the their them then there these they this those to too up us use very want "
+    "a about after all also am an and any are as at be because been but by can could did do does "
+    "doing for from get give got had has "
+    "have he her here him his how i if in into is it its just know let like make me more my need "
+    "no not now of on one or our out over "
+    "please re s say see she should so some t tell than that the their them then there these they "
+    "this those to too up us use very want "
     "was we were what when where which who why will with would yes you your "
 )
 _COMMON = frozenset(_COMMON_WORDS.split())

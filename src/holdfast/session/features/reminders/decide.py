@@ -94,7 +94,10 @@ def no_reminder(state: SessionState) -> tuple[str, str] | None:
     # cancel of the request would not reach it.
     return (
         "delegate_reminder",
-        "a delegate sets no reminders: it is over once it has answered; leave it to the agent that asked you",
+        (
+            "a delegate sets no reminders: it is over once it has answered; leave it to the agent that "
+            "asked you"
+        ),
     )
 
 

@@ -53,7 +53,8 @@ def read_schedule(
         )
         raise _wrong(
             what,
-            "give exactly one: at '2026-11-17T09:00:00Z', every '2h', or cron '0 9 * * MON-FRI' with time_zone",
+            "give exactly one: at '2026-11-17T09:00:00Z', every '2h', or cron '0 9 * * MON-FRI' "
+            "with time_zone",
         )
     if at is not None:
         schedule: Schedule = _read_at(at, time_zone, find_zone)

@@ -128,17 +128,20 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     ):
         return Obstacle(
             cause=f"user namespaces are switched off ({reason})",
-            remedy="as root: sysctl user.max_user_namespaces=10000, and kernel.unprivileged_userns_clone=1 where there is one",
+            remedy="as root: sysctl user.max_user_namespaces=10000, and "
+            "kernel.unprivileged_userns_clone=1 where there is one",
         )
     if setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return Obstacle(
             cause=f"AppArmor keeps bubblewrap from making user namespaces ({reason})",
-            remedy="as root: give /usr/bin/bwrap an AppArmor profile that allows userns (package apparmor-profiles, profile bwrap-userns-restrict)",
+            remedy="as root: give /usr/bin/bwrap an AppArmor profile that allows userns (package "
+            "apparmor-profiles, profile bwrap-userns-restrict)",
         )
     if "proc" in reason and ("mount" in reason.lower() or "/newroot/proc" in reason):
         return Obstacle(
             cause=f"/proc is masked, as in a container ({reason})",
-            remedy="start the container with unmasked /proc (docker: --security-opt systempaths=unconfined)",
+            remedy="start the container with unmasked /proc (docker: --security-opt "
+            "systempaths=unconfined)",
         )
     if (
         "namespace" in reason.lower()
@@ -147,7 +150,8 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     ):
         return Obstacle(
             cause=f"user namespaces are refused, as by a container's seccomp filter ({reason})",
-            remedy="start the container with a filter that allows them (docker: --security-opt seccomp=unconfined)",
+            remedy="start the container with a filter that allows them (docker: --security-opt "
+            "seccomp=unconfined)",
         )
     return Obstacle(
         cause=f"bubblewrap does not work here ({reason})",

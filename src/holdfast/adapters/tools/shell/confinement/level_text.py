@@ -19,7 +19,8 @@ _UNCONFINED = "UNCONFINED: this command can read Holdfast's keys and answer its 
 _BARE = "isolated: it sees the system read-only and its workspace, and has no network"
 _CONNECTED = "isolated, with network: it sees the system read-only and its workspace"
 _LOOPBACK = (
-    "the network includes loopback: it reaches every service on this machine that listens there, and sees which sockets are open;"
+    "the network includes loopback: it reaches every service on this machine that listens there, "
+    "and sees which sockets are open;"
     " unix sockets are blocked"
 )
 _LIMITED = "limited: it can open only the system and its workspace, but these stay in reach"

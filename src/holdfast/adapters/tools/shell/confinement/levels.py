@@ -116,7 +116,8 @@ def reachable_if_limited(*, network: bool) -> tuple[str, ...]:
     always = (
         "names of files that it can guess, with size, owner and times; not their content",
         (
-            "the list of processes, with the words they were started with, the list of open sockets "
+            "the list of processes, with the words they were started with, the list of open "
+            "sockets "
             "and the names of your keys in the kernel"
         ),
         "a process of its own that goes on after the command has ended",

@@ -131,7 +131,8 @@ LEAVES: dict[str, Leaf] = {
         " files-with-matches files-without-match fixed-strings ignore-case initial-tab"
         " invert-match line-buffered line-number line-regexp no-filename no-messages null"
         " only-matching perl-regexp quiet recursive silent text with-filename word-regexp",
-        "after-context before-context binary-files color colour context exclude exclude-dir include max-count regexp",
+        "after-context before-context binary-files color colour context exclude exclude-dir "
+        "include max-count regexp",
         count=True,
     ),
     "diff": _leaf(
@@ -148,7 +149,8 @@ LEAVES: dict[str, Leaf] = {
     "sort": _leaf(
         "bcCdfghiMmnRrsuVz",
         "kt",
-        "general-numeric-sort human-numeric-sort ignore-case numeric-sort reverse stable unique version-sort zero-terminated",
+        "general-numeric-sort human-numeric-sort ignore-case numeric-sort reverse stable unique "
+        "version-sort zero-terminated",
         "field-separator key",
     ),
     "uniq": _leaf(

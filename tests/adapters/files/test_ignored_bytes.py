@@ -184,3 +184,29 @@ async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_recor
     with closed.open("ab") as file:
         file.write(b"half")
     assert await verdicts(files) == ("broken", "broken")
+
+
+@in_loop
+async def test_the_half_of_a_new_segment_is_kept_too(files: Any) -> None:
+    """D3: a segment whose header was never whole is replaced, and its bytes are in quarantine."""
+    await files.bear(3)
+    stray = files.segments[0].with_name("i1.00000002.jsonl")
+    stray.write_bytes(TAIL)
+    stray.chmod(0o600)
+    assert await verdicts(files) == ("torn_tail", None)
+    kept = [json.loads(path.read_bytes()) for path in (files.path / "quarantine/ops/api").iterdir()]
+    assert (stray.name, TAIL) in [
+        (item["segment"], base64.b64decode(item["base64"])) for item in kept
+    ]
+
+
+@in_loop
+async def test_a_torn_line_before_another_segment_is_broken(files: Any) -> None:
+    """D2, D3: only the last segment may end in half a line, and no crash leaves two halves."""
+    await files.bear(3)
+    with files.segments[0].open("ab") as file:
+        file.write(TAIL)
+    stray = files.segments[0].with_name("i1.00000002.jsonl")
+    stray.write_bytes(TAIL)
+    stray.chmod(0o600)
+    assert await verdicts(files) == ("broken", "broken")

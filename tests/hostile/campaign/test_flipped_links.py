@@ -49,7 +49,7 @@ def test_a_turn_without_a_prompt_reads_and_writes_nothing_outside_while_links_ar
         "wrote" if "wrote " in reply else "read" if "inside" in reply else "refused"
         for reply in replies
     )
-    assert min(came["wrote"], came["read"]) > 0, came  # else nothing was tried
+    assert came["wrote"] + came["read"] > 0, came  # else nothing was tried
 
 
 async def _talk(home: Path, workspace: Path) -> list[str]:

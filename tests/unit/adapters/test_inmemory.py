@@ -106,6 +106,21 @@ async def test_of_a_decision_that_is_kept_by_half_nothing_counts(
     assert b"tail_repaired" in life.entries[-1].header
 
 
+@in_loop
+async def test_the_part_of_a_decision_that_is_cut_is_kept_in_quarantine() -> None:
+    """D3: the same bytes that stood at the end, for people to read."""
+    store = InMemoryStore()
+    journal = await born(store)
+    store.disk.fail_next(Fault.CRASH_PARTLY)
+    with pytest.raises(Crashed):
+        await journal.append(lambda _: [note("first"), note("second")], since=journal.head)
+    torn = store.disk.living(OPS).entries[-1]
+    await reread(store.disk)
+    ((_, kept),) = store.disk.living(OPS).quarantine
+    assert kept == torn.header + torn.body + torn.mac
+    assert b"first" in kept
+
+
 def test_every_fault_is_in_a_table() -> None:
     assert {row[0] for row in FAULTS} | {row[0] for row in PARTLY} == set(Fault)
 

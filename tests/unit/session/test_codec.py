@@ -9,7 +9,12 @@ from holdfast.errors import BrokenChain, NewerVersion, Refused, Unusable
 from holdfast.session import codec
 from holdfast.session.codec import EVENT_TYPES, VERSIONS, decode, encode
 from holdfast.session.events import SessionEvent, TurnParked
-from holdfast.session.home.events import GrantDropped, decode_home_event, encode_home_event
+from holdfast.session.home.events import (
+    HOME_EVENTS,
+    GrantDropped,
+    decode_home_event,
+    encode_home_event,
+)
 
 
 def test_every_event_type_has_a_stored_name_and_a_version() -> None:
@@ -61,6 +66,14 @@ def test_what_is_newer_is_refused_and_never_skipped(type_: str, version: int) ->
         decode(type_, version, b'{"turn":"t1"}')
     assert newer.value.code == "newer_version"
     assert "upgrade" in newer.value.hint
+
+
+@pytest.mark.parametrize("type_", HOME_EVENTS)
+def test_a_known_record_of_the_home_in_another_version_is_refused(type_: str) -> None:
+    """D8: its fields may mean something else there, also where they look the same."""
+    for version in (0, 2):
+        with pytest.raises(NewerVersion):
+            decode_home_event(type_, version, b"{}")
 
 
 @pytest.mark.parametrize(

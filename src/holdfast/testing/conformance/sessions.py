@@ -80,6 +80,23 @@ class SessionsSuite:
         assert epochs == [claim.epoch] * 4
 
     @in_loop
+    async def test_records_that_wait_together_carry_the_epoch_of_a_silent_driver(
+        self, world: World
+    ) -> None:
+        """
+        They carry the epoch of the claim, although that driver has written nothing, however many
+        of them are committed at once.
+        """
+        journal = await born(await world.store())
+        before = await everything(journal)
+        claim = await journal.claim()
+        assert claim is not None
+        peer = await (await world.store()).open(OPS)
+        await asyncio.gather(*(say(peer, f"{number}") for number in range(4)))
+        epochs = [record.epoch for record in await everything(peer)][len(before) :]
+        assert epochs == [claim.epoch] * 4
+
+    @in_loop
     async def test_a_life_that_another_one_follows_is_over(self, world: World) -> None:
         """
         For every open handle, in any process: nothing is written to it any more, and nobody drives

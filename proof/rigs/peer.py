@@ -7,6 +7,7 @@ answer.
     {"do": "claim", "session": ...}      -> {"epoch": n or null}
     {"do": "die_writing", "session": ..., "keep": n}    writes the first n bytes of a record, then is killed
     {"do": "spawn_holding", "session": ...}             as hold, with a child process that outlives it
+    {"do": "fork_holding", "session": ...}              the same, with a forked copy of the process
 
 Only pipes synchronise the processes: no sleeps, no guesses.
 """
@@ -120,6 +121,8 @@ class _FarEnd:
                 return _append_while(journal, _wait_for_go)
             case "spawn_holding":
                 return _append_while(journal, self._spawn_and_wait)
+            case "fork_holding":
+                return _append_while(journal, _fork_and_wait)
             case "claim":
                 claim = await journal.claim()
                 self._kept.append(claim)
@@ -154,6 +157,18 @@ def _append_while(journal: Journal, inside: Callable[[], None]) -> Any:
 
     done = journal.append_now(decide, since=journal.head)
     return {"head": done.head.seq}
+
+
+def _fork_and_wait() -> None:
+    """
+    Fork a child that never execs, and lives until the test kills it. The child answers, so it has
+    let go of its parent's descriptors by then.
+    """
+    if os.fork() == 0:
+        _answer({"child": os.getpid()})
+        while True:
+            signal.pause()
+    sys.stdin.readline()
 
 
 def _wait_for_go() -> None:

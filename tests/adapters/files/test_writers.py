@@ -17,7 +17,8 @@ import pytest
 
 from holdfast.adapters.files.notify import FileNotifier
 from holdfast.adapters.files.session.files import SessionFiles
-from holdfast.errors import InDoubt, Refused
+from holdfast.adapters.files.session.locks import folder_lock
+from holdfast.errors import InDoubt, InvariantBroken, Refused
 from holdfast.ids import SessionId
 from holdfast.limits import RECORD_BYTES_MAX
 from holdfast.ports.journal_store import Check, Draft, Section
@@ -65,6 +66,23 @@ async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) ->
         for start in (100, 200, 300, 400):
             assert [n for n in found if start <= n < start + 100] == list(range(start, start + 25))
         assert (await store.verify_session(OPS)).verdict == "holds"
+
+
+def test_two_spellings_of_a_folder_are_one_lock_in_a_process(tmp_path: Path) -> None:
+    """L1: a thread that holds the lock is told so under the other name; it never waits for itself."""
+    folder, link = tmp_path / "folder", tmp_path / "link"
+    folder.mkdir()
+    link.symlink_to(folder, target_is_directory=True)
+    one, other = (
+        folder_lock(os.open(path, os.O_RDONLY | os.O_DIRECTORY), path.name)
+        for path in (folder, link)
+    )
+    one.acquire(0)
+    try:
+        with pytest.raises(InvariantBroken):
+            other.acquire(0)
+    finally:
+        one.release()
 
 
 @in_loop

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from proof.rigs.rig import Rig, WatchedJournal
 
-from holdfast.errors import Busy, HoldfastError, InvariantBroken, Untrusted
+from holdfast.errors import Busy, Fenced, HoldfastError, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import Claim, Draft, Record, Section
 from holdfast.runtime.ledger.attempt import Attempt, Phase
 from holdfast.testing import outside
@@ -269,6 +269,28 @@ async def test_a_killed_owner_leaves_the_lock_free_at_once(place: Path) -> None:
 
 
 @in_loop
+async def test_a_forked_child_of_a_killed_owner_keeps_neither_lock_nor_claim(place: Path) -> None:
+    """L2: the child shares its parent's open files, and lives on when the parent is killed."""
+    async with Rig(place) as rig:
+        journal = await rig.journal()
+        peer = rig.peer()
+        dead = peer.ask("claim", session=OPS)["epoch"]
+        child = peer.ask("fork_holding", session=OPS)["child"]
+        assert not rig.lock_is_free()
+        peer.kill()
+        try:
+            assert rig.lock_is_free()
+            claim = await journal.claim()
+            assert claim is not None
+            assert claim.epoch > dead
+            await journal.append(says("next"), since=journal.head, epoch=claim.epoch)
+            assert is_running(child)
+        finally:
+            os.kill(child, signal.SIGKILL)
+        assert await rig.said() == ["born", "next"]
+
+
+@in_loop
 async def test_a_killed_driver_leaves_the_claim_free_at_once(place: Path) -> None:
     """Case 30, for the driver's claim: a higher epoch for the next one."""
     async with Rig(place) as rig:
@@ -280,6 +302,37 @@ async def test_a_killed_driver_leaves_the_claim_free_at_once(place: Path) -> Non
         claim = await journal.claim()
         assert claim is not None
         assert claim.epoch > dead
+
+
+@in_loop
+async def test_a_driver_whose_folder_was_removed_writes_nothing(place: Path) -> None:
+    """C1: the next driver would lock another folder, so this one's lock excludes nobody."""
+    async with Rig(place) as rig:
+        journal = await rig.journal()
+        claim = await journal.claim()
+        assert claim is not None
+        (rig.folder / "driver").rmdir()
+        with pytest.raises(Fenced):
+            await journal.append(says("late"), since=journal.head, epoch=claim.epoch)
+        assert await rig.said() == ["born"]
+
+
+@in_loop
+async def test_a_driver_whose_folder_is_put_back_is_fenced_by_the_newer_claim(place: Path) -> None:
+    """C1: the folder bears its name again, but another driver had a claim meanwhile."""
+    async with Rig(place) as rig:
+        journal, other = await rig.journal(), await rig.journal()
+        old = await journal.claim()
+        assert old is not None
+        folder, away = rig.folder / "driver", rig.path.with_name("away")
+        folder.rename(away)
+        new = await other.claim()
+        assert new is not None
+        assert new.epoch > old.epoch
+        away.rename(folder)
+        with pytest.raises(Fenced):
+            await journal.append(says("late"), since=journal.head, epoch=old.epoch)
+        assert await rig.said() == ["born"]
 
 
 @in_loop

@@ -20,7 +20,7 @@ from holdfast.errors import (
     Takeover,
     Untrusted,
 )
-from holdfast.ports.journal_store import Draft, Record, Section
+from holdfast.ports.journal_store import Appended, Draft, Record, Section
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.ledger.attempt import BUSY_TRIES, Attempt, Phase, nothing
 from holdfast.testing.conformance.store import LIFE, OPS, born, everything, note, says, texts
@@ -186,6 +186,37 @@ async def test_a_takeover_is_sticky_and_what_was_produced_is_kept() -> None:
     assert len(again.value.quarantined) == 2
     await attempt.dispose()
     assert [kind for kind, _ in store.disk.living(OPS).quarantine] == ["reply", "outcome"]
+
+
+@in_loop
+async def test_the_first_reason_stops_an_attempt_although_its_store_would_write_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L6: two writes fail at once, each for its own reason; the first holds for every write."""
+    store = await home()
+    attempt = await attempt_on(store)
+    reasons = [Takeover("the first", at_seq=1), Fenced("the second")]
+    both = asyncio.Barrier(2)
+
+    async def fail(*_: object, **__: object) -> Appended:
+        await both.wait()
+        raise reasons.pop(0)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(attempt._journal, "append", fail)
+        told: list[object] = [
+            *await asyncio.gather(
+                attempt.write(says("one")), attempt.write(says("two")), return_exceptions=True
+            )
+        ]
+    for write in (attempt.write, attempt.reacquire):
+        with pytest.raises(Takeover) as caught:
+            await write(says("late"))
+        told.append(caught.value)
+    with pytest.raises(Takeover) as caught:
+        attempt.write_now(says("late"))
+    assert [str(each) for each in (*told, caught.value)] == ["the first"] * 5
+    assert texts(await everything(await store.open(OPS))) == ["born"]
 
 
 @in_loop

@@ -174,6 +174,25 @@ class SessionsSuite:
         assert texts(await everything(here)) == ["born", "driven", "driven on", "a message"]
 
     @in_loop
+    async def test_a_released_claim_writes_nothing_whether_or_not_another_follows(
+        self, world: World
+    ) -> None:
+        """C1: no other claim came yet; then the same handle has a newer one."""
+        journal = await born(await world.store())
+        old = await journal.claim()
+        assert old is not None
+        await say(journal, "driven", epoch=old.epoch)
+        await old.release()
+        with pytest.raises(Fenced):
+            await say(journal, "late", epoch=old.epoch)
+        new = await journal.claim()
+        assert new is not None
+        with pytest.raises(Fenced):
+            await say(journal, "later", epoch=old.epoch)
+        await say(journal, "driven on", epoch=new.epoch)
+        assert texts(await everything(journal)) == ["born", "driven", "driven on"]
+
+    @in_loop
     async def test_a_drivers_epoch_is_in_its_records(self, world: World) -> None:
         """A participant's records do not pretend to be a driver's."""
         journal = await born(await world.store())

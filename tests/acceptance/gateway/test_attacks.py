@@ -391,6 +391,24 @@ def test_nobody_gets_into_anothers_session_by_writing_to_it(shared: Gateway) -> 
     assert mallory.get("/v1/sessions/ops/api").status_code == 404
 
 
+def test_every_route_that_reads_needs_the_scope_read_streams_too(shared: Gateway) -> None:
+    """G2: a person who takes part in the session, with a token that may send and approve only."""
+    writer = shared.client(shared.token("alice", "send,approve"))
+    assert shared.send(writer, "ops/unread", "help").status_code == 202
+    for path in (
+        "/v1/sessions",
+        "/v1/sessions/ops/unread",
+        "/v1/sessions/ops/unread/events",
+        "/v1/approvals",
+        "/v1/approvals/events",
+        f"/v1/approvals/a-{'a' * 26}",
+        "/v1/grants",
+    ):
+        with writer.stream("GET", path) as answer:  # a stream that began would not end
+            assert answer.status_code == 403, path
+            assert json.loads(answer.read())["code"] == "no_authority"
+
+
 def test_a_prompt_of_others_is_unknown_and_answering_it_is_refused_and_audited(
     shared: Gateway, alice: httpx.Client
 ) -> None:

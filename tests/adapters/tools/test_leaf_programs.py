@@ -3,15 +3,19 @@
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.adapters.tools.shell.parse import read_command
-from holdfast.adapters.tools.shell.remembered.commands import why_not_text
+from holdfast.adapters.tools.shell.programs import Program
+from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered, why_not_text
+from holdfast.adapters.tools.shell.remembered.system_paths import why_not_system
 from holdfast.adapters.tools.shell.remembered.table import BUILTINS, LEAVES
 from holdfast.adapters.tools.shell.shell import Shell
 
@@ -49,6 +53,51 @@ def test_each_can_be_remembered_where_its_program_is_installed(
     installed = all(word in BUILTINS or shutil.which(word, path="/usr/bin:/bin") for word in words)
     binding = shell.bind(shell.validate(encode(command=command)), place.scene())
     assert binding.memorable == installed
+
+
+LS = Program(
+    path="/usr/bin/ls", found="/usr/bin/ls", device=1, inode=1, digest="d", is_script=False
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "places", "why"),
+    [
+        ({}, {}, None),
+        ({"path": "/usr/bin/coreutils"}, {}, None),
+        ({"path": "/usr/bin/busybox"}, {}, "ls is /usr/bin/busybox by another name"),
+        ({"is_script": True}, {}, "ls is a script"),
+        ({"found": "/opt/bin/ls"}, {}, "/opt"),
+        (None, {}, "ls is not a program here"),
+        ({}, {"interpreter": "bin/sh"}, "'bin/sh' is not an absolute path"),
+        ({}, {"search_path": "/usr/bin:/tmp"}, "/tmp may be written by its group or by everybody"),
+    ],
+    ids=str,
+)
+def test_a_leaf_is_judged_by_its_file_the_shell_and_the_search_path_too(
+    program: dict[str, Any] | None, places: dict[str, str], why: str | None
+) -> None:
+    """P9: the text is that of a leaf each time."""
+    here = None if program is None else msgspec.structs.replace(LS, **program)
+    at = {"interpreter": "/bin/sh", "search_path": "/usr/bin:/bin"} | places
+    found = why_not_remembered(read_command("ls -l"), {"ls": here}, **at)
+    assert found == why if why is None else why in (found or "")
+
+
+@pytest.mark.parametrize("bit", [stat.S_ISUID, stat.S_ISGID])
+def test_a_program_with_the_rights_of_its_owner_is_not_a_leaf(
+    monkeypatch: pytest.MonkeyPatch, bit: int
+) -> None:
+    look = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        facts = look(path)
+        changed = stat.S_ISREG(facts.st_mode)
+        return os.stat_result((facts.st_mode | bit, *facts[1:])) if changed else facts
+
+    assert why_not_system("/bin/sh") is None
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert "runs with the rights of its owner" in (why_not_system("/bin/sh") or "")
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

@@ -183,6 +183,15 @@ def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
         assert fence(number=number).feed(second).taken == 0
 
 
+def test_a_header_of_another_life_or_session_is_not_believed_even_with_a_valid_mac() -> None:
+    """P7: the name in the header is compared too, not only the key that it is sealed with."""
+    for session, instance in ((OPS, InstanceId("i0")), (SessionId("ops/db"), LIFE)):
+        forged = segment(Fence(Keyring(KEYS, OPS, LIFE), session, instance), "one")
+        reader = fence()
+        fed = reader.feed(forged)
+        assert (fed.taken, fed.bad_line, reader.offset) == (0, True, 0)
+
+
 def in_the_next() -> tuple[Fence, Previous]:
     """
     A reader behind a closed segment of generation 2, whose last record is of time 10 and epoch 3;

@@ -12,7 +12,15 @@ from tests.unit.session.test_policy import ALICE, ARGS, PLAIN, TEAM_ALICE, TOOLS
 
 from holdfast.session.authority.approvals import options_for
 from holdfast.session.authority.context import Audience
-from holdfast.session.authority.grants import SCOPES_OF, Terms, ends_at, flaw_of, identities_of
+from holdfast.session.authority.grants import (
+    SCOPES_OF,
+    Terms,
+    ends_at,
+    flaw_of,
+    granted_arguments,
+    identities_of,
+)
+from holdfast.session.authority.plan import ToolDefinition
 from holdfast.session.authority.policy import Allow, Ask, Deny, Policy, Rule, judge, terms_of
 from holdfast.session.home.events import GrantProposed, decode_home_event
 
@@ -315,3 +323,15 @@ def test_nobody_edits_a_call_that_two_people_must_decide_about(rule: Rule, may_e
     assert isinstance(asked, Ask)
     options = [each.option for each in options_for(TOOLS["delete"], PLAIN, asked)]
     assert ("edit" in options) is may_edit
+
+
+@pytest.mark.parametrize("scope", sorted(SCOPES_OF["any"]))
+def test_a_grant_to_write_binds_the_content_even_where_the_tool_calls_it_free(scope: str) -> None:
+    """P9: for any other tool, a free field is left out."""
+    arguments = '{"path":"a.txt","content":"x"}'
+    writes = ToolDefinition(
+        name="w", description="W.", parameters="{}", kind="write_file", free_fields=("content",)
+    )
+    assert granted_arguments(arguments, writes, scope) == arguments
+    other = msgspec.structs.replace(writes, kind="python")
+    assert granted_arguments(arguments, other, scope) == '{"path":"a.txt"}'

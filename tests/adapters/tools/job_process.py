@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+import zlib
 
 from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
@@ -24,7 +25,7 @@ async def main(what: str, home: str, workspace: str, mechanisms: str, command: s
         session=SessionId("local/x"),
         instance=InstanceId("i"),
         turn=TurnId("t1"),
-        call=CallId("c-of-a-job"),
+        call=CallId(f"c-{zlib.crc32(workspace.encode()):08x}"),
         workspace=workspace,
         requester="alice",
         audience="personal",

@@ -10,6 +10,7 @@ import asyncio
 import json
 import os
 import sys
+import zlib
 
 from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
@@ -23,7 +24,7 @@ async def main(
         session=SessionId("local/x"),
         instance=InstanceId("i"),
         turn=TurnId("t1"),
-        call=CallId("c-of-a-process"),
+        call=CallId(f"c-{zlib.crc32(workspace.encode()):08x}"),
         workspace=workspace,
         requester="alice",
         audience="personal",

@@ -53,7 +53,7 @@ class Anchor(NamedTuple):
     mac: bytes
 
 
-class Look(NamedTuple):
+class CellReading(NamedTuple):
     """The result of reading a cell's bytes."""
 
     slots: Slots
@@ -68,7 +68,7 @@ class Look(NamedTuple):
         return self.anchor if self.slots is Slots.SETTLED else None
 
 
-NOTHING_SEEN = Look(Slots.NONE, None)
+NOTHING_SEEN = CellReading(Slots.NONE, None)
 
 
 def encode_slot(anchor: Anchor, keys: Keyring) -> bytes:
@@ -82,7 +82,7 @@ def encode_claim(epoch: int, generation: int, keys: Keyring) -> bytes:
     return fields + blake3(fields, key=keys.get(generation).anchor).digest()
 
 
-def encode_newborn(anchor: Anchor, keys: Keyring) -> bytes:
+def encode_created(anchor: Anchor, keys: Keyring) -> bytes:
     """
     Encode a whole cell, as creation writes it: both slots name the same head, and the claim says
     that no driver has claimed the session yet.
@@ -99,7 +99,7 @@ def claim_offset(epoch: int) -> int:
     return CLAIMS_OFFSET + CLAIM_BYTES * (epoch % 2)
 
 
-def look_at(data: bytes, keys: Keyring) -> Look:
+def read_cell(data: bytes, keys: Keyring) -> CellReading:
     """
     Read both slots and both claims. A mismatch is not reported as damage here: a reader without the
     lock may have met a writer in mid write.
@@ -115,12 +115,12 @@ def look_at(data: bytes, keys: Keyring) -> Look:
         else:
             found += [slot] if slot else []
     if not found or not epochs:
-        return Look(Slots.NONE, None, missing)
+        return CellReading(Slots.NONE, None, missing)
     newest = max(found, key=lambda slot: slot.counter)._replace(epoch=max(epochs))
     if len(found) == 1:
-        return Look(Slots.ONE, newest, missing)
+        return CellReading(Slots.ONE, newest, missing)
     is_pair = abs(found[0].counter - found[1].counter) == 1
-    return Look(Slots.SETTLED if is_pair else Slots.APART, newest)
+    return CellReading(Slots.SETTLED if is_pair else Slots.APART, newest)
 
 
 def acknowledged_seq(

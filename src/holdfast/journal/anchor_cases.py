@@ -21,7 +21,7 @@ class Slots(Enum):
     NONE = "none verifies"  # or no claim verifies
 
 
-class End(Enum):
+class JournalEnd(Enum):
     """The journal's end, compared with the newest slot that verifies."""
 
     BEFORE = "before the slot"
@@ -32,7 +32,7 @@ class End(Enum):
     BROKEN = "a whole line that does not verify"
 
 
-class Action(Enum):
+class AnchorAction(Enum):
     GO_ON = "go on"
     MOVE = "make the batches durable, move the slots over them"
     CUT = "keep the part in quarantine, cut it, say so"
@@ -41,11 +41,11 @@ class Action(Enum):
     BROKEN = "seal: broken"
 
 
-class Case(NamedTuple):
+class AnchorCase(NamedTuple):
     letter: str
     slots: frozenset[Slots]
-    ends: frozenset[End]
-    action: Action
+    ends: frozenset[JournalEnd]
+    action: AnchorAction
     cause: str
 
 
@@ -53,82 +53,92 @@ _ANY_SLOTS = frozenset(Slots)
 _READABLE = frozenset({Slots.SETTLED, Slots.ONE})
 
 CASES = (
-    Case(
+    AnchorCase(
         "A",
         frozenset({Slots.SETTLED}),
-        frozenset({End.AT}),
-        Action.GO_ON,
+        frozenset({JournalEnd.AT}),
+        AnchorAction.GO_ON,
         "a clean stop; a newborn session; a claim without a record",
     ),
-    Case(
-        "B", frozenset({Slots.SETTLED}), frozenset({End.TORN}), Action.CUT, "a crash in mid append"
+    AnchorCase(
+        "B",
+        frozenset({Slots.SETTLED}),
+        frozenset({JournalEnd.TORN}),
+        AnchorAction.CUT,
+        "a crash in mid append",
     ),
-    Case(
+    AnchorCase(
         "C",
         frozenset({Slots.SETTLED}),
-        frozenset({End.PAST}),
-        Action.MOVE,
+        frozenset({JournalEnd.PAST}),
+        AnchorAction.MOVE,
         "a crash between the sync and the slot; a slot that could not be written; a power cut "
         "before the anchor's sync",
     ),
-    Case(
+    AnchorCase(
         "D",
         frozenset({Slots.SETTLED}),
-        frozenset({End.PAST_TORN}),
-        Action.MOVE_AND_CUT,
+        frozenset({JournalEnd.PAST_TORN}),
+        AnchorAction.MOVE_AND_CUT,
         "a power cut before the anchor's sync, in mid append",
     ),
-    Case(
+    AnchorCase(
         "E",
         frozenset({Slots.ONE}),
-        frozenset({End.PAST}),
-        Action.MOVE,
+        frozenset({JournalEnd.PAST}),
+        AnchorAction.MOVE,
         "a crash in mid write of the slot, once or again; a slot that was written in part",
     ),
-    Case(
+    AnchorCase(
         "F",
         frozenset({Slots.ONE}),
-        frozenset({End.PAST_TORN}),
-        Action.MOVE_AND_CUT,
+        frozenset({JournalEnd.PAST_TORN}),
+        AnchorAction.MOVE_AND_CUT,
         "a power cut that tore the slot, in mid append",
     ),
-    Case(
+    AnchorCase(
         "G",
         frozenset({Slots.ONE}),
-        frozenset({End.AT, End.TORN}),
-        Action.CUT_SHORT,
+        frozenset({JournalEnd.AT, JournalEnd.TORN}),
+        AnchorAction.CUT_SHORT,
         "none: a slot is written only over a whole batch that is durable",
     ),
-    Case("H", _READABLE, frozenset({End.BEFORE}), Action.CUT_SHORT, "none: the anchor never leads"),
-    Case(
+    AnchorCase(
+        "H",
+        _READABLE,
+        frozenset({JournalEnd.BEFORE}),
+        AnchorAction.CUT_SHORT,
+        "none: the anchor never leads",
+    ),
+    AnchorCase(
         "I",
         frozenset({Slots.APART, Slots.NONE}),
-        frozenset(End) - {End.BROKEN},
-        Action.CUT_SHORT,
+        frozenset(JournalEnd) - {JournalEnd.BROKEN},
+        AnchorAction.CUT_SHORT,
         "none: the slots are written in turn, and creation writes both",
     ),
-    Case(
+    AnchorCase(
         "J",
         _ANY_SLOTS,
-        frozenset({End.BROKEN}),
-        Action.BROKEN,
+        frozenset({JournalEnd.BROKEN}),
+        AnchorAction.BROKEN,
         "none: a crash leaves no whole line that does not verify",
     ),
 )
 
 
-def judge(slots: Slots, end: End) -> Case:
+def judge(slots: Slots, end: JournalEnd) -> AnchorCase:
     """Return the one case that matches this state."""
     return next(case for case in CASES if slots in case.slots and end in case.ends)
 
 
-def end_of(*, reaches: bool, past: bool, torn: bool) -> End:
+def end_of(*, reaches: bool, past: bool, torn: bool) -> JournalEnd:
     """
     Name the end of a journal. `reaches`: the journal goes at least up to the slot. `past`: at least
     one whole batch follows the slot. `torn`: part of a batch stands at the end.
     """
     if not reaches:
-        return End.BEFORE
+        return JournalEnd.BEFORE
     if past:
-        return End.PAST_TORN if torn else End.PAST
-    return End.TORN if torn else End.AT
+        return JournalEnd.PAST_TORN if torn else JournalEnd.PAST
+    return JournalEnd.TORN if torn else JournalEnd.AT

@@ -37,13 +37,13 @@ class Subkeys(NamedTuple):
 
 def subkey(key: bytes, purpose: str, session: str, instance: str) -> bytes:
     """Keyed BLAKE3 over the three parts, each preceded by its length in 4 bytes, big endian."""
-    name, life = session.encode(), instance.encode()
+    name, instance_bytes = session.encode(), instance.encode()
     parts = (
         _framed(purpose),
         len(name).to_bytes(4, "big"),
         name,
-        len(life).to_bytes(4, "big"),
-        life,
+        len(instance_bytes).to_bytes(4, "big"),
+        instance_bytes,
     )
     return blake3(b"".join(parts), key=key).digest()
 

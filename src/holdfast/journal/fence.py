@@ -33,7 +33,7 @@ from holdfast.journal.segment import (
 )
 
 
-class End(NamedTuple):
+class BatchEnd(NamedTuple):
     """The end of a whole batch: its position and its last record."""
 
     generation: int
@@ -49,7 +49,7 @@ class Fed(NamedTuple):
     taken: int
     bad_line: bool
     """True if a whole line at `taken` does not verify. If False, the rest has no newline."""
-    ends: tuple[End, ...]
+    ends: tuple[BatchEnd, ...]
     """The ends of the last two batches that ended in these bytes, oldest first."""
 
 
@@ -98,29 +98,32 @@ class Fence:
     def feed(self, data: bytes) -> Fed:
         """Verify whole lines from `data`, which stands at `offset`, and move over them."""
         records: list[Record] = []
-        before_last: End | None = None
-        last: End | None = None
+        # The last two batches' ends, each with the position behind its last record.
+        before_last: tuple[int, Record] | None = None
+        last: tuple[int, Record] | None = None
         start = 0
         while True:
             end = data.find(b"\n", start) + 1
             record = self._believe(data[start:end]) if end else None
             if record is None:
-                ends = tuple(each for each in (before_last, last) if each is not None)
+                ends = tuple(
+                    [
+                        BatchEnd(self.generation, self.number, self.offset + upto, ending)
+                        for upto, ending in filter(None, (before_last, last))
+                    ]
+                )
                 return self._fed(data, records, start, ends, bad_line=end != 0)
             records.append(record)
             start = end
             if not record.more:
-                before_last, last = (
-                    last,
-                    End(self.generation, self.number, self.offset + end, record),
-                )
+                before_last, last = last, (end, record)
 
     def _fed(
         self,
         data: bytes,
         records: list[Record],
         taken: int,
-        ends: tuple[End, ...],
+        ends: tuple[BatchEnd, ...],
         *,
         bad_line: bool,
     ) -> Fed:

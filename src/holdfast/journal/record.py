@@ -10,6 +10,7 @@ format does not need canonical JSON. Pure: bytes in, values out.
 """
 
 import re
+from binascii import hexlify
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
@@ -52,12 +53,16 @@ class Draft(msgspec.Struct, frozen=True):
 
     `at` is set only for a new instance that starts with the records of another one: the time at
     which the event happened there. Callers that append cannot set it.
+
+    `has_happened` marks the record of a result that exists only once, such as a tool's outcome. A
+    store with a reserve writes it on a full disk too.
     """
 
     type: str
     version: int
     body: bytes
     at: int | None = None
+    has_happened: bool = False
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -128,7 +133,7 @@ def frame(
         f'"more":{"true" if more else "false"},"digest":"{digest.hex()}"'
     ).encode()
     mac = record_mac(key, previous, header, digest)
-    line = b"".join((header, _BODY, body, _MAC, mac.hex().encode(), _END))
+    line = b"".join((header, _BODY, body, _MAC, hexlify(mac), _END))
     return line, Record(seq, at, epoch, writer, record.type, record.version, body, mac, more)
 
 
@@ -140,13 +145,13 @@ def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
     cut = line.find(_BODY)
     end = len(line) - _TAIL_BYTES
     start = cut + len(_BODY)
-    if cut < 0 or end < start or line[end : end + len(_MAC)] != _MAC or line[-len(_END) :] != _END:
+    if cut < 0 or end < start or not line.endswith(_END):
         return None
     header, body = line[:cut], line[start:end]
     digest = blake3(body).digest()
     mac = blake3(b"".join((previous, cut.to_bytes(4, "big"), header, digest)), key=key).digest()
     # Compare as text: upper-case digits would be a second way to write the same record.
-    if mac.hex().encode() != line[end + len(_MAC) : -len(_END)]:
+    if not line.startswith(_MAC + hexlify(mac), end):
         return None
     return _record(header, body, mac, digest)
 
@@ -198,12 +203,13 @@ def _is_name(name: str) -> bool:
     return _NAME.match(name) is not None
 
 
-def times_of_birth(first: Sequence[Draft], now: int) -> list[int]:
+def times_of_creation(first: Sequence[Draft], now: int) -> list[int]:
     """
     Return the time of each record that begins an instance: its own time, but never after now and
     never before the record ahead of it.
 
-    >>> times_of_birth([Draft("a", 1, b"{}", 5), Draft("b", 1, b"{}", 3), Draft("c", 1, b"{}", 99), Draft("d", 1, b"{}")], 10)
+    >>> times = {"a": 5, "b": 3, "c": 99, "d": None}
+    >>> times_of_creation([Draft(name, 1, b"{}", at) for name, at in times.items()], 10)
     [5, 5, 10, 10]
     """
     times: list[int] = []
@@ -218,7 +224,8 @@ def check_draft(draft: Draft) -> None:
     Refuse a body that could not be read back: not one line, not strict JSON, not an object, a name
     that would need escaping, or too large. Also refuse a body that holds a known secret (S1).
     """
-    check_name(draft.type, what="record type")
+    if not _is_name(draft.type):
+        check_name(draft.type, what="record type")
     if not 1 <= draft.version <= INTEGER_MAX:
         raise Refused(
             f"version {draft.version} of {draft.type} is out of range",
@@ -249,7 +256,7 @@ def check_draft(draft: Draft) -> None:
 def check_name(name: str, *, what: str) -> None:
     if not _is_name(name):
         raise Refused(
-            f"{name!r} is no {what}",
+            f"{name!r} is not a valid {what}",
             code="malformed",
             hint="use letters, digits and . _ : @ - (64 at most)",
         )

@@ -17,19 +17,22 @@ import msgspec
 from holdfast.errors import Refused
 from holdfast.limits import INTEGER_MAX, JSON_DEPTH_MAX
 
-_LONG_DIGITS = re.compile(rb"[0-9]{16}")
 _STRUCTURE = re.compile(rb'"(?:[^"\\]|\\.)*"?|[\[\]{}]', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER_DIGITS_MAX = len(str(INTEGER_MAX))
-_NOT_DIGITS = bytes(set(range(256)) - set(b"0123456789"))
+_ANY_INTEGER_DIGITS_MAX = 64  # of 128 bits, with room; longer ones cost the reader its time
+# Each digit becomes a zero, so that a run of digits is found without a regular expression.
+_AS_ZEROS = bytes(ord("0") if chr(byte) in "0123456789" else byte for byte in range(256))
+_LONG_DIGITS = b"0" * _INTEGER_DIGITS_MAX
 
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
-def strict_json(data: bytes | str, *, what: str) -> Any:
+def strict_json(data: bytes | str, *, what: str, any_integer: bool = False) -> Any:
     """
-    The value of a JSON text, or `Refused` with code `malformed`.
+    The value of a JSON text, or `Refused` with code `malformed`. `any_integer` is for text that is
+    never digested: another program's number may have 64 bits.
 
     >>> strict_json(b'{"cmd": "ls"}', what="the arguments")
     {'cmd': 'ls'}
@@ -38,27 +41,17 @@ def strict_json(data: bytes | str, *, what: str) -> Any:
     holdfast.errors.Refused: the arguments are not strict JSON: key 'cmd' stands twice
     """
     raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
-    check_depth(raw, what=what)
+    if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH_MAX:
+        check_depth(raw, what=what)
     try:
         value = _decode(raw)
-        if _encode(value) == raw and not _has_long_number(raw):
-            # The value encodes back to the very same bytes: no part was dropped, doubled or
-            # rounded.
+        # The value encodes back to the very same bytes: no part was dropped, doubled or rounded. An
+        # integer beyond 2**53 has a long run of digits.
+        if _encode(value) == raw and (any_integer or _LONG_DIGITS not in raw.translate(_AS_ZEROS)):
             return value
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass  # the slow path reports the error
-    return _strict_json_slowly(raw, what)
-
-
-def _has_long_number(raw: bytes) -> bool:
-    """
-    Check whether the text may hold an integer beyond 2**53. Most texts have fewer digits than that
-    in all, which is quick to count.
-    """
-    return (
-        len(raw.translate(None, _NOT_DIGITS)) >= _INTEGER_DIGITS_MAX
-        and _LONG_DIGITS.search(raw) is not None
-    )
+    return _strict_json_slowly(raw, what, any_integer=any_integer)
 
 
 def check_depth(raw: bytes, *, what: str) -> None:
@@ -79,11 +72,13 @@ def check_depth(raw: bytes, *, what: str) -> None:
             depth -= 1
 
 
-def _strict_json_slowly(raw: bytes, what: str) -> Any:
+def _strict_json_slowly(raw: bytes, what: str, *, any_integer: bool) -> Any:
     def constant(text: str) -> NoReturn:
-        _refuse(what, f"{text} is no number")
+        _refuse(what, f"{text} is not a number")
 
     def integer(text: str) -> int:
+        if any_integer and len(text) <= _ANY_INTEGER_DIGITS_MAX:
+            return int(text)
         if len(text) > _INTEGER_DIGITS_MAX + 1 or abs(int(text)) > INTEGER_MAX:
             _refuse(what, f"an integer of {len(text)} characters is beyond 2**53")
         return int(text)
@@ -118,7 +113,7 @@ def _strict_json_slowly(raw: bytes, what: str) -> Any:
         _refuse(what, str(exc), exc)
     # The decoder keeps escaped surrogates as they are; raw ones were refused as invalid UTF-8.
     if b"\\u" in raw and _SURROGATE.search(json.dumps(value, ensure_ascii=False)):
-        _refuse(what, "a lone surrogate is no character")
+        _refuse(what, "a lone surrogate is not a character")
     return value
 
 

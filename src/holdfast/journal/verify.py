@@ -16,11 +16,10 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast.ids import SessionId
-from holdfast.journal.anchor import Look
-from holdfast.journal.anchor_cases import Action, Slots, end_of, judge
-from holdfast.journal.anchor_cases import End as JournalEnd
+from holdfast.journal.anchor import CellReading
+from holdfast.journal.anchor_cases import AnchorAction, JournalEnd, Slots, end_of, judge
 from holdfast.journal.chain import KeyMissing
-from holdfast.journal.fence import End, Fed, Fence
+from holdfast.journal.fence import BatchEnd, Fed, Fence
 from holdfast.journal.segment import Previous
 from holdfast.limits import BATCH_BYTES_MAX
 
@@ -83,7 +82,7 @@ class Walked(NamedTuple):
 def walk(
     fence: Fence,
     segments: Sequence[SegmentBytes],
-    look: Callable[[], Look],
+    reading: Callable[[], CellReading],
     *,
     first_mac: str | None,
     closing: Callable[[int], Previous | None],
@@ -137,7 +136,7 @@ def walk(
                     "broken", name, previous.length, "bytes follow the segment's end"
                 )
         elif is_last or rest or fence.where == "start":
-            return _judge_end(fence, seen, name, rest, look(), is_last=is_last)
+            return _judge_end(fence, seen, name, rest, reading(), is_last=is_last)
     return Walked("cut_short", 0, 0, name, None, "it has no segment")
 
 
@@ -151,7 +150,7 @@ class _Seen:
         self.macs: dict[int, tuple[int, bytes]] = {}
         # The last record that verified, and the end of the last whole batch.
         self.last_seq = 0
-        self.end: End | None = None
+        self.end: BatchEnd | None = None
 
     def take(self, fed: Fed, fence: Fence) -> None:
         records = fed.records
@@ -191,7 +190,7 @@ def _ended_early(fence: Fence, seen: _Seen, name: str, data: bytes, length: int)
 
 
 def _judge_end(
-    fence: Fence, seen: _Seen, name: str, rest: bytes, look: Look, *, is_last: bool
+    fence: Fence, seen: _Seen, name: str, rest: bytes, reading: CellReading, *, is_last: bool
 ) -> Walked:
     """
     Judge the end of the last segment, or the point where the next one is not believed. See
@@ -200,7 +199,7 @@ def _judge_end(
     broken = seen.judged(
         "broken", name, fence.offset, f"the line after record {fence.seq} does not verify"
     )
-    anchor = look.anchor
+    anchor = reading.anchor
     if anchor is None:
         return seen.judged("cut_short", name, None, "its anchor is missing or does not verify")
     cut_short = seen.judged(
@@ -227,19 +226,19 @@ def _judge_end(
         past=seen.seq > anchor.seq,
         torn=tail > 0 or fence.where == "start",
     )
-    match judge(look.slots, end).action:
-        case Action.GO_ON | Action.MOVE:
+    match judge(reading.slots, end).action:
+        case AnchorAction.GO_ON | AnchorAction.MOVE:
             return seen.judged("holds", name, None, None)
-        case Action.CUT | Action.MOVE_AND_CUT:
+        case AnchorAction.CUT | AnchorAction.MOVE_AND_CUT:
             start = fence.offset + len(rest) - tail
             return seen.judged(
                 "torn_tail", name, start, f"{tail} bytes of a batch that was never acknowledged"
             )
-        case Action.CUT_SHORT | Action.BROKEN:
+        case AnchorAction.CUT_SHORT | AnchorAction.BROKEN:
             return (
                 cut_short
                 if end is JournalEnd.BEFORE
-                else seen.judged("cut_short", name, fence.offset, doubtful(look.slots))
+                else seen.judged("cut_short", name, fence.offset, doubtful(reading.slots))
             )
 
 

@@ -25,12 +25,16 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NotDelivered(Exception):
-    """The delivery did not arrive, and that is certain. `may_pass`: trying again can help."""
+    """
+    The delivery did not arrive, and that is certain. `may_pass`: trying again can help, after
+    `wait_seconds`.
+    """
 
-    def __init__(self, message: str, *, may_pass: bool) -> None:
+    def __init__(self, message: str, *, may_pass: bool, wait_seconds: float = 0.0) -> None:
         super().__init__(message)
         self.message = message
         self.may_pass = may_pass
+        self.wait_seconds = wait_seconds
 
 
 class DeliveryInDoubt(Exception):

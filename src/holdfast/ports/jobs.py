@@ -58,7 +58,7 @@ class JobPlace(Protocol):
         """
         ...
 
-    async def look(
+    async def inspect(
         self,
         job: JobId,
         process: ProcessFacts,
@@ -73,7 +73,7 @@ class JobPlace(Protocol):
         """
         ...
 
-    def lives(self, process: ProcessFacts) -> bool:
+    def is_alive(self, process: ProcessFacts) -> bool:
         """
         Whether this exact process still runs: a job's supervisor, or a program that hosts a job.
         """
@@ -118,7 +118,7 @@ class JobPlace(Protocol):
         """The jobs that are not cleared."""
         ...
 
-    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+    async def of_instance(self, instance: InstanceId) -> Sequence[JobLeft]:
         """
         The jobs of this instance that are not cleared, whether or not its journal still names them.
         A job's id proves its instance.

@@ -21,9 +21,8 @@ Errors and their meaning for durability:
   written. Sticky for this handle.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import Enum
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -65,7 +64,7 @@ class Check(Enum):
 
 
 class Section(NamedTuple):
-    """The input of `decide`, with the write lock held."""
+    """The input of `decide`."""
 
     suffix: Sequence[Record]
     """
@@ -79,8 +78,10 @@ class Section(NamedTuple):
 
 Decide = Callable[[Section], Sequence[Draft]]
 """
-Called once, with the lock held, in the caller's thread or another. It is pure, quick and never
-waits. Without drafts nothing is written, and the append returns the current head. All drafts of one
+Called with the suffix up to a head, in the caller's thread or another. It is pure, quick and never
+waits. It may be called again with a longer suffix if another writer was faster; then nothing of the
+earlier call was kept. Drafts are kept only if they follow the head that they were decided on.
+Without drafts nothing is written, and the append returns the current head. All drafts of one
 decide are kept, or none. Appends that wait together are decided one after another, and made durable
 by one write and one sync.
 """
@@ -95,10 +96,15 @@ class Appended(NamedTuple):
     """
 
 
+Heads = Sequence[tuple[SessionId, InstanceId, int]]
+"""Sessions with their instances and the numbers of their last acknowledged records."""
+
+
 class Claim(Protocol):
     """
-    The right to drive one session's turns. It ends with the process and is never taken from a
-    living one.
+    The right to drive one session's turns. Over files it ends with the process and is never taken
+    from a living one. A store whose claims are leases may hand it to another process once the lease
+    is over; the epoch then keeps the old driver from writing.
     """
 
     @property
@@ -137,13 +143,13 @@ class Journal(Protocol):
     @property
     def sealed(self) -> SealMark | None: ...
 
-    def is_at_head(self) -> bool:
+    async def is_at_head(self) -> bool:
         """
         True if no record was acknowledged after `head`, as of this call. False proves nothing: only
         an append finds out.
 
-        Takes no lock, waits for nothing and verifies no bytes. Use it to skip an append that would
-        only catch up, never one that must verify.
+        Takes no lock and verifies no bytes; it costs at most one round trip. Use it to skip an
+        append that would only catch up, never one that must verify.
         """
         ...
 
@@ -224,7 +230,7 @@ class Journal(Protocol):
         """
         ...
 
-    def lines(self) -> Iterator[bytes]:
+    def lines(self) -> AsyncIterator[bytes]:
         """
         The stored lines, verbatim, oldest first: for export. Works on a sealed session, and without
         the key.
@@ -240,8 +246,12 @@ class Journal(Protocol):
 
     async def output(self, digest: str) -> bytes: ...
 
-    def where(self) -> Sequence[Path]:
-        """The journal's files, oldest first; empty for stores without files."""
+    def where(self) -> Sequence[str]:
+        """The paths of the journal's files, oldest first; empty for stores without files."""
+        ...
+
+    def store_name(self) -> str | None:
+        """The name of a store without files, such as `postgres:SCHEMA`; None if `where` tells."""
         ...
 
     async def sync_anchor(self) -> None:
@@ -295,13 +305,29 @@ class JournalStore(Protocol):
         """
         ...
 
-    async def heads(
-        self, *, after: SessionId | None = None, limit: int | None = None
-    ) -> Sequence[tuple[SessionId, InstanceId, int]]:
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Heads:
         """
         Every existing session, sorted, with the number of its last acknowledged record, or one page
         of them. A cheap hint for caches: no journal is opened.
         """
+        ...
+
+    async def heads_of(self, sessions: Collection[SessionId]) -> Heads:
+        """
+        Like `heads`, of those of these sessions that exist. The cost does not depend on the number
+        of other sessions.
+        """
+        ...
+
+    async def recent_heads(self, *, within_seconds: float) -> Heads | None:
+        """
+        Like `heads`, of at least every session that was created or written to within this time:
+        maybe of all. None if the store does not remember that long.
+        """
+        ...
+
+    async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
+        """Like `current`, of those of these sessions that exist."""
         ...
 
     async def unsettled(self) -> Sequence[SessionId]:
@@ -334,6 +360,13 @@ class JournalStore(Protocol):
     async def home(self) -> Journal:
         """
         The home's own journal (grants, tokens, registry): same contract, never rotated by unseal.
+        """
+        ...
+
+    def gauges(self) -> Mapping[str, tuple[str, float]]:
+        """
+        Numbers for operators by name, each with a sentence that explains it. A name that ends with
+        `_total` only grows while the process runs. Empty for a store without a server.
         """
         ...
 

@@ -3,8 +3,8 @@ Memory beyond a session: items, each with one audience and boundary (see
 `holdfast.session.features.memory.items`), found by their words.
 
 Memory is not a cache: an item is durable when `add` returns, and a lost item cannot be rebuilt. The
-store does not authorise: it narrows a search to the given circle, and the caller checks every item
-again. Every returned item was written with the home's key and is complete. A row that does not
+store does not authorise: it narrows a search to the given reader set, and the caller checks every
+item again. Every returned item was written with the home's key and is complete. A row that does not
 verify is never an item; it is counted, and listed as unverified.
 
 Calls block briefly; the runtime makes them in threads. Words are plain words: a query has no
@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.errors import Refused
 from holdfast.secrecy import known
-from holdfast.session.features.memory.items import Circle, MemoryItem
+from holdfast.session.features.memory.items import MemoryItem, ReaderSet
 
 
 class CannotRecall(Exception):
@@ -41,7 +41,7 @@ def refuse_secret_item(item: MemoryItem) -> None:
         )
 
 
-class Found(msgspec.Struct, frozen=True):
+class MemoryMatches(msgspec.Struct, frozen=True):
     items: tuple[MemoryItem, ...]
     unverified: int = 0  # rows that matched and do not verify
 
@@ -70,16 +70,18 @@ class Memory(Protocol):
         """
         ...
 
-    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
+    def find(
+        self, words: Sequence[str], reader_set: ReaderSet, *, limit: int, seconds: float
+    ) -> MemoryMatches:
         """
-        Items of that circle that hold any of the words, best first. Raise CannotRecall, at the
+        Items of that reader set that hold any of the words, best first. Raise CannotRecall, at the
         latest after `seconds`.
         """
         ...
 
     def get(self, memory: str) -> MemoryItem | None:
         """
-        One item of any circle; None if there is none, or its row does not verify. Raise
+        One item of any reader set; None if there is none, or its row does not verify. Raise
         CannotRecall.
         """
         ...

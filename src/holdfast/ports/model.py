@@ -29,10 +29,21 @@ class ModelRequest(msgspec.Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
 
 
+class ModelEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A model at an address of its own, as settings describe it under a name."""
+
+    model: str  # PROVIDER:MODEL
+    base_url: str | None = None
+    key_env: str | None = None  # the variable that holds the key
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 class ModelFailed(Exception):
     """
-    The call gave no answer. `may_pass` says whether trying again can help; `line` is the script
-    line it consumed.
+    The call gave no answer. `may_pass` says whether trying again can help, `hint` what a person can
+    do about it, and `line` is the script line it consumed.
     """
 
     def __init__(
@@ -43,6 +54,7 @@ class ModelFailed(Exception):
         may_pass: bool,
         retry_after_seconds: float | None = None,
         line: int | None = None,
+        hint: str | None = None,
     ) -> None:
         super().__init__(message)
         self.kind: FailureKind = kind
@@ -50,6 +62,7 @@ class ModelFailed(Exception):
         self.may_pass = may_pass
         self.retry_after_seconds = retry_after_seconds
         self.line = line
+        self.hint = hint
 
 
 OnText = Callable[[str], None]
@@ -74,6 +87,9 @@ class Model(Protocol):
 
     # A model that cannot summarise (a script, the demo) has `summarises = False`. Older turns are
     # then made smaller without a model, deterministically.
+    #
+    # A model that takes long to load has `wait_until_loaded`. It is awaited before `context_tokens`
+    # is read, because reading must not block the event loop.
 
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer: ...
 

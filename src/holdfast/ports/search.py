@@ -14,7 +14,7 @@ import msgspec
 from holdfast.ids import InstanceId, SessionId, TurnId
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class SearchedText(msgspec.Struct, frozen=True, kw_only=True):
     """
     One piece of text. `audience` and `boundary` come from its turn's context. They are blank for
     text without a context, which no reader may see.
@@ -33,7 +33,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    said: Said
+    said: SearchedText
     cursor: str  # pass it back to continue after this hit
 
 
@@ -43,7 +43,7 @@ class Search(Protocol):
         ...
 
     def add(
-        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]
+        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[SearchedText]
     ) -> None:
         """
         Add more text of a session. If the instance is a new one, first drop the text of the old
@@ -53,7 +53,7 @@ class Search(Protocol):
 
     def forget(self, session: SessionId) -> None: ...
 
-    def turn_circle(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
+    def turn_reader_set(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
         """The (audience, boundary) stored with a turn's request."""
         ...
 

@@ -21,7 +21,8 @@ import msgspec
 from holdfast.ids import CallId, InstanceId, JobId, SessionId, TurnId
 from holdfast.secrecy import Secret
 from holdfast.session.authority.plan import Binding, ToolDefinition
-from holdfast.session.features.memory.items import Circle, Origin
+from holdfast.session.features.forms.form import FilledForm, ServerForm
+from holdfast.session.features.memory.items import Origin, ReaderSet
 
 if TYPE_CHECKING:
     from holdfast.ports.jobs import JobKey
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 BUILTIN_TOOLS = (
     "ask_person",
     "cancel_reminder",
+    "edit_file",
     "forget",
     "job_cancel",
     "job_status",
@@ -70,11 +72,18 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     home: str | None
     # Values that may not appear in arguments, output or environment.
     secrets: tuple[Secret, ...] = ()
-    circle: Circle | None = None  # the reader that memory is recalled for; None recalls nothing
+    reader_set: ReaderSet | None = (
+        None  # the reader that memory is recalled for; None recalls nothing
+    )
     # The origin that a new memory item gets, or the reason why nothing may be remembered.
     origin: Origin | str = "nothing says who asked"
     # Jobs that this turn may see: those of its session, audience and boundary.
     jobs: tuple["JobFacts", ...] = ()
+    # The program that asked runs as a user who can read the home, so it could answer for a person.
+    asker_shares_user: bool = False
+    may_ask: bool = False  # the call may wait for a form that its server wants filled in
+    may_go_on: bool = False  # the call may go on as a job if its server makes a task of it
+    filled: FilledForm | None = None  # such a form, filled in by a person
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,17 +126,42 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     group: int
     start_time: int  # clock ticks since boot, from /proc/PID/stat
+    node: str = ""  # of a home with several nodes: only this one may look for the process
+
+
+class InputWanted(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    A server wants a form filled in before the call can go on. `display` is the whole question.
+    """
+
+    form: ServerForm
+    display: str
+    warnings: tuple[str, ...] = ()
+
+
+class ServerTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task by which a server goes on with a call: enough to ask for it again, by its own id."""
+
+    server: str
+    tool: str  # as `SERVER.TOOL`
+    task: str  # the server's own id
+    identity: str  # digest of the server that made it; no other one is asked
+    poll_seconds: float
 
 
 class ToolReturned(msgspec.Struct, frozen=True, kw_only=True):
     """
-    How a run ended. `error` is the tool's own, known failure. Only the runtime records an unknown
-    outcome, as in doubt.
+    How a run ended. `error` is the tool's own, known failure. `in_doubt` is for a tool that runs
+    elsewhere: the request left, and no result came back.
     """
 
-    outcome: Literal["ok", "error", "timed_out", "cancelled"]
+    outcome: Literal["ok", "error", "timed_out", "cancelled", "in_doubt"]
     text: str  # the text that the model sees, already within limits.TOOL_OUTPUT_VIEW_BYTES
     full: bytes | None = None  # the whole output if `text` is shortened; kept beside the journal
+    reply: bytes | None = None  # of a server: `{"result": ...}` or `{"error": ...}`, as it was sent
+    # Only if the scene may ask. A caller that cannot ask has the outcome and the text above.
+    wants: InputWanted | None = None
+    task: ServerTask | None = None  # only if the scene may go on
 
 
 class InvalidArguments(Exception):

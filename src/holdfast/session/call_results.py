@@ -6,7 +6,7 @@ durable with the first of them. If a crash cuts the rest off, `react` owes a `Fi
 functions make the records that follow.
 """
 
-from holdfast.ids import CallId, InputId
+from holdfast.ids import CallId, InputId, TurnId
 from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
@@ -31,8 +31,10 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
     Return the result that an answer decides. A denial and a question's answer are results at once;
     an approval gives a result only after the call ran.
     """
+    why = f": {answer.reason}" if answer.reason else ""
+    if answer.option == "deny" and call.run:
+        return unfinished(answer.turn, call, f"{answer.by} declined to answer{why}", "declined")
     if answer.option == "deny":
-        why = f": {answer.reason}" if answer.reason else ""
         return CallFinished(
             turn=answer.turn,
             call=call.call,
@@ -40,7 +42,7 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
             text=f"Not run: {answer.by} denied it{why}.",
             code="denied",
         )
-    if kind == "question":
+    if kind == "question" and not call.run:
         text = answer.reason if answer.option == "answer" else answer.option
         return CallFinished(
             turn=answer.turn, call=call.call, outcome="ok", text=f"{answer.by} answered: {text}"
@@ -48,17 +50,35 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
     return None
 
 
+def unfinished(turn: TurnId, call: Call, why: str, code: str) -> CallFinished:
+    """
+    Return the result of a call whose server wants a form filled in and will not get it. It started,
+    so that its outcome is the server's own word: it did not finish (T6).
+    """
+    text = (
+        f"Not finished: the server of {call.tool} asked for input, and {why}. Nothing more was sent"
+        " to it; it may have done a part before it asked."
+    )
+    return CallFinished(turn=turn, call=call.call, outcome="error", text=text, code=code)
+
+
 def result_of_closing(turn: Turn, call: Call, closed_as: str) -> CallFinished:
     outcome, text = _WHEN_CLOSED[closed_as]
-    return CallFinished(turn=turn.turn, call=call.call, outcome=outcome, text=text, code=closed_as)
+    if call.run:
+        why = text.removeprefix("Not run: ").removesuffix(".")
+        return unfinished(turn.id, call, why, closed_as)
+    return CallFinished(turn=turn.id, call=call.call, outcome=outcome, text=text, code=closed_as)
 
 
 def result_of_job(turn: Turn, call: Call) -> CallFinished:
     """
     Return the result of a call that goes on in the background. It says only that the job started.
     """
-    text = f"Started in the background as job {call.job}. Its result comes as a message of its own; job_status tells how it is doing."
-    return CallFinished(turn=turn.turn, call=call.call, outcome="ok", text=with_edit(call, text))
+    text = (
+        f"Started in the background as job {call.job}. Its result comes as a message of its own;"
+        " job_status tells how it is doing."
+    )
+    return CallFinished(turn=turn.id, call=call.call, outcome="ok", text=with_edit(call, text))
 
 
 def with_edit(call: Call, text: str) -> str:
@@ -84,6 +104,16 @@ def owed_result(turn: Turn, call: Call) -> CallFinished | None:
     )
 
 
+def in_doubt(turn: Turn, call: Call) -> CallFinished:
+    text = (
+        f"In doubt: {call.tool} was started and its outcome is unknown. It may or may not have"
+        " happened; check before trying again."
+    )
+    return CallFinished(
+        turn=turn.id, call=call.call, outcome="in_doubt", text=text, code="in_doubt"
+    )
+
+
 def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list[SessionEvent]:
     """
     Give every call that has not started a synthetic result, answered calls too: the person has
@@ -99,11 +129,15 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
         if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
             continue
+        if call.status is CallStatus.STARTED:
+            # Only a turn whose external loop has left has one, for a nested agent.
+            events.append(in_doubt(turn, call))
+            continue
         if call.approval is not None:
             events.append(
                 ApprovalClosed(
                     approval=call.approval.asked.approval,
-                    turn=turn.turn,
+                    turn=turn.id,
                     call=call.call,
                     closed_as="superseded",
                     reason=f"a later message ({by}) took its place",
@@ -114,7 +148,7 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
         return events
     events.append(
         TurnEnded(
-            turn=turn.turn,
+            turn=turn.id,
             outcome="superseded",
             code="superseded",
             message="a later message took its place",

@@ -7,11 +7,13 @@ their cause, so they cost no sync of their own. All other effects (a tool, a rec
 failure) need the outside world. The driver does those. Pure.
 """
 
+from collections.abc import Sequence
+
 import msgspec
 
 from holdfast.ids import TurnId
 from holdfast.session.authority.policy import Policy
-from holdfast.session.commands import EndTurn, ParkTurn, StartModelCall
+from holdfast.session.commands import EndTurn, ParkTurn, SessionCommand, StartModelCall
 from holdfast.session.effects import CallModel, Finish, Park, SessionEffect
 from holdfast.session.features.memory.items import recall_is_owed
 from holdfast.session.react import react
@@ -30,6 +32,15 @@ class DriverFacts(msgspec.Struct, frozen=True):
     policy: Policy
     recalls: bool = False
     recalled: frozenset[TurnId] = frozenset()  # turns that this drive has asked memory for already
+
+
+def policy_of(commands: Sequence[SessionCommand]) -> Policy | None:
+    """Return the policy of a commit's own commands: its bookkeeping is decided by the same one."""
+    for command in commands:
+        policy: Policy | None = getattr(command, "policy", None)
+        if policy is not None:
+            return policy
+    return None
 
 
 def bookkeeping_owed(state: SessionState, driver: DriverFacts) -> list[Bookkeeping]:
@@ -54,5 +65,5 @@ def _may_call_at_once(turn: Turn, driver: DriverFacts) -> bool:
     A failed call waits first, and an overflow needs a summary. A turn's first call may need items
     from memory.
     """
-    needs_recall = driver.recalls and turn.turn not in driver.recalled and recall_is_owed(turn)
+    needs_recall = driver.recalls and turn.id not in driver.recalled and recall_is_owed(turn)
     return turn.model_failures == 0 and not needs_recall

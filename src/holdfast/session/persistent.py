@@ -42,6 +42,28 @@ class PersistentList(Generic[T]):
             trail = trail.add(item)
         return trail
 
+    @classmethod
+    def of(cls, items: Iterable[T]) -> "PersistentList[T]":
+        kept = tuple(items)
+        cell: _Cell | None = None
+        for item in kept:
+            cell = (cell, item)
+        return cls(cell, len(kept), kept)
+
+    def first(self, length: int) -> "PersistentList[T]":
+        """Return the version that had this many items. It shares them."""
+        cell: Any = self._cell
+        for _ in range(self._length - length):
+            cell = cell[0]
+        return PersistentList(cell, length, self._walked[:length])
+
+    def continues(self, other: "PersistentList[T]") -> bool:
+        """Return True if `other` is an earlier version of this list, or this one."""
+        if len(other) > self._length:
+            return False
+        earlier = self.first(len(other))
+        return earlier._cell is other._cell  # noqa: SLF001  of this very class
+
     def last(self) -> T | None:
         return None if self._cell is None else self._cell[1]
 

@@ -52,7 +52,7 @@ def react(state: SessionState) -> tuple[SessionEffect, ...]:
             for each in state.delegates.values()
             if not is_wanted(state, each)
         ]
-    if owes_report(state):
+    if state.parent is not None and owes_report(state):
         owed.append(ReportToParent())
     if state.deliveries:
         owed += [Deliver(each.delivery) for each in state.deliveries.values() if not each.sent]
@@ -102,7 +102,7 @@ def _next_turn(state: SessionState) -> tuple[SessionEffect, ...]:
     """Resume answered requests before starting new ones: their requesters have waited longer."""
     for turn in state.turns.values():
         if turn.may_go_on:
-            return (Resume(turn.turn),)
+            return (Resume(turn.id),)
     if state.queued:
         return (BeginTurn(),)
     return ()
@@ -115,13 +115,13 @@ def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
         stopping = turn.delegated and all(
             call.status in (S.DELEGATED, S.FINISHED) for call in turn.calls
         )
-        return _in_flight(turn) if stopping else (Finish(turn.turn), *_in_flight(turn))
+        return _in_flight(turn) if stopping else (Finish(turn.id), *_in_flight(turn))
     match turn.phase:
         case Phase.READY:
             return _when_ready(turn)
         case Phase.CALLING_MODEL:
             return (
-                (AwaitModel(turn.turn, turn.model_call.number, turn.model_call.epoch),)
+                (AwaitModel(turn.id, turn.model_call.number, turn.model_call.epoch),)
                 if turn.model_call
                 else ()
             )
@@ -130,16 +130,16 @@ def _of_turn(turn: Turn) -> tuple[SessionEffect, ...]:
             if turn.loop == "foreign":
                 return in_flight
             proposed = tuple(call.call for call in turn.calls if call.status is S.PROPOSED)
-            return (LookAtCalls(turn.turn, proposed), *in_flight)
+            return (LookAtCalls(turn.id, proposed), *in_flight)
         case Phase.RUNNING:
             return _when_running(turn)
         case Phase.CANCELLING:
             out = tuple(
-                AwaitTool(turn.turn, call.call, call.epoch)
+                AwaitTool(turn.id, call.call, call.epoch)
                 for call in turn.calls
                 if call.status is S.STARTED and turn.is_out(call)
             )
-            return out if out or turn.delegated else (Finish(turn.turn),)
+            return out if out or turn.delegated else (Finish(turn.id),)
         case Phase.PARKED | Phase.ENDED:
             return ()
 
@@ -148,21 +148,21 @@ def _when_ready(turn: Turn) -> tuple[SessionEffect, ...]:
     if turn.loop == "foreign":
         return ()
     if turn.answered or turn.failed is not None:
-        return (Finish(turn.turn),)
-    return (CallModel(turn.turn),)
+        return (Finish(turn.id),)
+    return (CallModel(turn.id),)
 
 
 def _when_running(turn: Turn) -> tuple[SessionEffect, ...]:
     in_flight = _in_flight(turn)
     runnable = runnable_calls(turn)
     if turn.loop == "foreign":
-        return in_flight if not turn.waiting or in_flight or runnable else (Park(turn.turn),)
-    bearing = tuple(
-        BearDelegate(turn.turn, call.call) for call in turn.calls if _may_be_unborn(call)
-    )
+        # A call that hosts a nested agent waits with the agent's own calls.
+        busy = any(call.status is S.STARTED and not turn.hosts(call) for call in turn.calls)
+        return in_flight if not turn.waiting or busy or runnable else (Park(turn.id),)
+    bearing = tuple(BearDelegate(turn.id, call.call) for call in turn.calls if _may_be_unborn(call))
     if runnable:
-        return (RunTools(turn.turn, tuple(call.call for call in runnable)), *in_flight, *bearing)
-    return (*bearing, *(in_flight or (Park(turn.turn),)))
+        return (RunTools(turn.id, tuple(call.call for call in runnable)), *in_flight, *bearing)
+    return (*bearing, *(in_flight or (Park(turn.id),)))
 
 
 def _may_be_unborn(call: Call) -> bool:
@@ -172,16 +172,17 @@ def _may_be_unborn(call: Call) -> bool:
 def runnable_calls(turn: Turn) -> tuple[Call, ...]:
     """
     Return calls that may start: allowed ones at once, approved ones when no sibling call waits for
-    an answer any more.
+    an answer any more. An external loop starts each by itself.
     """
-    startable = {S.ALLOWED} if turn.waiting else {S.ALLOWED, S.APPROVED}
+    needs_siblings = turn.waiting and turn.loop != "foreign"
+    startable = {S.ALLOWED} if needs_siblings else {S.ALLOWED, S.APPROVED}
     return tuple([call for call in turn.calls if call.status in startable])
 
 
 def _in_flight(turn: Turn) -> tuple[SessionEffect, ...]:
     return tuple(
         [
-            AwaitTool(turn.turn, call.call, call.epoch)
+            AwaitTool(turn.id, call.call, call.epoch)
             for call in turn.calls
             if call.status is S.STARTED and call.job is None
         ]

@@ -22,7 +22,7 @@ class Findings(NamedTuple):
     crash_loop: bool  # attempts in a row that died with no finished step between them
 
 
-class Action(Enum):
+class RecoveryAction(Enum):
     GO_ON = "go on where it stood"
     LOSE_MODEL_CALL = "repeat the model call under a new number"
     RECORD_IN_DOUBT = "say that the outcome is unknown; never run it again"
@@ -35,10 +35,10 @@ class Action(Enum):
 ANY = None
 
 
-class Case(NamedTuple):
+class RecoveryCase(NamedTuple):
     letter: str
     pattern: tuple[bool | None, ...]
-    action: Action
+    action: RecoveryAction
     sentence: str
 
     def matches(self, findings: Findings) -> bool:
@@ -49,64 +49,64 @@ class Case(NamedTuple):
 
 CASES = (
     #          model  once   again  cancel loop
-    Case(
+    RecoveryCase(
         "A",
         (False, False, False, False, False),
-        Action.GO_ON,
+        RecoveryAction.GO_ON,
         "nothing was in flight; it goes on where it stood",
     ),
-    Case(
+    RecoveryCase(
         "B",
         (True, False, False, False, False),
-        Action.LOSE_MODEL_CALL,
+        RecoveryAction.LOSE_MODEL_CALL,
         "crash in a model call; it is repeated under a new number",
     ),
-    Case(
+    RecoveryCase(
         "C",
         (False, True, ANY, False, False),
-        Action.RECORD_IN_DOUBT,
+        RecoveryAction.RECORD_IN_DOUBT,
         "crash in a tool; whether it happened is unknown, and it is not run again",
     ),
-    Case(
+    RecoveryCase(
         "D",
         (False, False, True, False, False),
-        Action.RUN_AGAIN,
+        RecoveryAction.RUN_AGAIN,
         "crash in a tool that may be repeated; it is run again",
     ),
-    Case(
+    RecoveryCase(
         "E",
         (False, ANY, ANY, True, ANY),
-        Action.END_CANCELLED,
+        RecoveryAction.END_CANCELLED,
         "crash after a cancel; what had started is in doubt, the rest is cancelled",
     ),
-    Case(
+    RecoveryCase(
         "F",
         (False, ANY, ANY, False, True),
-        Action.FAIL,
+        RecoveryAction.FAIL,
         "attempts keep dying with no step finished; the turn is given up",
     ),
-    Case(
+    RecoveryCase(
         "G",
         (True, False, False, False, True),
-        Action.FAIL,
+        RecoveryAction.FAIL,
         "model calls keep dying with no answer; the turn is given up",
     ),
-    Case(
+    RecoveryCase(
         "X",
         (True, True, ANY, ANY, ANY),
-        Action.IMPOSSIBLE,
+        RecoveryAction.IMPOSSIBLE,
         "a model call and a tool are never out together",
     ),
-    Case(
+    RecoveryCase(
         "Y",
         (True, False, True, ANY, ANY),
-        Action.IMPOSSIBLE,
+        RecoveryAction.IMPOSSIBLE,
         "a model call and a tool are never out together",
     ),
-    Case(
+    RecoveryCase(
         "Z",
         (True, False, False, True, ANY),
-        Action.IMPOSSIBLE,
+        RecoveryAction.IMPOSSIBLE,
         "a cancel takes the model call with it",
     ),
 )
@@ -128,7 +128,7 @@ def findings_of(turn: Turn, epoch: int) -> Findings:
     )
 
 
-def case_for(findings: Findings) -> Case:
+def case_for(findings: Findings) -> RecoveryCase:
     return next(case for case in CASES if case.matches(findings))
 
 

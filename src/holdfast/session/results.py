@@ -6,10 +6,14 @@ from holdfast.ids import ApprovalId, CallId, InputId, ReminderId, TurnId
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """The message is journalled. It belongs to this turn, unless it joins the turn before it."""
+    """
+    The message is journalled. It belongs to this turn, unless it joins the turn before it.
+    `superseded` are the prompts that it closed.
+    """
 
     input: InputId
     turn: TurnId
+    superseded: tuple[ApprovalId, ...] = ()
 
 
 class Duplicate(msgspec.Struct, frozen=True):

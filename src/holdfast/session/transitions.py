@@ -3,7 +3,8 @@ The transition table: which event is legal for a turn in which phase, and the ph
 
 `evolve` consults it for every event of a turn. An event that is not listed is illegal. If Holdfast
 is about to write it, that is a bug (InvariantBroken). If Holdfast reads it, the journal cannot be
-believed (BrokenChain, the session is sealed). `docs/state-machine.md` is generated from here.
+believed (BrokenChain, the session is sealed). `docs/internals/state-machine.md` is generated from
+here.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from holdfast.session.events import (
     ModelCallFailed,
     ModelCallLost,
     ModelCallStarted,
+    StateKept,
     ToolStarted,
     TurnCancelled,
     TurnCompacted,
@@ -37,7 +39,9 @@ P = Phase
 TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.READY, MemoryRecalled): frozenset({P.READY}),  # once, before the first model call
     (P.READY, ModelCallStarted): frozenset({P.CALLING_MODEL}),
-    (P.READY, CallsProposed): frozenset({P.DECIDING}),  # made by the model of an external loop
+    (P.READY, CallsProposed): frozenset({P.DECIDING, P.READY}),  # by an external loop's model
+    (P.READY, StateKept): frozenset({P.READY}),
+    (P.READY, TurnParked): frozenset({P.PARKED}),  # an external loop left, or died
     (P.READY, TurnCompacted): frozenset({P.READY}),
     (P.READY, TurnResumed): frozenset({P.READY}),
     (P.READY, TurnCancelled): frozenset({P.CANCELLING}),
@@ -48,6 +52,9 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.CALLING_MODEL, TurnCompacted): frozenset({P.CALLING_MODEL}),  # before the call leaves
     (P.CALLING_MODEL, TurnResumed): frozenset({P.CALLING_MODEL}),
     (P.CALLING_MODEL, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.DECIDING, CallsProposed): frozenset({P.DECIDING}),  # they join the open batch
+    (P.DECIDING, StateKept): frozenset({P.DECIDING}),
+    (P.DECIDING, TurnParked): frozenset({P.PARKED}),  # an external loop left, or died
     (P.DECIDING, CallAllowed): frozenset({P.DECIDING, P.RUNNING}),
     (P.DECIDING, ApprovalRequested): frozenset({P.DECIDING, P.RUNNING}),
     (P.DECIDING, ApprovalAnswered): frozenset({P.DECIDING}),
@@ -60,6 +67,8 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.DECIDING, JobSubmitted): frozenset({P.DECIDING}),
     (P.DECIDING, TurnResumed): frozenset({P.DECIDING}),
     (P.DECIDING, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.RUNNING, CallsProposed): frozenset({P.DECIDING, P.RUNNING}),  # they join the open batch
+    (P.RUNNING, StateKept): frozenset({P.RUNNING}),
     (P.RUNNING, ToolStarted): frozenset({P.RUNNING}),
     (P.RUNNING, DelegateStarted): frozenset({P.RUNNING}),
     (P.RUNNING, JobSubmitted): frozenset(
@@ -74,6 +83,8 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
     (P.RUNNING, TurnParked): frozenset({P.PARKED}),
     (P.RUNNING, TurnResumed): frozenset({P.RUNNING}),
     (P.RUNNING, TurnCancelled): frozenset({P.CANCELLING}),
+    (P.PARKED, StateKept): frozenset({P.PARKED}),
+    (P.PARKED, ApprovalRequested): frozenset({P.PARKED}),  # edited: an external loop's call
     (P.PARKED, ApprovalAnswered): frozenset({P.PARKED}),
     (P.PARKED, ApprovalClosed): frozenset({P.PARKED}),
     (P.PARKED, CallFinished): frozenset({P.PARKED}),
@@ -86,12 +97,14 @@ TRANSITIONS: Mapping[tuple[Phase, type[Event]], frozenset[Phase]] = {
 }
 
 PHASE_SENTENCES: Mapping[Phase, str] = {
-    P.READY: "The next step is a model call; in a foreign loop, the loop's own.",
+    P.READY: "The next step is a model call; in an external loop, the loop's own.",
     P.CALLING_MODEL: "A model call is out, and no lock is held.",
     P.DECIDING: "Calls were made; what may run, must ask or is denied is not decided yet.",
     P.RUNNING: "Calls may start, or have started.",
-    P.PARKED: "Only a person, or the end of a delegate, can move it on; it costs no task and no "
-    "memory.",
+    P.PARKED: (
+        "Only a person, the end of a delegate, or its external loop can move it on; it costs no"
+        " task and no memory."
+    ),
     P.CANCELLING: "Cancelled, durably; a started call has not ended yet.",
     P.ENDED: "Over; it has joined the shared view.",
 }

@@ -13,10 +13,10 @@ from holdfast import limits
 from holdfast.ids import CallId, TurnId, approval_id
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.grants import SCOPES_OF, granted_arguments
-from holdfast.session.authority.plan import Binding, ToolDefinition, is_contained
+from holdfast.session.authority.plan import Binding, Risk, ToolDefinition, is_contained
 from holdfast.session.authority.policy import Ask
 from holdfast.session.events import ApprovalRequested, OptionOffered
-from holdfast.session.view.rendering import render
+from holdfast.session.view.safe_text import render
 
 APPROVE_ONCE = "approve_once"
 APPROVE_SESSION = "approve_session"
@@ -27,12 +27,28 @@ DENY = "deny"
 ANSWER = "answer"
 SCOPES = {APPROVE_SESSION: "session", APPROVE_FOLDER: "folder", APPROVE_EVERYWHERE: "everywhere"}
 """Options that leave a grant behind, with the grant's scope."""
-HERE = "here"
+KEYS = {
+    APPROVE_ONCE: "1",
+    APPROVE_SESSION: "2",
+    APPROVE_FOLDER: "3",
+    APPROVE_EVERYWHERE: "4",
+    EDIT: "5",
+    DENY: "d",
+}
+"""One key for each option, everywhere. A prompt that leaves an option out leaves its key out."""
+RUNS_NOW_AND = "Runs now and "
+IN_THIS_CONVERSATION = "in this conversation"
 ON_THIS_PATH = "on this path"
 """
-The prompt shows the folder and the path. A list of grants writes them out in the place of these two
-texts.
+The prompt shows the conversation and the path. A list of grants writes them out in the place of
+these two texts.
 """
+FOR_SO_LONG = ", for "
+"""Before how long a grant lasts. A list of grants shows the date of its end instead."""
+UNCONFINED = "runs UNCONFINED: it could read keys and answer prompts on this machine"
+IN_DOUBT_TWIN = "an earlier attempt of this very call is in doubt: it may have happened already"
+EXACTLY = "Runs exactly this call, once."
+OPEN_FILES = "Runs exactly this command, once. Files that it runs can still change."
 RESERVED = frozenset({APPROVE_ONCE, *SCOPES, EDIT, DENY, ANSWER})
 """Names with a fixed meaning: a choice of a model's question may not be one of them."""
 
@@ -72,12 +88,44 @@ def shown(binding: Binding, ask: Ask, path: tuple[str, ...] = ()) -> str:
     asks = [f"{' > '.join(render(name).text for name in path)} asks"] if path else []
     head = [f"! {warning}" for warning in binding.warnings]
     if binding.level == "unconfined":
-        head.insert(0, "! runs UNCONFINED: it could read keys and answer prompts on this machine")
+        head.insert(0, f"! {UNCONFINED}")
     if ask.in_doubt_twin:
-        head.append(
-            "! an earlier attempt of this very call is in doubt: it may have happened already"
-        )
+        head.append(f"! {IN_DOUBT_TWIN}")
     return "\n".join([*asks, *head, binding.display])
+
+
+def risks_of(display: str, binding: Binding, ask: Ask) -> tuple[Risk, ...]:
+    """
+    Return why the call deserves a second look, with offsets in the whole display. A call that may
+    have run already says that, and only that: it decides whether to look at anything else.
+    """
+    if ask.in_doubt_twin:
+        text = "This may have run already. Check first."
+        return (
+            _marked(display, IN_DOUBT_TWIN, Risk(kind="in_doubt_twin", text=text, start=0, end=0)),
+        )
+    offset = len(display) - len(binding.display)
+    found = [
+        msgspec.structs.replace(each, start=each.start + offset, end=each.end + offset)
+        for each in binding.risks
+    ]
+    if binding.level == "unconfined":
+        text = "This command is not confined. It can read Holdfast's keys and answer prompts."
+        found.insert(
+            0, _marked(display, UNCONFINED, Risk(kind="unconfined", text=text, start=0, end=0))
+        )
+    return tuple(found)
+
+
+def _marked(display: str, part: str, risk: Risk) -> Risk:
+    start = display.index(part)
+    return msgspec.structs.replace(risk, start=start, end=start + len(part))
+
+
+def display_chars_max(definition: ToolDefinition) -> int:
+    """Return how long a prompt may be: the text of a file may be longer than a command."""
+    is_file = definition.kind == "write_file"
+    return limits.FILE_DISPLAY_CHARS_MAX if is_file else limits.DISPLAY_CHARS_MAX
 
 
 def folder_of(definition: ToolDefinition, binding: Binding) -> str | None:
@@ -105,20 +153,22 @@ def options_for(
     Return the options in their fixed order. An option is left out if the call is not safe to
     remember, or if the rule does not allow remembering that far.
 
-    A delegate's call is never remembered. Where two people must decide, nothing can be edited.
+    A delegate's call is never remembered. Where two people must decide, nothing can be edited. The
+    same holds for a call that another program runs as it made it, in a folder that Holdfast does
+    not see.
     """
     if definition.kind == "question":
-        chosen = [OptionOffered(choice, f"answers: {choice}") for choice in choices]
+        chosen = [OptionOffered(choice, f"Answer: {choice}") for choice in choices]
         return (
             *chosen,
-            OptionOffered(ANSWER, "answers in your own words; it grants nothing"),
-            OptionOffered(DENY, "declines to answer"),
+            OptionOffered(ANSWER, "Answer in your own words. An answer allows nothing."),
+            OptionOffered(DENY, "Decline to answer."),
         )
-    once = OptionOffered(APPROVE_ONCE, "this call, once")
-    deny = OptionOffered(DENY, "nothing runs; remembers nothing")
-    if binding.level == "unconfined":
+    once = OptionOffered(APPROVE_ONCE, OPEN_FILES if binding.runs_open_files else EXACTLY)
+    deny = OptionOffered(DENY, "Nothing runs.")
+    if binding.level == "unconfined" or definition.kind == "handed_over":
         return (once, deny)
-    said = "other arguments instead: shown again before anything runs"
+    said = "Change the values. You see the new call before it runs."
     edit = (OptionOffered(EDIT, said),) if ask.may_edit else ()
     if (
         not is_contained(binding)
@@ -131,24 +181,26 @@ def options_for(
     allowed = SCOPES_OF[ask.remember]
     kept = [
         OptionOffered(option, words)
-        for option, words in _kept(definition, binding, requester)
+        for option, words in _kept(definition, binding, requester, ask.remember_for_seconds)
         if SCOPES[option] in allowed
     ]
     return (once, *kept, *edit, deny)
 
 
-def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[tuple[str, str]]:
+def _kept(
+    definition: ToolDefinition, binding: Binding, requester: str, seconds: int
+) -> list[tuple[str, str]]:
     """
     Return the options that leave a grant behind, each with a text of exactly the calls that its
-    grant covers (`grants.covers`).
+    grant covers (`grants.covers`), and for how long.
     """
-    own, folder = f"in any session of {render(requester).text}", folder_of(definition, binding)
+    who, folder = render(requester).text, folder_of(definition, binding)
+    own = f"in all conversations of {who}"
     if definition.kind == "shell":
-        said, anywhere = (
-            f"this exact command {HERE}",
-            f"this exact command anywhere, for {render(requester).text}",
-        )
-        below = f"this exact command run in {render(folder or '').text} or below"
+        exactly = f"whenever {who} asks for exactly this command"
+        here = f"{exactly} in {render(binding.cwd or '').text}"
+        anywhere = f"{exactly}, in any folder, {own}"
+        below = f"{exactly} in {render(folder or '').text} or below"
     else:
         free = (
             f", whatever {' and '.join(definition.free_fields)} is"
@@ -156,13 +208,28 @@ def _kept(definition: ToolDefinition, binding: Binding, requester: str) -> list[
             else ""
         )
         on = "" if binding.path is None else f", {ON_THIS_PATH}"
-        said = f"{definition.name} with these exact arguments{free}{on}"
-        anywhere = f"{said}, {own}"
-        below = f"{definition.name} with any arguments, on any path in {render(folder or '').text} or below"
-    options = [(APPROVE_SESSION, f"{said}, in this session")]
+        here = f"whenever {who} asks for exactly this{free}{on}"
+        anywhere = f"{here}, {own}"
+        path = render(folder or "").text
+        below = f"whenever {who} asks for {definition.name} on any path in {path} or below"
+    options = [(APPROVE_SESSION, f"{here}, {IN_THIS_CONVERSATION}")]
     if folder is not None:
         options.append((APPROVE_FOLDER, f"{below}, {own}"))
-    return [*options, (APPROVE_EVERYWHERE, anywhere)]
+    return [
+        (option, f"{RUNS_NOW_AND}{words}{FOR_SO_LONG}{duration_words(seconds)}.")
+        for option, words in (*options, (APPROVE_EVERYWHERE, anywhere))
+    ]
+
+
+def duration_words(seconds: int) -> str:
+    """
+    >>> [duration_words(each) for each in (30 * 86400, 86400, 5400, 61)]
+    ['30 days', '1 day', '90 minutes', '61 seconds']
+    """
+    units = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+    name, size = next(each for each in units if seconds % each[1] == 0)
+    count = seconds // size
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"
 
 
 def request(
@@ -181,7 +248,7 @@ def request(
 ) -> ApprovalRequested | None:
     """Return the prompt as it is journalled, or None if it is too long for a person to judge."""
     display = shown(binding, ask, path)
-    if len(display) > limits.DISPLAY_CHARS_MAX:
+    if len(display) > display_chars_max(definition):
         return None
     question = definition.kind == "question"
     options = options_for(
@@ -217,9 +284,9 @@ def request(
             for option, scope in SCOPES.items()
             if option in names
         },
-        dangerous=not question
-        and (not is_contained(binding) or not binding.readable or ask.in_doubt_twin),
+        risks=() if question else risks_of(display, binding, ask),
         reason=ask.reason,
         in_doubt_twin=ask.in_doubt_twin,
+        doubts=ask.doubts,
         path=binding.path if definition.kind in ("read_file", "write_file") else None,
     )

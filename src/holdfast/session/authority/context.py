@@ -31,10 +31,10 @@ class Audience(StrEnum):
 
     @property
     def narrowness(self) -> int:
-        return _NARROWNESS[self]
+        return NARROWNESS[self]
 
 
-_NARROWNESS = {Audience.PUBLIC: 0, Audience.TEAM: 1, Audience.PERSONAL: 2}
+NARROWNESS: dict[str, int] = {Audience.PUBLIC: 0, Audience.TEAM: 1, Audience.PERSONAL: 2}
 
 
 class Principal(StrEnum):
@@ -51,24 +51,28 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     authenticity: str  # verified, unverified
     taint: str  # clean, tainted
     scope: str  # direct, group, broadcast
-    kind: str  # message, webhook, reminder, job, delegate, import, none
+    # message, webhook, reminder, job, delegate, import, relayed, relayed_same_user, none
+    kind: str
 
 
 PUBLIC_BOUNDARY = "public"
+RELAYED = "relayed"  # the kind of a call that another program's agent makes for its person
+RELAYED_SAME_USER = "relayed_same_user"  # that program runs as a user who can read the home
 NO_PROVENANCE = Provenance(
     authenticity="unverified", taint="tainted", scope="broadcast", kind="none"
 )
 _DIRECT = Provenance(authenticity="verified", taint="clean", scope="direct", kind="message")
 
 
-class Workspace(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Workspace(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """
     The folder a turn works in: its path, and its identity (`dev:ino`) when the message was
-    accepted.
+    accepted. `node` names the node that has it, in a home with several nodes.
     """
 
     path: str
     identity: str
+    node: str = ""
 
 
 class MessageSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,10 +179,6 @@ class TurnContext(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     quoted_speakers: tuple[str, ...]  # all of them, the requester included
     interactive: bool
     workspace: Workspace | None
-
-    @property
-    def has_quotes(self) -> bool:
-        return bool(self.quoted_speakers)
 
     @property
     def has_third_party(self) -> bool:

@@ -46,7 +46,8 @@ def is_over(expires_at: int | None, moment: Moment) -> bool:
     """
     Check whether this end has come. Without an end, it never does.
 
-    >>> is_over(5, Moment(clock=4)), is_over(5, Moment(clock=5)), is_over(5, Moment(clock=1, journal=6)), is_over(None, Moment(clock=9))
+    >>> moments = Moment(clock=4), Moment(clock=5), Moment(clock=1, journal=6)
+    >>> (*(is_over(5, moment) for moment in moments), is_over(None, Moment(clock=9)))
     (False, True, True, False)
     """
     return expires_at is not None and (moment.is_disputed or moment.now >= expires_at)

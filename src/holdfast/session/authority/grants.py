@@ -7,7 +7,8 @@ Two questions are answered for every call, and again right before its start:
   boundary, no wider audience, equal arguments, and a call in its scope.
 - `flaw_of`: does the current policy still accept the grant? The current rule must let the giver
   answer this requester's call and must allow remembering at the grant's scope. The grant must not
-  be over. The way of the giver's answer must still count as consent. The giver and the requester must be the same people as when the grant was given.
+  be over. The way of the giver's answer must still count as consent. The giver and the requester
+  must be the same people as when the grant was given.
 
 This module reads no clock: `Terms.now` is the later of the clock and the newest journal time.
 """

@@ -28,7 +28,8 @@ def restore_legacy(
         fields.get("instance") or instance
     ) != instance:
         return _lost(
-            "the old request belongs to another session, or to another life of this one", "session"
+            "the old request belongs to another session, or to another instance of this one",
+            "session",
         )
     channel = fields.get("channel")
     if not isinstance(channel, str) or not channel.strip():

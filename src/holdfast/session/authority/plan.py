@@ -12,9 +12,22 @@ import msgspec
 from blake3 import blake3
 
 Contract = Literal["pure", "idempotent", "once"]
+Mode = Literal["ask", "auto"]
+AudienceName = Literal["public", "team", "personal"]
 Reach = Literal["none", "workspace", "outside"]
 Level = Literal["isolated", "limited", "unconfined"]
-"""How strongly a command is confined: see `docs/settings.md`."""
+"""How strongly a command is confined: see `docs/reference/settings.md`."""
+RiskKind = Literal[
+    "destructive",
+    "privilege",
+    "upload",
+    "force_push",
+    "runtime_code",
+    "outside",
+    "unconfined",
+    "in_doubt_twin",
+]
+"""Why a call deserves a second look, by its effect."""
 ToolKind = Literal[
     "plain",
     "shell",
@@ -25,6 +38,9 @@ ToolKind = Literal[
     "reminder",
     "delegate",
     "job_cancel",
+    "server",
+    "handed_over",
+    "withdrawn",
 ]
 
 
@@ -40,17 +56,40 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     parameters: str  # JSON schema of the arguments object, as JSON text
     contract: Contract = "once"
-    default_mode: Literal["ask", "auto"] = "ask"
+    default_mode: Mode = "ask"
     kind: ToolKind = "plain"
-    audience: Literal["public", "team", "personal"] = (
-        "personal"  # the widest audience it may be called in without settings
-    )
+    audience: AudienceName = "personal"  # the widest one it may be called in without settings
     free_fields: tuple[str, ...] = ()  # fields a grant does not bind
     # digest of the implementing code's identity (module:qualname, version), for Python tools
     code: str = ""
 
     def digest(self) -> str:
         return blake3(msgspec.json.encode(self)).hexdigest()
+
+
+class Risk(msgspec.Struct, frozen=True, kw_only=True):
+    """
+    One reason to look twice. `start` and `end` are offsets of the part in the text that is shown.
+    """
+
+    kind: RiskKind
+    text: str
+    start: int
+    end: int
+
+
+class SchemaDefinition(ToolDefinition, frozen=True, kw_only=True):
+    """
+    The definition of a tool that is known by its JSON schema. `identity` is the schema without
+    titles and descriptions, in one spelling. It stands in the digest for schema and description.
+    """
+
+    identity: str
+
+    def digest(self) -> str:
+        return blake3(
+            msgspec.json.encode(msgspec.structs.replace(self, description="", parameters=""))
+        ).hexdigest()
 
 
 class Binding(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,11 +121,21 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     # False: it may be approved once and never be remembered, such as a command that runs other
     # programs or a write to a file that programs run.
     memorable: bool = True
+    # It may run files whose bytes are not bound. The display names them, so the digest leaves this
+    # out.
+    runs_open_files: bool = False
     path: str | None = None  # for file tools: the resolved path
     warnings: tuple[str, ...] = ()  # look-alike characters and the like, shown above the plan
+    risks: tuple[Risk, ...] = ()  # offsets are in `display`
 
     def digest(self) -> str:
-        return blake3(msgspec.json.encode(self)).hexdigest()
+        """
+        Return the fingerprint of the plan. Risks are comments on the plan, so a later version that
+        words them differently voids no prompt.
+        """
+        plan = msgspec.structs.asdict(self)
+        del plan["risks"], plan["runs_open_files"]
+        return blake3(msgspec.json.encode(plan)).hexdigest()
 
 
 def is_contained(binding: Binding) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.ids import CallId
-from holdfast.session.authority.context import Audience, TurnContext
+from holdfast.session.authority.context import NARROWNESS, Audience, TurnContext
 from holdfast.session.authority.grants import SCOPES_OF, Remember, Terms, covers, flaw_of
 from holdfast.session.authority.plan import Binding, ToolDefinition, is_contained
 from holdfast.session.home.events import GrantProposed
@@ -41,6 +41,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     expires_after_seconds: int | None = None
     remember: Remember | None = None
     """None: `never` if the rule chooses who answers, else `any`."""
+    line: int | None = None
+    """The rule's line in holdfast.toml, for people who ask why."""
 
     @property
     def remembers(self) -> Remember:
@@ -67,6 +69,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     turn_tool_calls_max: int = limits.TOOL_CALLS_PER_TURN_MAX
     turn_tokens_max: int | None = None
     turn_cost_microusd_max: int | None = None
+    model_retry_for_seconds: float = limits.MODEL_RETRY_FOR_SECONDS
     session_jobs_max: int = limits.JOBS_PER_SESSION_MAX
     home_jobs_max: int = limits.JOBS_PER_HOME_MAX
     job_seconds: float = limits.JOB_SECONDS
@@ -79,11 +82,15 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     def rule(self, audience: Audience, tool: str) -> Rule | None:
+        """The rule for the tool itself, else for its whole server, else for every tool."""
         rules = self.rules.get(audience)
-        return None if rules is None else rules.get(tool) or rules.get("*")
+        if rules is None:
+            return None
+        server, dot, _ = tool.partition(".")
+        return rules.get(tool) or (rules.get(f"{server}.*") if dot else None) or rules.get("*")
 
 
-class Looked(msgspec.Struct, frozen=True, kw_only=True):
+class BoundCall(msgspec.Struct, frozen=True, kw_only=True):
     """The result of binding one call: the plan that would run, or the reason why it cannot."""
 
     call: CallId
@@ -108,7 +115,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     rule: str  # the deciding rule, which is part of the plan
     expires_after_seconds: int
     in_doubt_twin: bool = False
+    doubts: tuple[CallId, ...] = ()  # the equal calls that are in doubt
     remember: Remember = "never"
+    remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
     may_edit: bool = True
     """
     False where the requester may not answer: whoever edited would decide alone about a call of
@@ -179,11 +188,12 @@ def judge(
         )
     return Ask(
         may_answer=answerers,
-        reason=_reason(definition, binding, in_doubt_twin=in_doubt_twin),
+        reason=_reason(context, definition, binding, settled, in_doubt_twin=in_doubt_twin),
         rule=f"{context.audience.value}:{rule.mode}",
         expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
         in_doubt_twin=in_doubt_twin,
         remember=rule.remembers,
+        remember_for_seconds=policy.remember_for_seconds,
         may_edit=context.requester in entitled(context.requester or "", rule),
     )
 
@@ -213,22 +223,22 @@ _DEPENDS_ON_FILES = frozenset({"cannot_bind", "unconfined", "no_network"})
 """Problems of binding a call that may tell which files and folders exist."""
 
 
-def denied_unseen(context: TurnContext, looked: Looked, policy: Policy) -> Deny | None:
+def denied_unseen(context: TurnContext, bound: BoundCall, policy: Policy) -> Deny | None:
     """
     Check whether a call that cannot be bound would be denied in any case.
 
     This denial comes first: a requester who may not use a tool must not learn from it which files
     exist.
     """
-    if looked.definition is None or looked.problem is None:
+    if bound.definition is None or bound.problem is None:
         return None
-    if looked.problem[0] not in _DEPENDS_ON_FILES:
+    if bound.problem[0] not in _DEPENDS_ON_FILES:
         return None
     unseen = Binding(display="")
     verdict = judge(
         context=context,
-        definition=looked.definition,
-        arguments=looked.arguments or "",
+        definition=bound.definition,
+        arguments=bound.arguments or "",
         binding=unseen,
         policy=policy,
         grants=(),
@@ -243,7 +253,7 @@ def _profile_rule(audience: Audience, definition: ToolDefinition, binding: Bindi
     The rule where settings have none: PERSONAL may read and asks for the rest, TEAM may read,
     PUBLIC may call tools that are made for it.
     """
-    if Audience(definition.audience).narrowness > audience.narrowness:
+    if NARROWNESS[definition.audience] > NARROWNESS[audience]:
         return Rule(mode="deny")
     if audience is not Audience.PERSONAL and binding.reach == "outside":
         return Rule(mode="deny")
@@ -259,8 +269,7 @@ def offered(context: TurnContext, definition: ToolDefinition, policy: Policy) ->
     if rule is not None:
         return rule.mode != "deny"
     return (
-        context.requester is None
-        or Audience(definition.audience).narrowness <= context.audience.narrowness
+        context.requester is None or NARROWNESS[definition.audience] <= NARROWNESS[context.audience]
     )
 
 
@@ -306,13 +315,35 @@ def entitled(requester: str, rule: Rule) -> tuple[str, ...]:
     return (requester, *others) if requester_may else others
 
 
-def _reason(definition: ToolDefinition, binding: Binding, *, in_doubt_twin: bool) -> str:
+def _reason(
+    context: TurnContext,
+    definition: ToolDefinition,
+    binding: Binding,
+    settled: Rule | None,
+    *,
+    in_doubt_twin: bool,
+) -> str:
+    """Say why a person is asked: the fact that decided, or the rule with its line."""
     if in_doubt_twin:
-        return "an earlier, equal call is in doubt: it may have run already"
-    if binding.reach == "outside":
-        return "it reaches outside the workspace"
-    if binding.network:
-        return "it asks for the network"
+        return "An earlier, equal call may have run already."
     if definition.kind == "question":
-        return "the agent asks you something"
-    return "policy asks before this tool runs"
+        return "The agent asks a question."
+    if binding.reach == "outside":
+        return "It reaches outside the workspace."
+    if binding.network:
+        return "It asks for the network."
+    name = definition.name
+    if settled is None:
+        return f"By default, {name} asks before it runs."
+    if settled.mode != "ask":
+        return "It is a command that is not isolated. Such a command always asks."
+    return f"Your settings ask before {name} ({place_of(context.audience, settled)})."
+
+
+def place_of(audience: Audience, rule: Rule) -> str:
+    """
+    >>> place_of(Audience.TEAM, Rule(mode="ask", line=9))
+    '[policy.team], line 9'
+    """
+    line = "" if rule.line is None else f", line {rule.line}"
+    return f"[policy.{audience.value}]{line}"

@@ -59,7 +59,9 @@ def _flaw(
     if fields["session"] != session:
         return LostContext(f"the turn's context belongs to session {fields['session']}", "session")
     if fields["instance"] != instance:
-        return LostContext("the turn's context belongs to another life of this session", "instance")
+        return LostContext(
+            "the turn's context belongs to another instance of this session", "instance"
+        )
     if fields["requester"] is not None and not str(fields["requester"]).strip():
         return LostContext("the turn's context has a blank requester", "requester")
     if flaw := _flaw_inside(fields):

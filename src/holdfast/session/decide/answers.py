@@ -4,20 +4,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.errors import Refused
-from holdfast.session.authority.approvals import ANSWER, EDIT, SCOPES
+from holdfast.session.authority.approvals import ANSWER, DENY, EDIT, SCOPES
 from holdfast.session.authority.context import LostContext
 from holdfast.session.authority.policy import Way, counts
 from holdfast.session.call_results import result_of_answer, result_of_closing
-from holdfast.session.commands import AnswerApproval
+from holdfast.session.commands import AnswerApproval, VoidPrompts
 from holdfast.session.decide.decision import Decided, refused
-from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed, SessionEvent
+from holdfast.session.decide.external_loop import loop_lost
+from holdfast.session.decide.turns import drop_call
+from holdfast.session.events import (
+    AnswerRefused,
+    ApprovalAnswered,
+    ApprovalClosed,
+    ApprovalRequested,
+    SessionEvent,
+)
 from holdfast.session.evolve.approvals import said
+from holdfast.session.features.forms.form import AnswerMisfit, said_in, values_of
 from holdfast.session.results import Answered
 from holdfast.session.state import Approval, Call, SessionState, SettledApproval, Turn
 
 _CLOSED = {
     "expired": ("expired", "its time is over"),
-    "superseded": ("superseded", "a later message took its place"),
+    "superseded": ("superseded", "another message was sent instead"),
     "cancelled": ("cancelled", "it was cancelled"),
     "voided": ("voided", "what would run has changed, or may no longer run"),
 }
@@ -28,14 +37,14 @@ def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> D
     Take an answer. The first journalled answer, supersede, cancel or expiry wins. Every later one
     is refused with its reason.
     """
-    where = state.approvals.get(command.approval)
-    if where is None:
+    found = state.find_prompt(command.approval)
+    if found is None:
         return _of_the_past(state, command)
-    turn, call = state.turns[where[0]], state.open_call(where[0], where[1])
+    turn, call = found
     if call is None or call.approval is None:
         return refused(
             "unknown",
-            f"there is no approval {command.approval}",
+            f"no approval {command.approval}",
             hint="`holdfast approvals list` shows what waits",
         )
     approval = call.approval
@@ -53,7 +62,7 @@ def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided[Answer
     if settled is None:
         return refused(
             "unknown",
-            f"there is no approval {command.approval}",
+            f"no approval {command.approval}",
             hint="`holdfast approvals list` shows what waits",
         )
     if settled.answer_id == command.answer_id:
@@ -103,9 +112,7 @@ def _settled(
 ) -> Decided[Answered] | None:
     answer = approval.answer
     if answer is not None and answer.answer_id == command.answer_id:
-        again = Answered(
-            turn.turn, call.call, answer.option, waiting=bool(turn.waiting), again=True
-        )
+        again = Answered(turn.id, call.call, answer.option, waiting=bool(turn.waiting), again=True)
         words = said(answer.option, answer.reason, answer.arguments)
         return _another_answer(answer.option, answer.by, words, command) or Decided(outcome=again)
     if approval.is_open:
@@ -162,6 +169,19 @@ def _flaw(
     if command.option == ANSWER and not (command.reason or "").strip():
         return refused(
             "option_unavailable", "`answer` needs the words", hint="--reason 'your answer'"
+        )
+    return _misfit(asked, command)
+
+
+def _misfit(asked: ApprovalRequested, command: AnswerApproval) -> Decided[Answered] | None:
+    """Refuse an answer that does not fit the server's form. The prompt stands."""
+    if asked.form is None or command.option == DENY:
+        return None
+    try:
+        values_of(asked.form, said_in(command.option, command.reason))
+    except AnswerMisfit as exc:
+        return refused(
+            "malformed", f"the answer does not fit: {exc}", hint="the prompt stands; answer again"
         )
     return None
 
@@ -231,7 +251,7 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
     asked = approval.asked
     answered = ApprovalAnswered(
         approval=asked.approval,
-        turn=turn.turn,
+        turn=turn.id,
         call=call.call,
         option=command.option,
         by=command.by,
@@ -244,13 +264,28 @@ def _take(turn: Turn, call: Call, approval: Approval, command: AnswerApproval) -
         way=command.way,
     )
     waiting = any(each.call != call.call for each in turn.waiting)
-    outcome = Answered(turn.turn, call.call, command.option, waiting=waiting)
+    outcome = Answered(turn.id, call.call, command.option, waiting=waiting)
     result = result_of_answer(call, asked.kind, answered)
     return Decided((answered,) if result is None else (answered, result), outcome=outcome)
 
 
+def void_prompts(state: SessionState, command: VoidPrompts) -> Decided[None]:
+    """Close the open prompts of tools that were withdrawn. Nothing more of them is sent."""
+    events: list[SessionEvent] = []
+    for turn in state.turns.values():
+        if turn.cancelled_by is not None or turn.superseded_by is not None:
+            continue
+        for call in turn.waiting:
+            if call.tool in command.tools:
+                events.extend(drop_call(turn, call, f"Not run: {command.reason}.", "voided"))
+    return Decided(tuple(events))
+
+
 def expire(state: SessionState, now: int) -> Decided[None]:
-    """Close every prompt whose time is over. Expiry always denies."""
+    """
+    Close every prompt whose time is over. Expiry always denies. End every turn that has waited too
+    long for its external loop.
+    """
     events: list[SessionEvent] = []
     for turn in state.turns.values():
         if turn.cancelled_by is not None or turn.superseded_by is not None:
@@ -261,11 +296,12 @@ def expire(state: SessionState, now: int) -> Decided[None]:
                 events.append(
                     ApprovalClosed(
                         approval=approval,
-                        turn=turn.turn,
+                        turn=turn.id,
                         call=call.call,
                         closed_as="expired",
                         reason="nobody answered in time",
                     )
                 )
                 events.append(result_of_closing(turn, call, "expired"))
+        events.extend(loop_lost(turn, now))
     return Decided(tuple(events))

@@ -15,13 +15,17 @@ import msgspec
 from holdfast.errors import InvariantBroken, Refused
 from holdfast.session.commands import (
     AcceptInput,
+    AddItem,
     AnswerApproval,
+    AskForInput,
     Cancel,
     CancelJob,
     CancelReminder,
-    CloseLife,
+    CloseInstance,
     Command,
+    ContinueAsJob,
     DecideCalls,
+    DropCall,
     EndJob,
     EndTurn,
     Expire,
@@ -29,6 +33,9 @@ from holdfast.session.commands import (
     FinishCall,
     FireReminders,
     GiveModel,
+    KeepPartialAnswer,
+    KeepState,
+    LeaveLoop,
     MarkDelivery,
     MarkReported,
     ParkTurn,
@@ -38,6 +45,8 @@ from holdfast.session.commands import (
     RecordRecall,
     RecordTurnCompaction,
     Recover,
+    RemoveItems,
+    RenameSession,
     ReportDelegate,
     ReportEndedJob,
     ResumeTurn,
@@ -48,16 +57,22 @@ from holdfast.session.commands import (
     StartTurn,
     TakeAnswer,
     TakeFailure,
+    TakeUpLoop,
+    VoidPrompts,
 )
 from holdfast.session.decide import answers as decide_answers
 from holdfast.session.decide import calls as decide_calls
+from holdfast.session.decide import external_loop as decide_loop
 from holdfast.session.decide import inputs as decide_inputs
 from holdfast.session.decide import lifecycle as decide_life
+from holdfast.session.decide import model_failures as decide_failures
+from holdfast.session.decide import starts as decide_starts
 from holdfast.session.decide import turns as decide_turns
 from holdfast.session.decide.decision import Decided
 from holdfast.session.events import ModelGiven, SessionEvent
 from holdfast.session.evolve.fold import evolve
 from holdfast.session.features.delegates import decide as decide_delegates
+from holdfast.session.features.forms import decide as decide_forms
 from holdfast.session.features.jobs import decide as decide_jobs
 from holdfast.session.features.memory import decide as decide_memory
 from holdfast.session.features.reminders import decide as decide_reminders
@@ -87,18 +102,24 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
             return decide_turns.start_model_call(state, command)
         case TakeAnswer():
             return decide_turns.take_answer(state, command)
+        case KeepPartialAnswer():
+            return decide_turns.keep_partial_answer(state, command)
         case DecideCalls():
             return decide_calls.decide_calls(state, command, now)
         case StartTool():
-            return decide_calls.start_tool(state, command, now)
+            return decide_starts.start_tool(state, command, now)
         case ParkTurn():
             return decide_turns.park_turn(state, command)
         case FinishCall():
-            return decide_calls.finish_call(state, command)
+            return decide_starts.finish_call(state, command)
+        case ContinueAsJob():
+            return decide_jobs.continue_as_job(state, command)
+        case AskForInput():
+            return decide_forms.ask_for_input(state, command, now)
         case RecordRecall():
             return decide_memory.record_recall(state, command)
         case TakeFailure():
-            return decide_turns.take_failure(state, command)
+            return decide_failures.take_failure(state, command, now)
         case ResumeTurn():
             return decide_turns.resume_turn(state, command)
         case EndTurn():
@@ -106,7 +127,19 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
         case FailTurn():
             return decide_turns.fail_turn(state, command)
         case ProposeCalls():
-            return decide_calls.propose_calls(state, command)
+            return decide_loop.propose_calls(state, command)
+        case KeepState():
+            return decide_loop.keep_state(state, command)
+        case AddItem():
+            return decide_loop.add_item(command)
+        case RemoveItems():
+            return decide_loop.remove_items(command)
+        case DropCall():
+            return decide_loop.drop_one_call(state, command)
+        case TakeUpLoop():
+            return decide_loop.take_up_loop(state, command)
+        case LeaveLoop():
+            return decide_loop.leave_loop(state, command)
         case ReportDelegate():
             return decide_delegates.report_delegate(state, command)
         case MarkReported():
@@ -119,12 +152,16 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
             return decide_jobs.cancel_job(state, command)
         case AnswerApproval():
             return decide_answers.answer_approval(state, command, now)
+        case VoidPrompts():
+            return decide_answers.void_prompts(state, command)
         case Cancel():
             return decide_turns.cancel(state, command)
         case Recover():
-            return decide_life.recover(state, command)
+            return decide_life.recover(state, command, now)
         case GiveModel():
             return Decided((ModelGiven(model=command.model, by=command.by),))
+        case RenameSession():
+            return decide_life.rename_session(state, command)
         case RecordCompaction():
             return decide_life.record_compaction(state, command)
         case RecordTurnCompaction():
@@ -139,8 +176,8 @@ def decide(  # noqa: C901, PLR0911, PLR0912  # one line per command
             return decide_reminders.fire_reminders(state, command, now)
         case CancelReminder():
             return decide_reminders.cancel_reminder(state, command)
-        case CloseLife():
-            return decide_life.close_life(state, command)
+        case CloseInstance():
+            return decide_life.close_instance(state, command)
         case _:
             assert_never(command)
 
@@ -212,18 +249,15 @@ class _Commit:
         decided: list[Decided[object]] = []
         for command in commands:
             decided.append(outcome := decide(self.state, command, now=self._now, floor=self._floor))
-            for event in outcome.events:
-                self._take(command, event)
+            try:
+                for event in outcome.events:
+                    self.state = evolve(self.state, event, seq=self.state.seq + 1, at=self._now)
+                    self.events.append(event)
+                    self.states.append(self.state)
+            except IllegalTransition as exc:
+                raise InvariantBroken(
+                    f"{type(command).__name__} decided on something illegal: {exc}"
+                ) from exc
             if outcome.refusal is not None:
                 break
         return tuple(decided)
-
-    def _take(self, command: SessionCommand, event: SessionEvent) -> None:
-        try:
-            self.state = evolve(self.state, event, seq=self.state.seq + 1, at=self._now)
-        except IllegalTransition as exc:
-            raise InvariantBroken(
-                f"{type(command).__name__} decided on something illegal: {exc}"
-            ) from exc
-        self.events.append(event)
-        self.states.append(self.state)

@@ -22,7 +22,7 @@ from holdfast.session.decide.decision import NOTHING, Decided, refused
 from holdfast.session.events import InputAccepted, TurnEnded, TurnStarted
 from holdfast.session.evolve.inputs import dedup_key, text_digest
 from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
-from holdfast.session.state import Approval, Input, SessionState, Turn
+from holdfast.session.state import Approval, Deduplicated, Input, SessionState, Turn
 
 DELEGATE_HINT = (
     "write to the session it works for; its prompts can be answered, and it can be cancelled"
@@ -81,32 +81,17 @@ def accept_input(
     if (flaw := _not_for_people(state, command)) is not None:
         return flaw
     if command.context is None:
-        context = context_from_source(
-            command.source,
-            session=state.session,
-            instance=state.instance,
-            turn=turn,
-            workspace=command.workspace,
-        )
+        context = _own_context(state, command)
     elif (command.context.session, command.context.instance) != (state.session, state.instance):
         return refused(
             "no_authority",
-            f"the authority handed on belongs to {command.context.session}, not to this life of "
-            f"{state.session}",
+            f"the authority handed on belongs to {command.context.session}, not to this instance "
+            f"of {state.session}",
         )
     else:
         context = msgspec.structs.replace(command.context, turn=turn)
-    if (
-        command.dedup is not None
-        and (seen := state.dedup.get(dedup_key(context, command.dedup))) is not None
-    ):
-        if seen.text != text_digest(command.text):
-            return refused(
-                "dedup_conflict",
-                f"the key {command.dedup!r} was used before with another text",
-                hint="use a new key for a new message",
-            )
-        return Decided(outcome=Duplicate(seen.turn))
+    if (repeat := _repeat(state, command, context)) is not None:
+        return repeat
     if problem := _too_much(state, command):
         return problem
     replaced = _replaced(state, command, context, now)
@@ -130,11 +115,79 @@ def accept_input(
         loop=command.loop,
         quotes=command.source.quotes if command.source else (),
         dedup=command.dedup,
+        aliases=command.aliases,
         asserted_by=command.source.asserted_by if command.source else None,
-        supersedes=tuple(each.turn for each in replaced),
+        supersedes=tuple(each.id for each in replaced),
     )
     closing = [event for each in replaced for event in superseding(each, accepted.input)]
-    return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn))
+    superseded = _prompts_of(replaced, command)
+    return Decided((accepted, *closing), outcome=Accepted(accepted.input, turn, superseded))
+
+
+def _own_context(state: SessionState, command: AcceptInput) -> TurnContext:
+    """Return the context that the message gets from its source."""
+    return context_from_source(
+        command.source,
+        session=state.session,
+        instance=state.instance,
+        turn=turn_id(state.inputs + 1),
+        workspace=command.workspace,
+    )
+
+
+def is_repeat(state: SessionState, command: AcceptInput) -> bool:
+    """Return whether a message with one of these keys was accepted before, from this sender."""
+    return bool(_seen(state, command, _own_context(state, command)))
+
+
+def _repeat(
+    state: SessionState, command: AcceptInput, context: TurnContext
+) -> Decided[Accepted | Duplicate | OnlyAnAnswerWord] | None:
+    """
+    Return the turn of a message that was accepted before under any of its keys. Refuse a key that
+    was used with another text.
+    """
+    seen = _seen(state, command, context)
+    text = text_digest(command.text)
+    conflict = next((key for key, each in seen if each.text != text), None)
+    if conflict is not None:
+        return refused(
+            "dedup_conflict",
+            f"the key {conflict!r} was used before with another text",
+            hint="use a new key for a new message",
+        )
+    return Decided(outcome=Duplicate(seen[0][1].turn)) if seen else None
+
+
+def _seen(
+    state: SessionState, command: AcceptInput, context: TurnContext
+) -> list[tuple[str, Deduplicated]]:
+    """Return the keys of this message that the session knows."""
+    keys = command.aliases if command.dedup is None else (command.dedup, *command.aliases)
+    found = ((key, state.dedup.get(dedup_key(context, key))) for key in keys)
+    return [(key, each) for key, each in found if each is not None]
+
+
+def prompts_superseded_by(
+    state: SessionState, command: AcceptInput, now: int
+) -> tuple[ApprovalId, ...]:
+    """Return the prompts that this message would close, for a person who has not sent it yet."""
+    context = _own_context(state, command)
+    if command.policy.on_message != "supersede" or _seen(state, command, context):
+        return ()
+    return _prompts_of(_replaced(state, command, context, now), command)
+
+
+def _prompts_of(replaced: tuple[Turn, ...], command: AcceptInput) -> tuple[ApprovalId, ...]:
+    """Return the open prompts of these turns and of the delegates that work for them."""
+    return tuple(
+        approval
+        for turn in replaced
+        for approval in (
+            *(each.asked.approval for each in turn.open_approvals),
+            *command.asked_below.get(turn.id, ()),
+        )
+    )
 
 
 def _not_for_people(
@@ -216,15 +269,15 @@ def _asked_of(
     and prompts of a request that the person made.
     """
     for turn in state.turns.values():
-        if turn in replaced and (asked := below.get(turn.turn)):
-            return OnlyAnAnswerWord(asked, turn.turn)
+        if turn in replaced and (asked := below.get(turn.id)):
+            return OnlyAnAnswerWord(asked, turn.id)
         stands = [
             each.asked
             for each in _standing(turn, now)
             if turn in replaced or person in each.asked.may_answer
         ]
         if stands:
-            return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.turn)
+            return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.id)
     return None
 
 
@@ -244,8 +297,8 @@ def _replaced(
     return tuple(
         turn
         for turn in state.turns.values()
-        if turn.only_waits
-        and (_standing(turn, now) or command.asked_below.get(turn.turn))
+        if (turn.is_left or turn.only_waits)
+        and (turn.is_left or _standing(turn, now) or command.asked_below.get(turn.id))
         and isinstance(turn.context, TurnContext)
         and may_supersede(context, turn.context)
     )

@@ -5,22 +5,26 @@ carried-over instance.
 
 from msgspec.structs import replace
 
-from holdfast.errors import InvariantBroken
+from holdfast.errors import InvariantBroken, Refused
 from holdfast.ids import TurnId, short_digest
+from holdfast.session.call_results import in_doubt
 from holdfast.session.commands import (
-    CloseLife,
+    CloseInstance,
     MarkDelivery,
     QueueDelivery,
     RecordCompaction,
     RecordTurnCompaction,
     Recover,
+    RenameSession,
 )
 from holdfast.session.decide.decision import NOTHING, Decided, refused
-from holdfast.session.decide.turns import in_doubt, settle_calls
+from holdfast.session.decide.external_loop import loop_gone
+from holdfast.session.decide.turns import settle_calls
 from holdfast.session.events import (
     Compacted,
     DeliveryConfirmed,
     DeliveryFailed,
+    DeliveryPostponed,
     DeliveryQueued,
     DeliverySent,
     InputDropped,
@@ -28,55 +32,61 @@ from holdfast.session.events import (
     LifeCarried,
     ModelCallLost,
     SessionEvent,
+    SessionRenamed,
     TurnCompacted,
     TurnEnded,
     TurnResumed,
 )
-from holdfast.session.recovery import Action, case_for, findings_of, turns_to_recover
+from holdfast.session.recovery import RecoveryAction, case_for, findings_of, turns_to_recover
 from holdfast.session.state import CallStatus, Phase, SessionState, Turn
+from holdfast.session.view.titles import checked_title
 
 
-def recover(state: SessionState, command: Recover) -> Decided[tuple[tuple[TurnId, str], ...]]:
+def recover(
+    state: SessionState, command: Recover, now: int
+) -> Decided[tuple[tuple[TurnId, str], ...]]:
     """Settle the work that earlier drivers left in flight, by the lettered case of each turn."""
     events: list[SessionEvent] = []
     letters: list[tuple[TurnId, str]] = []
     for turn in turns_to_recover(state, command.epoch):
         if turn.loop == "foreign" and turn.cancelled_by is None:
-            # The driver is gone, and the external loop with it. Nothing else can make its next
-            # step.
-            events.extend(_given_up(turn, "loop_lost", "the program that drove this turn is gone"))
+            # The driver is gone, and the external loop with it. The turn waits for a loop.
+            resumed = TurnResumed(turn=turn.id, epoch=command.epoch, after="crash")
+            events.extend([resumed, *loop_gone(turn)])
             continue
         case = case_for(findings_of(turn, command.epoch))
-        letters.append((turn.turn, case.letter))
-        events.extend(_by_case(turn, case.action, command.epoch))
+        letters.append((turn.id, case.letter))
+        events.extend(_by_case(turn, case.action, command.epoch, now))
     return Decided(tuple(events), outcome=tuple(letters))
 
 
-def _by_case(turn: Turn, action: Action, epoch: int) -> list[SessionEvent]:
-    resumed: SessionEvent = TurnResumed(turn=turn.turn, epoch=epoch, after="crash")
+def _by_case(turn: Turn, action: RecoveryAction, epoch: int, now: int) -> list[SessionEvent]:
+    resumed: SessionEvent = TurnResumed(
+        turn=turn.id, epoch=epoch, after="wait" if now < turn.retry_at else "crash"
+    )
     started = [
         call
         for call in turn.calls
         if call.status is CallStatus.STARTED and call.epoch < epoch and call.job is None
     ]
     match action:
-        case Action.GO_ON | Action.RUN_AGAIN:
+        case RecoveryAction.GO_ON | RecoveryAction.RUN_AGAIN:
             return [resumed]
-        case Action.LOSE_MODEL_CALL:
+        case RecoveryAction.LOSE_MODEL_CALL:
             if turn.model_call is None:
                 raise InvariantBroken("case B without a model call")
-            return [resumed, ModelCallLost(turn=turn.turn, number=turn.model_call.number)]
-        case Action.RECORD_IN_DOUBT:
+            return [resumed, ModelCallLost(turn=turn.id, number=turn.model_call.number)]
+        case RecoveryAction.RECORD_IN_DOUBT:
             return [resumed, *(in_doubt(turn, call) for call in started if call.contract == "once")]
-        case Action.END_CANCELLED:
+        case RecoveryAction.END_CANCELLED:
             return _cancelled(turn)
-        case Action.FAIL:
+        case RecoveryAction.FAIL:
             return _given_up(
                 turn, "crash_loop", f"{turn.attempts} attempts in a row died with no step finished"
             )
-        case Action.IMPOSSIBLE:
+        case RecoveryAction.IMPOSSIBLE:
             raise InvariantBroken(
-                f"turn {turn.turn} has a model call and a tool, or a cancel, out together"
+                f"turn {turn.id} has a model call and a tool, or a cancel, out together"
             )
 
 
@@ -97,7 +107,7 @@ def _cancelled(turn: Turn) -> list[SessionEvent]:
     return [
         *settled,
         TurnEnded(
-            turn=turn.turn,
+            turn=turn.id,
             outcome="cancelled",
             code="cancelled",
             message=f"cancelled by {turn.cancelled_by}",
@@ -107,7 +117,7 @@ def _cancelled(turn: Turn) -> list[SessionEvent]:
 
 def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
     ended = TurnEnded(
-        turn=turn.turn,
+        turn=turn.id,
         outcome="failed",
         code=code,
         message=message,
@@ -163,6 +173,24 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
     return Decided((compacted,), outcome="compacted")
 
 
+def rename_session(state: SessionState, command: RenameSession) -> Decided[str]:
+    """A person who spoke here may rename the conversation, and so may the operator or an admin."""
+    if command.by not in state.people and not command.may_all:
+        return refused(
+            "no_authority",
+            f"{command.by} has not spoken here, and may not rename this conversation",
+            hint="a person who sent a message here, the operator or an admin may",
+        )
+    try:
+        title = checked_title(command.title)
+    except Refused as refusal:
+        return Decided(refusal=refusal)
+    if title == state.given_title:
+        return Decided(outcome=state.title)
+    renamed = SessionRenamed(title=title, by=command.by)
+    return Decided((renamed,), outcome=title or state.opening)
+
+
 def delivery_id(state: SessionState, turn: TurnId, channel: str, part: str) -> str:
     """Return the delivery id: one per (turn, channel, part) of this instance."""
     return "d-" + short_digest("delivery", state.instance, turn, channel, part)
@@ -178,6 +206,9 @@ def queue_delivery(state: SessionState, command: QueueDelivery) -> Decided[str |
         channel=command.channel,
         kind=command.kind,
         text=command.text,
+        to=command.to,
+        about=command.about,
+        replaces=command.replaces,
     )
     return Decided((queued,), outcome=delivery)
 
@@ -189,9 +220,23 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided[None]:
     match command.became:
         case "sent":
             return NOTHING if known.sent else Decided((DeliverySent(delivery=command.delivery),))
+        case "postponed":
+            return Decided(
+                (
+                    DeliveryPostponed(
+                        delivery=command.delivery, until=command.until, reason=command.detail
+                    ),
+                )
+            )
         case "confirmed":
             return Decided(
-                (DeliveryConfirmed(delivery=command.delivery, receipt=command.detail or None),)
+                (
+                    DeliveryConfirmed(
+                        delivery=command.delivery,
+                        receipt=command.detail or None,
+                        shown=command.shown,
+                    ),
+                )
             )
         case _:
             return Decided(
@@ -203,7 +248,7 @@ def mark_delivery(state: SessionState, command: MarkDelivery) -> Decided[None]:
             )
 
 
-def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
+def close_instance(state: SessionState, command: CloseInstance) -> Decided[None]:
     """
     Close carried-over history; no owed work is carried over. Open calls become in doubt or voided,
     and prompts are voided. Queued inputs, deliveries and reminders are listed but not run.
@@ -213,7 +258,7 @@ def close_life(state: SessionState, command: CloseLife) -> Decided[None]:
         events.extend(settle_calls(turn, f"Not run: {command.reason}.", dropped_as="voided"))
         events.append(
             TurnEnded(
-                turn=turn.turn, outcome="cancelled", code="carried_over", message=command.reason
+                turn=turn.id, outcome="cancelled", code="carried_over", message=command.reason
             )
         )
     events.extend(InputDropped(input=each.input, reason=command.reason) for each in state.queued)

@@ -7,16 +7,16 @@ from holdfast.errors import Refused
 from holdfast.ids import CallId, TurnId, call_id
 from holdfast.session.authority.context import LostContext
 from holdfast.session.authority.policy import Policy
-from holdfast.session.call_results import owed_result, superseding
+from holdfast.session.call_results import in_doubt, owed_result, superseding, unfinished
 from holdfast.session.commands import (
     Cancel,
     EndTurn,
     FailTurn,
+    KeepPartialAnswer,
     ParkTurn,
     ResumeTurn,
     StartModelCall,
     TakeAnswer,
-    TakeFailure,
 )
 from holdfast.session.decide.decision import NOTHING, Decided
 from holdfast.session.events import (
@@ -26,7 +26,6 @@ from holdfast.session.events import (
     InputDropped,
     ModelAnswerDropped,
     ModelAnswered,
-    ModelCallFailed,
     ModelCallLost,
     ModelCallStarted,
     SessionEvent,
@@ -36,7 +35,6 @@ from holdfast.session.events import (
     TurnResumed,
 )
 from holdfast.session.state import Call, CallStatus, Input, Phase, SessionState, Turn
-from holdfast.session.turn_ids import find_turn
 from holdfast.session.view.messages import AssistantMessage, ProposedCall, Usage
 
 S = CallStatus
@@ -53,24 +51,22 @@ def start_model_call(state: SessionState, command: StartModelCall) -> Decided[in
     ):
         return NOTHING
     if isinstance(turn.context, LostContext):
-        return Decided((_failed(turn, "no_authority", turn.context.reason),))
-    if bound := _bound_reached(turn, command.policy):
-        return Decided((_failed(turn, bound[0], bound[1]),))
+        return Decided((failed_end(turn, "no_authority", turn.context.reason),))
+    if bound := model_bound_reached(turn, command.policy):
+        return Decided((failed_end(turn, bound[0], bound[1]),))
     number = turn.model_calls + 1
     return Decided(
-        (ModelCallStarted(turn=turn.turn, number=number, epoch=command.epoch, model=turn.model),),
+        (ModelCallStarted(turn=turn.id, number=number, epoch=command.epoch, model=turn.model),),
         outcome=number,
     )
 
 
-def _bound_reached(turn: Turn, policy: Policy) -> tuple[str, str] | None:
+def model_bound_reached(turn: Turn, policy: Policy) -> tuple[str, str] | None:
     if over := calls_bound(turn, policy):
         return over
-    if turn.model_calls >= policy.turn_model_calls_max:
-        return (
-            "turn_model_calls_max",
-            f"the turn made {turn.model_calls} model calls, which is its bound",
-        )
+    made = turn.model_calls - turn.failed_calls  # an outage does not use up the turn's own calls
+    if made >= policy.turn_model_calls_max:
+        return ("turn_model_calls_max", f"the turn made {made} model calls, which is its bound")
     tokens = turn.usage.input_tokens + turn.usage.output_tokens
     if policy.turn_tokens_max is not None and tokens >= policy.turn_tokens_max:
         return (
@@ -88,38 +84,42 @@ def _bound_reached(turn: Turn, policy: Policy) -> tuple[str, str] | None:
     return None
 
 
-def _failed(turn: Turn, code: str, message: str, hint: str | None = None) -> TurnEnded:
-    return TurnEnded(turn=turn.turn, outcome="failed", code=code, message=message, hint=hint)
+def failed_end(turn: Turn, code: str, message: str, hint: str | None = None) -> TurnEnded:
+    return TurnEnded(turn=turn.id, outcome="failed", code=code, message=message, hint=hint)
 
 
-def _dropped(
-    state: SessionState, turn_id: TurnId, number: int, usage: Usage
+def drop_late_answer(
+    state: SessionState, turn_id: TurnId, number: int, usage: Usage, text: str = ""
 ) -> Decided[Literal["dropped"]] | None:
-    """Record that an answer is no longer wanted, and why. Return None if it is wanted."""
+    """
+    Record that an answer is no longer wanted, and why. Return None if it is wanted. The text of a
+    cancelled turn is kept: people saw it. Any other answer was replaced.
+    """
     turn = state.turns.get(turn_id)
     if turn is not None and turn.model_call is not None and turn.model_call.number == number:
         return None
+    result = state.results.get(turn_id)
+    stopped = turn.cancelled_by is not None if turn else result and result.outcome == "cancelled"
     if turn is None or turn.ended:
-        result = state.results.get(turn_id)
         reason = f"the turn is over ({result.outcome if result else 'ended'})"
     elif turn.cancelled_by is not None:
         reason = f"cancelled by {turn.cancelled_by}"
     else:
         reason = "a newer model call took its place"
-    return Decided(
-        (ModelAnswerDropped(turn=turn_id, number=number, reason=reason, usage=usage),),
-        outcome="dropped",
+    dropped = ModelAnswerDropped(
+        turn=turn_id, number=number, reason=reason, usage=usage, text=text if stopped else ""
     )
+    return Decided((dropped,), outcome="dropped")
 
 
 def take_answer(state: SessionState, command: TakeAnswer) -> Decided[Literal["dropped"] | None]:
     answer = command.answer
-    if dropped := _dropped(state, command.turn, command.number, answer.usage):
+    if dropped := drop_late_answer(state, command.turn, command.number, answer.usage, answer.text):
         return dropped
     turn = state.turns[command.turn]
     calls = calls_of_reply(state, turn, command.number, answer.calls)
     answered = ModelAnswered(
-        turn=turn.turn,
+        turn=turn.id,
         number=command.number,
         text=answer.text,
         calls=calls,
@@ -129,10 +129,15 @@ def take_answer(state: SessionState, command: TakeAnswer) -> Decided[Literal["dr
         line=answer.line,
     )
     if not calls:
-        return Decided(
-            (answered, TurnEnded(turn=turn.turn, outcome="completed", reply=answer.text))
-        )
+        return Decided((answered, TurnEnded(turn=turn.id, outcome="completed", reply=answer.text)))
     return Decided((answered, *too_many_calls(turn, calls, command.policy)))
+
+
+def keep_partial_answer(
+    state: SessionState, command: KeepPartialAnswer
+) -> Decided[Literal["dropped"] | None]:
+    dropped = drop_late_answer(state, command.turn, command.number, Usage(), command.text)
+    return dropped or NOTHING
 
 
 def calls_of_reply(
@@ -140,10 +145,13 @@ def calls_of_reply(
 ) -> tuple[CallMade, ...]:
     return tuple(
         CallMade(
-            call=call_id(state.instance, turn.turn, number, index),
+            call=call_id(state.instance, turn.id, number, index),
             tool=each.tool,
             arguments=each.arguments,
             provider_id=each.provider_id,
+            parent=each.parent,
+            path=each.path,
+            may_repeat=each.may_repeat,
         )
         for index, each in enumerate(calls)
     )
@@ -151,7 +159,9 @@ def calls_of_reply(
 
 def calls_bound(turn: Turn, policy: Policy) -> tuple[str, str] | None:
     """Return the bound that the calls of a turn have passed, or None. Calls already made count."""
-    return _calls_bound(len(turn.calls), turn.tool_calls, policy) or repeats_bound(turn)
+    # In an external loop calls join an open batch, so that its size says nothing.
+    batch = len(turn.calls) if turn.loop == "ours" else 0
+    return _calls_bound(batch, turn.tool_calls, policy) or repeats_bound(turn)
 
 
 def repeats_bound(turn: Turn) -> tuple[str, str] | None:
@@ -160,8 +170,8 @@ def repeats_bound(turn: Turn) -> tuple[str, str] | None:
     return (
         "repeating",
         (
-            "the model made the same call with the same arguments and got the same result, again and "
-            "again"
+            "the model made the same call with the same arguments and got the same result, again"
+            " and again"
         ),
     )
 
@@ -176,8 +186,8 @@ def _calls_bound(batch: int, of_turn: int, policy: Policy) -> tuple[str, str] | 
         return (
             "turn_tool_calls_max",
             (
-                f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is its "
-                "bound"
+                f"the turn would make more than {policy.turn_tool_calls_max} tool calls, which is"
+                " its bound"
             ),
         )
     return None
@@ -189,10 +199,17 @@ def too_many_calls(
     over = _calls_bound(len(calls), turn.tool_calls + len(calls), policy)
     if over is None:
         return ()
+    return not_run(turn, calls, over)
+
+
+def not_run(
+    turn: Turn, calls: tuple[CallMade, ...], over: tuple[str, str]
+) -> tuple[SessionEvent, ...]:
+    """End a turn that has passed a bound, with a result for each call that was just made."""
     bound, message = over
     finished = [
         CallFinished(
-            turn=turn.turn,
+            turn=turn.id,
             call=each.call,
             outcome="denied",
             text=f"Not run: {message}.",
@@ -200,38 +217,7 @@ def too_many_calls(
         )
         for each in calls
     ]
-    return (*finished, _failed(turn, bound, message))
-
-
-def take_failure(state: SessionState, command: TakeFailure) -> Decided[Literal["dropped"] | None]:
-    if dropped := _dropped(state, command.turn, command.number, Usage()):
-        return dropped
-    turn = state.turns[command.turn]
-    # A second summary does not help against a second overflow. No failure is retried forever,
-    # whichever driver tries.
-    final = (
-        command.final
-        or turn.model_failures >= limits.MODEL_RETRIES_MAX
-        or (command.kind == "overflow" and turn.overflows > 0)
-    )
-    failed = ModelCallFailed(
-        turn=turn.turn,
-        number=command.number,
-        kind=command.kind,
-        message=command.message,
-        final=final,
-        line=command.line,
-    )
-    if not final:
-        return Decided((failed,))
-    return Decided(
-        (
-            failed,
-            _failed(
-                turn, command.kind, command.message, "send the message again when the cause is gone"
-            ),
-        )
-    )
+    return (*finished, failed_end(turn, bound, message))
 
 
 def park_turn(state: SessionState, command: ParkTurn) -> Decided[None]:
@@ -248,7 +234,7 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided[None]:
         for call in turn.delegated
     ):
         return NOTHING
-    return Decided((TurnParked(turn=turn.turn),))
+    return Decided((TurnParked(turn=turn.id),))
 
 
 def resume_turn(state: SessionState, command: ResumeTurn) -> Decided[None]:
@@ -256,13 +242,12 @@ def resume_turn(state: SessionState, command: ResumeTurn) -> Decided[None]:
     if (
         turn is None
         or turn.phase is not Phase.PARKED
-        or turn.waiting
         or turn.is_half_settled
-        or turn.only_waits
         or state.running is not None
+        or (turn.loop != "foreign" and (turn.waiting or turn.only_waits))
     ):
         return NOTHING
-    return Decided((TurnResumed(turn=turn.turn, epoch=command.epoch, after="pause"),))
+    return Decided((TurnResumed(turn=turn.id, epoch=command.epoch, after="pause"),))
 
 
 def end_turn(state: SessionState, command: EndTurn) -> Decided[None]:
@@ -284,15 +269,16 @@ def end_turn(state: SessionState, command: EndTurn) -> Decided[None]:
     if turn.phase is not Phase.READY:
         return NOTHING
     if turn.failed is not None:
-        return Decided((_failed(turn, turn.failed[0], turn.failed[1]),))
+        failed = turn.failed
+        return Decided((failed_end(turn, failed.kind, failed.message, failed.hint),))
     if turn.loop == "foreign":
-        return Decided((TurnEnded(turn=turn.turn, outcome="completed", reply=command.reply),))
+        return Decided((TurnEnded(turn=turn.id, outcome="completed", reply=command.reply),))
     if turn.answered:
         last = turn.own.last()
         return Decided(
             (
                 TurnEnded(
-                    turn=turn.turn,
+                    turn=turn.id,
                     outcome="completed",
                     reply=last.text if isinstance(last, AssistantMessage) else "",
                 ),
@@ -308,7 +294,7 @@ def fail_turn(state: SessionState, command: FailTurn) -> Decided[None]:
     return Decided(
         (
             *settle_calls(turn, "Not run: the turn was ended."),
-            _failed(turn, command.code, command.message, command.hint),
+            failed_end(turn, command.code, command.message, command.hint),
         )
     )
 
@@ -326,7 +312,7 @@ def settle_calls(
     """
     events: list[SessionEvent] = []
     if turn.model_call is not None:
-        events.append(ModelCallLost(turn=turn.turn, number=turn.model_call.number))
+        events.append(ModelCallLost(turn=turn.id, number=turn.model_call.number))
     for call in turn.calls:
         if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
@@ -337,27 +323,27 @@ def settle_calls(
     return events
 
 
-def in_doubt(turn: Turn, call: Call) -> CallFinished:
-    text = f"In doubt: {call.tool} was started and its outcome is unknown. It may or may not have happened; check before trying again."
-    return CallFinished(
-        turn=turn.turn, call=call.call, outcome="in_doubt", text=text, code="in_doubt"
-    )
-
-
 def drop_call(
     turn: Turn, call: Call, text: str, dropped_as: DroppedAs = "cancelled"
 ) -> list[SessionEvent]:
-    """Close the prompt of a call that never started, and record the reason as its result."""
+    """
+    Close the prompt of a call that does not run, and record the reason as its result. A call whose
+    server waits for a form has started, and ends as not finished.
+    """
     events: list[SessionEvent] = []
     if call.approval is not None and call.approval.closed_as is None:
         approval = call.approval.asked.approval
         events.append(
             ApprovalClosed(
-                approval=approval, turn=turn.turn, call=call.call, closed_as=dropped_as, reason=text
+                approval=approval, turn=turn.id, call=call.call, closed_as=dropped_as, reason=text
             )
         )
+    if call.run:
+        why = text.removeprefix("Not run: ").removesuffix(".")
+        events.append(unfinished(turn.id, call, why, dropped_as))
+        return events
     events.append(
-        CallFinished(turn=turn.turn, call=call.call, outcome=dropped_as, text=text, code=dropped_as)
+        CallFinished(turn=turn.id, call=call.call, outcome=dropped_as, text=text, code=dropped_as)
     )
     return events
 
@@ -370,7 +356,7 @@ def cancel(state: SessionState, command: Cancel) -> Decided[tuple[TurnId, ...] |
     queued = [each for each in state.queued if each.turn == command.turn]
     if queued:
         return _not_begun(queued[0], command)
-    asked_for = None if command.turn is None else find_turn(state, command.turn)
+    asked_for = None if command.turn is None else state.find_turn(command.turn)
     wanted = [turn for turn in state.turns.values() if command.turn is None or turn is asked_for]
     wanted = [turn for turn in wanted if turn.cancelled_by is None and turn.superseded_by is None]
     mine = [turn for turn in wanted if command.may_all or turn.context.requester == command.by]
@@ -378,9 +364,9 @@ def cancel(state: SessionState, command: Cancel) -> Decided[tuple[TurnId, ...] |
         return _may_not_cancel(command)
     events: list[SessionEvent] = []
     for turn in mine:
-        events.append(TurnCancelled(turn=turn.turn, by=command.by))
+        events.append(TurnCancelled(turn=turn.id, by=command.by))
         events.extend(cancelling(turn, command.by))
-    return Decided(tuple(events), outcome=tuple(turn.turn for turn in mine))
+    return Decided(tuple(events), outcome=tuple(turn.id for turn in mine))
 
 
 def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[SessionEvent]:
@@ -401,7 +387,7 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
     if not any(turn.is_out(call) and call.call != ended for call in turn.calls):
         events.append(
             TurnEnded(
-                turn=turn.turn, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"
+                turn=turn.id, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"
             )
         )
     return events

@@ -30,18 +30,22 @@ def approval_requested(
         settled, approvals = _with_settled(settled, approvals, earlier.approval)
 
     def move(call: Call) -> Call:
-        return replace(
+        waiting = replace(
             call,
             status=S.WAITING,
             arguments=event.arguments,
             digest=event.digest,
             approval=Approval(asked=event, requested_at=at),
             prompts=call.prompts + 1,
-            allowed_by=None,
         )
+        if event.form is None:
+            return replace(waiting, allowed_by=None)
+        # A form is not consent: the call stays allowed by what allowed it.
+        return replace(waiting, consent=_consent(call))
 
     def moved(turn: Turn, event: ApprovalRequested) -> Turn:
-        turn = update_call(turn, event, event.call, (S.PROPOSED, S.ALLOWED, S.APPROVED), move)
+        before = (S.PROPOSED, S.ALLOWED, S.APPROVED) if event.form is None else (S.STARTED,)
+        turn = update_call(turn, event, event.call, before, move)
         return replace(turn, prompts=turn.prompts + 1, attempts=1)
 
     state = with_turn(state, event, moved)
@@ -59,6 +63,12 @@ def approval_requested(
     )
 
 
+def _consent(call: Call) -> Approval | None:
+    """Return the approval that the call started under. An earlier form of the call is not it."""
+    approval = call.approval
+    return call.consent if approval is None or approval.asked.form is not None else approval
+
+
 def answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
     where = state.approvals.get(event.approval)
     turn = state.turns.get(where[0]) if where else None
@@ -70,7 +80,7 @@ def answer_refused(state: SessionState, event: AnswerRefused) -> SessionState:
         else call
         for call in turn.calls
     )
-    return replace(state, turns={**state.turns, turn.turn: replace(turn, calls=calls)})
+    return replace(state, turns={**state.turns, turn.id: replace(turn, calls=calls)})
 
 
 def batch_over(state: SessionState, name: TurnId) -> SessionState:

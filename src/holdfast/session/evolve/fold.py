@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from holdfast import limits
 from holdfast.errors import BrokenChain
-from holdfast.ids import InstanceId, SessionId
+from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.session.events import (
     AnswerRefused,
     ApprovalAnswered,
@@ -30,11 +30,14 @@ from holdfast.session.events import (
     DelegateStarted,
     DeliveryConfirmed,
     DeliveryFailed,
+    DeliveryPostponed,
     DeliveryQueued,
     DeliverySent,
     Event,
     InputAccepted,
     InputDropped,
+    ItemAdded,
+    ItemsRemoved,
     JobCancelled,
     JobEnded,
     JobSubmitted,
@@ -51,6 +54,8 @@ from holdfast.session.events import (
     ReminderSet,
     SessionBorn,
     SessionEvent,
+    SessionRenamed,
+    StateKept,
     TailRepaired,
     ToolStarted,
     TurnCancelled,
@@ -65,25 +70,30 @@ from holdfast.session.evolve.approvals import answer_refused, approval_requested
 from holdfast.session.evolve.inputs import input_accepted, input_dropped
 from holdfast.session.evolve.lifecycle import (
     delivery_moved,
+    delivery_over,
     life_carried,
     model_given,
     session_born,
+    session_renamed,
 )
-from holdfast.session.evolve.running import running_moved
-from holdfast.session.evolve.turn import (
-    approval_answered,
-    approval_closed,
-    call_allowed,
-    call_finished,
+from holdfast.session.evolve.model_calls import (
     calls_proposed,
     memory_recalled,
     model_answered,
     model_call_failed,
     model_call_lost,
     model_call_started,
+    state_kept,
+    turn_compacted,
+)
+from holdfast.session.evolve.running_turn import running_moved
+from holdfast.session.evolve.turn import (
+    approval_answered,
+    approval_closed,
+    call_allowed,
+    call_finished,
     tool_started,
     turn_cancelled,
-    turn_compacted,
     turn_moved,
     with_turn,
 )
@@ -91,7 +101,7 @@ from holdfast.session.evolve.view import compacted, turn_imported
 from holdfast.session.features.delegates.evolve import delegate_moved
 from holdfast.session.features.jobs.evolve import call_key, job_moved
 from holdfast.session.features.reminders.evolve import reminder_moved
-from holdfast.session.state import Recall, SessionState, Turn
+from holdfast.session.state import Phase, Recall, SessionState, Turn
 from holdfast.session.transitions import IllegalTransition
 
 
@@ -143,7 +153,7 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
         case ModelCallFailed():
             return with_turn(_line_used(state, event, event.line), event, model_call_failed)
         case CallsProposed():
-            return with_turn(batch_over(state, event.turn), event, calls_proposed)
+            return with_turn(_batch_over_if_done(state, event.turn), event, calls_proposed)
         case MemoryRecalled():
             return _memory_recalled(state, event)
         case ModelAnswerDropped():
@@ -154,8 +164,10 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return job_moved(state, event, seq, at)
         case ReminderSet() | ReminderFired() | ReminderCancelled():
             return reminder_moved(state, event, at)
-        case DeliveryQueued() | DeliverySent() | DeliveryConfirmed() | DeliveryFailed():
-            return delivery_moved(state, event)
+        case DeliveryQueued() | DeliverySent() | DeliveryPostponed():
+            return delivery_moved(state, event, at)
+        case DeliveryConfirmed() | DeliveryFailed():
+            return delivery_over(state, event)
         case AnswerRefused():
             return answer_refused(state, event)
         case InputDropped():
@@ -166,18 +178,28 @@ def _moved(state: SessionState, event: SessionEvent, seq: int, at: int) -> Sessi
             return turn_imported(state, event)
         case ModelGiven():
             return model_given(state, event)
+        case SessionRenamed():
+            return session_renamed(state, event)
         case SessionBorn():
             return session_born(state, event)
         case LifeCarried():
             return life_carried(state, event)
-        case TailRepaired():
+        case TailRepaired() | ItemAdded() | ItemsRemoved():
             return state
         case ModelCallStarted() | ModelCallLost() | ToolStarted() | CallAllowed():
             return with_turn(state, event, _STEPS[type(event)])
         case ApprovalAnswered() | ApprovalClosed() | TurnCancelled() | TurnCompacted():
             return with_turn(state, event, _STEPS[type(event)])
+        case StateKept():
+            return with_turn(state, event, _STEPS[type(event)])
         case _:
             assert_never(event)
+
+
+def _batch_over_if_done(state: SessionState, name: TurnId) -> SessionState:
+    """Settle the prompts of a batch that new calls replace. New calls may also join it."""
+    turn = state.turns.get(name)
+    return batch_over(state, name) if turn is not None and turn.phase is Phase.READY else state
 
 
 def _memory_recalled(state: SessionState, event: MemoryRecalled) -> SessionState:
@@ -218,6 +240,7 @@ _STEPS: Mapping[type[Event], Callable[..., Turn]] = {
     ModelCallLost: model_call_lost,
     ApprovalAnswered: approval_answered,
     ApprovalClosed: approval_closed,
+    StateKept: state_kept,
     TurnCancelled: turn_cancelled,
     TurnCompacted: turn_compacted,
 }

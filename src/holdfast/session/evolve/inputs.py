@@ -12,7 +12,7 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from holdfast.ids import TurnId
+from holdfast.ids import TurnId, turn_id_of
 from holdfast.session.authority.context import LostContext, TurnContext
 from holdfast.session.authority.restore import restore
 from holdfast.session.events import InputAccepted, InputDropped
@@ -21,7 +21,7 @@ from holdfast.session.features.reminders.evolve import was_fired
 from holdfast.session.persistent import Window
 from holdfast.session.state import Deduplicated, Input, Reader, SessionState, Turn, TurnResult
 from holdfast.session.transitions import IllegalTransition
-from holdfast.session.turn_ids import turn_id_of
+from holdfast.session.view.titles import title_from_text
 
 
 def dedup_key(context: TurnContext, key: str) -> str:
@@ -82,14 +82,13 @@ def input_accepted(state: SessionState, event: InputAccepted) -> SessionState:
         inputs=state.inputs + 1,
         turns=_marked_superseded(state, event) if event.supersedes else state.turns,
         queued=(*state.queued, accepted),
-        dedup=state.dedup
-        if event.dedup is None
-        else _deduplicated(state, event, context, event.dedup),
+        dedup=_deduplicated(state, event, context),
         workspaces=workspaces,
         people=people,
         readers=readers,
         model=event.model if event.loop == "ours" and not fired else state.model,
         agent=event.agent if not fired else state.agent,
+        opening=state.opening or title_from_text(event.text),
     )
 
 
@@ -98,11 +97,7 @@ def _report_accepted(state: SessionState, event: InputAccepted, accepted: Input)
     Accept a job's result. No person sent it, so the facts that the session keeps about people do
     not change: agent, model, workspace, readers.
     """
-    dedup = (
-        state.dedup
-        if event.dedup is None
-        else _deduplicated(state, event, accepted.context, event.dedup)
-    )
+    dedup = _deduplicated(state, event, accepted.context)
     return job_reported(
         replace(state, inputs=state.inputs + 1, queued=(*state.queued, accepted), dedup=dedup),
         event,
@@ -117,20 +112,23 @@ def with_readers(
 
 
 def _deduplicated(
-    state: SessionState, event: InputAccepted, context: TurnContext | LostContext, key: str
+    state: SessionState, event: InputAccepted, context: TurnContext | LostContext
 ) -> Window[Deduplicated]:
     """
-    Add a dedup key. Keys outlive their instance: a context's authority may be lost, but its sender
-    is still known.
+    Add the message's dedup keys. Keys outlive their instance: a context's authority may be lost,
+    but its sender is still known.
     """
+    known = state.dedup
+    if event.dedup is None and not event.aliases:
+        return known
     try:
         who = context if isinstance(context, TurnContext) else _decode_sender(event.context)
     except DecodeError:
-        return state.dedup
-    return state.dedup.add(
-        _dedup_key(who.channel, who.requester, key),
-        Deduplicated(event.turn, text_digest(event.text)),
-    )
+        return known
+    seen = Deduplicated(event.turn, text_digest(event.text))
+    for key in event.aliases if event.dedup is None else (event.dedup, *event.aliases):
+        known = known.add(_dedup_key(who.channel, who.requester, key), seen)
+    return known
 
 
 class _Sender(Struct):
@@ -145,7 +143,7 @@ def _marked_superseded(state: SessionState, event: InputAccepted) -> dict[TurnId
     turns = dict(state.turns)
     for name in event.supersedes:
         turn = turns.get(name)
-        if turn is None or not turn.only_waits:
+        if turn is None or not (turn.only_waits or turn.is_left):
             raise IllegalTransition(
                 turn.phase if turn else None,
                 event,

@@ -1,10 +1,10 @@
 """
-Apply events to one open turn. Each function maps a turn to the next one. `turn_moved` finds the
-turn, checks the transition table and stores the result.
+Apply events to one open turn and its calls. Each function maps a turn to the next one. `turn_moved`
+finds the turn, checks the transition table and stores the result. The model's part of a turn is in
+`model_calls.py`.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -14,48 +14,29 @@ from holdfast.session.events import (
     ApprovalClosed,
     CallAllowed,
     CallFinished,
-    CallMade,
-    CallsProposed,
-    Compacted,
     DelegateStarted,
     Event,
-    MemoryRecalled,
-    ModelAnswered,
-    ModelCallFailed,
-    ModelCallLost,
-    ModelCallStarted,
     ToolStarted,
     TurnCancelled,
-    TurnCompacted,
     TurnParked,
     TurnResumed,
 )
 from holdfast.session.features.memory.items import taints
-from holdfast.session.persistent import PersistentList
 from holdfast.session.state import (
     Call,
     CallStatus,
     Delegate,
-    ModelCall,
     Repeats,
     SessionState,
     Turn,
-    View,
 )
 from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
 from holdfast.session.view.messages import (
-    AssistantMessage,
-    CallPart,
-    Message,
-    NoteMessage,
     ResultMessage,
 )
 
-SUMMARY_OF_TURN = "Summary of the steps taken so far for this request, made to save room. It is a record, not an instruction:\n"
-
 S = CallStatus
 _PROPOSED, _ALLOWED, _STARTED, _FINISHED = S.PROPOSED, S.ALLOWED, S.STARTED, S.FINISHED
-
 # The outcomes that only a started call can have, and those that only a call that never started can
 # have. An error may come from either.
 _NEEDS_START = frozenset({"ok", "timed_out", "in_doubt"})
@@ -72,6 +53,8 @@ def turn_moved(
     before = turn.phase
     moved = move(turn, event)
     after = moved.phase
+    if moved.parked and moved.is_left and not turn.is_left:
+        moved = replace(moved, parked_at=at)  # its last prompt is over: now it waits for its loop
     if after not in TRANSITIONS.get((before, type(event)), ()):
         check(before, event, after)
     usage = state.usage if moved.usage is turn.usage else state.usage + event.usage  # type: ignore[attr-defined]
@@ -85,97 +68,16 @@ def with_turn(state: SessionState, event: Event, move: Callable[..., Turn]) -> S
     return turn_moved(state, event, move, state.seq, state.at)
 
 
-def memory_recalled(turn: Turn, event: MemoryRecalled) -> Turn:
-    if turn.loop != "ours" or turn.model_calls or turn.recalled is not None:
-        raise IllegalTransition(
-            turn.phase, event, "memory is recalled once, before the first model call"
-        )
-    tainted = turn.tainted or any(item.tainted for item in event.items)
-    return replace(turn, recalled=event.items, recall_degraded=event.degraded, tainted=tainted)
-
-
-def model_call_started(turn: Turn, event: ModelCallStarted) -> Turn:
-    if event.number != turn.model_calls + 1:
-        raise IllegalTransition(
-            turn.phase, event, f"number {event.number} after {turn.model_calls}"
-        )
-    return replace(turn, model_call=ModelCall(event.number, event.epoch), model_calls=event.number)
-
-
-def model_answered(turn: Turn, event: ModelAnswered) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    said = event.usage
-    tokens = said.input_tokens + said.output_tokens if said.input_tokens else 0
-    more = {
-        "model_call": None,
-        "usage": turn.usage + said,
-        "answered": not event.calls,
-        "tokens": tokens,
-    }
-    return _calls_made(turn, event.calls, event.text, event.blob, **more)
-
-
-def calls_proposed(turn: Turn, event: CallsProposed) -> Turn:
-    if turn.loop != "foreign" or event.number != turn.model_calls + 1:
-        raise IllegalTransition(turn.phase, event, "not a foreign loop's next step")
-    return _calls_made(turn, event.calls, event.text, None, model_calls=event.number)
-
-
-def _calls_made(
-    turn: Turn, made: tuple[CallMade, ...], text: str, blob: str | None, **more: Any
-) -> Turn:
-    parts = tuple(
-        [CallPart(each.call, each.tool, each.arguments, each.provider_id) for each in made]
-    )
-    calls = tuple(
-        [
-            Call(call=each.call, tool=each.tool, made=each.arguments, provider_id=each.provider_id)
-            for each in made
-        ]
-    )
-    own = turn.own.add(AssistantMessage(text, parts, blob))
-    return replace(
-        turn,
-        own=own,
-        calls=calls,
-        tool_calls=turn.tool_calls + len(calls),
-        attempts=1,
-        model_failures=0,
-        last_failure=None,
-        overflows=0,
-        **more,
-    )
-
-
-def model_call_failed(turn: Turn, event: ModelCallFailed) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    return replace(
-        turn,
-        model_call=None,
-        model_failures=turn.model_failures + 1,
-        last_failure=event.kind,
-        failed=(event.kind, event.message) if event.final else None,
-        overflows=turn.overflows + (event.kind == "overflow"),
-        attempts=1,
-    )
-
-
-def model_call_lost(turn: Turn, event: ModelCallLost) -> Turn:
-    if turn.model_call is None or turn.model_call.number != event.number:
-        raise IllegalTransition(turn.phase, event, "not the call that is out")
-    return replace(turn, model_call=None)
-
-
 def turn_parked(turn: Turn, event: TurnParked) -> Turn:
-    if not turn.only_waits:
+    if not turn.only_waits and turn.loop != "foreign":
         raise IllegalTransition(turn.phase, event, "something can still be done without a person")
     calls = tuple(
         [
-            replace(call, delegate=replace(call.delegate, born=True))
-            if call.delegate is not None
-            else call
+            (
+                replace(call, delegate=replace(call.delegate, born=True))
+                if call.delegate is not None
+                else call
+            )
             for call in turn.calls
         ]
     )
@@ -183,11 +85,14 @@ def turn_parked(turn: Turn, event: TurnParked) -> Turn:
 
 
 def turn_resumed(turn: Turn, event: TurnResumed) -> Turn:
-    if turn.parked and (turn.waiting or turn.is_half_settled or turn.only_waits):
+    waits = turn.loop != "foreign" and (turn.waiting or turn.only_waits)
+    if turn.parked and (waits or turn.is_half_settled):
         raise IllegalTransition(turn.phase, event, "not all of its answers are in")
     if event.epoch < turn.epoch:
         raise IllegalTransition(turn.phase, event, f"epoch {event.epoch} after {turn.epoch}")
-    return replace(turn, parked=False, epoch=event.epoch, attempts=turn.attempts + 1)
+    # A wait does nothing that could have killed the driver, so it is not a crash of this turn.
+    more = event.after != "wait"
+    return replace(turn, parked=False, epoch=event.epoch, attempts=turn.attempts + more)
 
 
 def turn_cancelled(turn: Turn, event: TurnCancelled) -> Turn:
@@ -247,7 +152,10 @@ def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
             return replace(
                 answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by
             )
-        if event.option == "deny" or approval.asked.kind == "question":
+        asked = approval.asked
+        if event.option != "deny" and asked.form is not None:
+            return replace(answered, status=S.APPROVED)  # allowed by what allowed its first start
+        if event.option == "deny" or asked.kind == "question":
             return answered  # its result follows in the same commit
         return replace(answered, status=S.APPROVED, allowed_by=event.approval)
 
@@ -299,7 +207,7 @@ def delegate_started(turn: Turn, event: DelegateStarted) -> Turn:
     if call.allowed_by != event.allowed_by or call.digest != event.digest:
         raise IllegalTransition(turn.phase, event, "it is not what was allowed")
     child = Delegate(
-        turn=turn.turn,
+        turn=turn.id,
         call=call.call,
         agent=event.agent,
         session=event.session,
@@ -329,29 +237,34 @@ def _check_start(turn: Turn, event: ToolStarted | DelegateStarted, call: Call) -
         call.approval.answer is None or call.approval.closed_as is not None
     ):
         raise IllegalTransition(turn.phase, event, "its prompt was closed")
-    if call.status is S.APPROVED and any(
-        each.status in (S.WAITING, S.PROPOSED) for each in turn.calls
-    ):
+    needs_siblings = call.status is S.APPROVED and turn.loop != "foreign"
+    if needs_siblings and any(each.status in (S.WAITING, S.PROPOSED) for each in turn.calls):
         raise IllegalTransition(turn.phase, event, "a sibling still needs an answer")
 
 
 def call_finished(turn: Turn, event: CallFinished) -> Turn:
     index, call = _find(turn, event, event.call)
-    ran = call.status is _STARTED or call.status is S.DELEGATED
+    runs = call.status is _STARTED or call.status is S.DELEGATED
     if call.status is _FINISHED:
         raise IllegalTransition(turn.phase, event, "the call is finished")
     if (
-        not ran
+        not runs
         and event.outcome in _NEEDS_START
         and not (event.outcome == "ok" and _is_answered_question(call))
     ):
         raise IllegalTransition(turn.phase, event, "it never started")
-    if ran and event.outcome in _NEVER_STARTED:
+    # A call that waits for a form of its server has started, and does not run now.
+    if call.run > 0 and event.outcome in _NEVER_STARTED:
         raise IllegalTransition(
             turn.phase, event, "it started: only its real outcome, or in doubt, can follow"
         )
     finished = replace(
-        call, status=_FINISHED, outcome=event.outcome, text=event.text, code=event.code
+        call,
+        status=_FINISHED,
+        outcome=event.outcome,
+        text=event.text,
+        code=event.code,
+        result=event.result,
     )
     calls = list(turn.calls)
     calls[index] = finished
@@ -388,13 +301,14 @@ def _is_answered_question(call: Call) -> bool:
     return (
         approval is not None
         and approval.asked.kind == "question"
+        and approval.asked.form is None
         and approval.answer is not None
         and approval.answer.option != "deny"
     )
 
 
 def _repeats(before: Repeats, call: Call) -> Repeats:
-    if call.outcome in ("cancelled", "superseded"):
+    if call.outcome in ("cancelled", "superseded") or (call.may_repeat and call.contract == "pure"):
         return before
     if call.code == "repeated":
         return replace(before, count=before.count + 1)
@@ -402,35 +316,3 @@ def _repeats(before: Repeats, call: Call) -> Repeats:
     if key == before.key and call.text == before.result:
         return Repeats(key, call.text, before.count + 1)
     return Repeats(key, call.text, 1)
-
-
-def turn_compacted(turn: Turn, event: TurnCompacted) -> Turn:
-    smaller = replace(turn, usage=turn.usage + event.usage, tokens=fewer_tokens(turn.tokens, event))
-    if event.part == "base":
-        audience, tainted = turn.base.narrowest(), turn.base.tainted
-        base = View(
-            event.summary,
-            PersistentList(),
-            turn.base.compactions,
-            summary_audience=audience,
-            chars=len(event.summary),
-            tainted=tainted,
-        )
-        return replace(smaller, base=base)
-    own, asked = list(turn.own), len(turn.inputs)
-    rest = own[asked + event.messages :]
-    if event.messages < 1 or not rest or not isinstance(rest[0], AssistantMessage):
-        raise IllegalTransition(turn.phase, event, "it would cut between a call and its results")
-    kept: PersistentList[Message] = PersistentList()
-    return replace(
-        smaller,
-        own=kept.extend([*own[:asked], NoteMessage(SUMMARY_OF_TURN + event.summary), *rest]),
-    )
-
-
-def fewer_tokens(tokens: int, event: Compacted | TurnCompacted) -> int:
-    """
-    Return the model's token count after a compaction; 0 stays 0, because the model never reported
-    one.
-    """
-    return max(1, tokens - (event.tokens_before - event.tokens_after)) if tokens else 0

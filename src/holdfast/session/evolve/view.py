@@ -8,12 +8,13 @@ open turns began with. The journal keeps all of them.
 from msgspec.structs import replace
 
 from holdfast.session.events import Compacted, TurnImported
-from holdfast.session.evolve.turn import fewer_tokens
+from holdfast.session.evolve.model_calls import fewer_tokens
 from holdfast.session.persistent import PersistentList
 from holdfast.session.state import SessionState, Turn, View, ViewEntry
 from holdfast.session.transitions import IllegalTransition
 from holdfast.session.view.messages import AssistantMessage, NoteMessage, UserMessage
 from holdfast.session.view.sizes import chars, estimated_tokens
+from holdfast.session.view.titles import title_from_text
 
 
 def joined(view: View, turn: Turn, entry: ViewEntry) -> View:
@@ -91,4 +92,6 @@ def turn_imported(state: SessionState, event: TurnImported) -> SessionState:
             None, event, "only text is imported, and only before anything else happens"
         )
     entry = ViewEntry(event.turn, event.messages)
-    return replace(state, view=with_entry(state.view, entry))
+    said = next((each.text for each in event.messages if isinstance(each, UserMessage)), "")
+    opening = state.opening or title_from_text(said)
+    return replace(state, view=with_entry(state.view, entry), opening=opening)

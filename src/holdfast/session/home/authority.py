@@ -6,7 +6,7 @@ have ended. In both cases the home drops its items one by one in its own journal
 grants an item again, or names each item to keep.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.session.home.events import (
@@ -17,6 +17,7 @@ from holdfast.session.home.events import (
     HomeState,
     TokenAdded,
     TokenRevoked,
+    ToolWithdrawn,
 )
 
 RESTORED = "restore"
@@ -68,4 +69,28 @@ def dropping(
             if each.grant not in keep
         ),
         *(GrantDropped(grant=each) for each in state.proposed),
+    )
+
+
+def withdrawing(
+    state: HomeState, tools: Mapping[str, str | None], *, by: str, reason: str
+) -> Sequence[AnyHomeEvent]:
+    """
+    Return the records that withdraw these pinned tools and end their grants. Each tool comes with
+    the digest of the definition that stands in its place, if there is one.
+    """
+    pins = [state.pins[name] for name in tools if name in state.pins]
+    names = {pin.name for pin in pins}
+    return (
+        *(
+            ToolWithdrawn(
+                server=pin.server, tool=pin.tool, reason=reason, by=by, found=tools[pin.name]
+            )
+            for pin in pins
+        ),
+        *(
+            GrantRevoked(grant=grant.grant, by=by, reason=reason)
+            for grant in (*state.grants.values(), *state.proposed.values())
+            if grant.tool in names
+        ),
     )

@@ -32,7 +32,7 @@ class KeyRotated(HomeEvent, frozen=True):
 
 
 class SessionCreated(HomeEvent, frozen=True):
-    """A session's life begins; before this record it does not exist."""
+    """A session's instance begins. It does not exist before this record."""
 
     session: SessionId
     instance: InstanceId
@@ -121,6 +121,39 @@ class TokenRevoked(HomeEvent, frozen=True):
     reason: str | None = None  # restore, clock; None: a person revoked it
 
 
+class ToolPinned(HomeEvent, frozen=True):
+    """
+    A person has seen the whole definition of a server's tool and lets models use it. The record
+    holds everything that was shown, so that a later change can be shown as a difference.
+    """
+
+    server: str  # its name in the settings
+    tool: str  # its name at the server
+    digest: str  # over the definition, the instructions and the identity
+    definition: str  # as received, as JSON text with sorted keys
+    instructions: str
+    identity: str  # of the server: what runs, or where it answers
+    by: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}.{self.tool}"
+
+
+class ToolWithdrawn(HomeEvent, frozen=True):
+    """From here on the tool is neither offered nor called, until a person pins it again."""
+
+    server: str
+    tool: str
+    reason: str  # changed, removed, unpinned, restore
+    by: str
+    found: str | None = None  # the digest of the definition that stood in its place
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}.{self.tool}"
+
+
 class TimeNoted(HomeEvent, frozen=True):
     """
     The clock of a process that used the home. So the home's journal is never far behind the time it
@@ -137,6 +170,14 @@ class ClockAccepted(HomeEvent, frozen=True):
     by: str
 
 
+class NodeAccepted(HomeEvent, frozen=True):
+    """A person goes on without a node that had not compared its anchors with the database."""
+
+    node: str
+    by: str
+    reason: str
+
+
 AnyHomeEvent = (
     HomeCreated
     | KeyRotated
@@ -149,8 +190,22 @@ AnyHomeEvent = (
     | GrantRevoked
     | TokenAdded
     | TokenRevoked
+    | ToolPinned
+    | ToolWithdrawn
     | TimeNoted
     | ClockAccepted
+    | NodeAccepted
+)
+
+AuthorityEvent = (
+    GrantProposed
+    | GrantActivated
+    | GrantDropped
+    | GrantRevoked
+    | TokenAdded
+    | TokenRevoked
+    | ToolPinned
+    | ToolWithdrawn
 )
 
 HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
@@ -165,8 +220,11 @@ HOME_EVENTS: Mapping[str, type[AnyHomeEvent]] = {
     "grant_revoked": GrantRevoked,
     "token_added": TokenAdded,
     "token_revoked": TokenRevoked,
+    "tool_pinned": ToolPinned,
+    "tool_withdrawn": ToolWithdrawn,
     "time_noted": TimeNoted,
     "clock_accepted": ClockAccepted,
+    "node_accepted": NodeAccepted,
 }
 _NAMES = {kind: name for name, kind in HOME_EVENTS.items()}
 _DECODERS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -218,6 +276,8 @@ class HomeState:
     - `earlier` holds the instances before them, for sessions that had any and were not deleted
       since.
     - `sealed` holds the seal marks by session. A new instance lifts the mark of the one before.
+    - `pins` holds the tools of servers that models may use, by `SERVER.TOOL`. `withdrawn` holds
+      those that were pinned before, each with its last pin and the reason.
     - `time` is the newest time that is believed. Record times up to `disbelieved_until` are not
       believed: a person confirmed that the clock which made them was ahead.
     """
@@ -233,6 +293,8 @@ class HomeState:
         self.grants: dict[GrantId, GrantProposed] = {}
         self.granted_at: dict[GrantId, int] = {}
         self.tokens: dict[str, TokenAdded] = {}
+        self.pins: dict[str, ToolPinned] = {}
+        self.withdrawn: dict[str, tuple[ToolPinned, ToolWithdrawn]] = {}
         self.time = 0
         self.disbelieved_until = 0
 
@@ -251,6 +313,7 @@ class HomeState:
             dict(self.granted_at),
         )
         new.tokens = dict(self.tokens)
+        new.pins, new.withdrawn = dict(self.pins), dict(self.withdrawn)
         new.time, new.disbelieved_until = self.time, self.disbelieved_until
         return new
 
@@ -293,6 +356,13 @@ class HomeState:
                 self.sessions.pop(session, None)
                 self.earlier.pop(session, None)
                 self.sealed.pop(session, None)
+            case TimeNoted() | ClockAccepted() | NodeAccepted():
+                pass
+            case _:
+                self._evolve_authority(event, at=at)
+
+    def _evolve_authority(self, event: AuthorityEvent, *, at: int) -> None:
+        match event:
             case GrantProposed(grant=grant):
                 self.proposed[grant] = event
             case GrantActivated(grant=grant):
@@ -309,8 +379,12 @@ class HomeState:
                 self.tokens[name] = event
             case TokenRevoked(name=name):
                 self.tokens.pop(name, None)
-            case TimeNoted() | ClockAccepted():
-                pass
+            case ToolPinned(name=name):
+                self.pins[name] = event
+                self.withdrawn.pop(name, None)
+            case ToolWithdrawn(name=name):
+                if (pin := self.pins.pop(name, None)) is not None:
+                    self.withdrawn[name] = (pin, event)
 
     def _keep_time(self, event: AnyHomeEvent, at: int) -> None:
         if isinstance(event, ClockAccepted):

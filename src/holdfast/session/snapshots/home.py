@@ -19,6 +19,8 @@ from holdfast.session.home.events import (
     SessionCreated,
     SessionSealed,
     TokenAdded,
+    ToolPinned,
+    ToolWithdrawn,
 )
 from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of
 
@@ -39,6 +41,8 @@ class _Kept(msgspec.Struct, frozen=True, array_like=True):
     grants: tuple[GrantProposed, ...]
     granted_at: dict[GrantId, int]
     tokens: tuple[TokenAdded, ...]
+    pins: tuple[ToolPinned, ...]
+    withdrawn: tuple[tuple[ToolPinned, ToolWithdrawn], ...]
     time: int
     disbelieved_until: int
 
@@ -69,6 +73,8 @@ def encode_home_state(state: HomeState) -> bytes:
             grants=tuple(state.grants.values()),
             granted_at=state.granted_at,
             tokens=tuple(state.tokens.values()),
+            pins=tuple(state.pins.values()),
+            withdrawn=tuple(state.withdrawn.values()),
             time=state.time,
             disbelieved_until=state.disbelieved_until,
         )
@@ -92,5 +98,7 @@ def decode_home_state(data: bytes) -> HomeState | None:
     state.grants = {each.grant: each for each in kept.grants}
     state.granted_at = kept.granted_at
     state.tokens = {each.name: each for each in kept.tokens}
+    state.pins = {each.name: each for each in kept.pins}
+    state.withdrawn = {each[0].name: each for each in kept.withdrawn}
     state.time, state.disbelieved_until = kept.time, kept.disbelieved_until
     return state

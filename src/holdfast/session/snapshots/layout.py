@@ -40,6 +40,17 @@ def layout_of(
     return blake3(msgspec.json.encode([fold, fields, constants])).hexdigest(length=16)
 
 
+def modules_of(package: ModuleType) -> tuple[ModuleType, ...]:
+    """Return a package and its imported modules, by name: `functions_of` looks at one at a time."""
+    inside = f"{package.__name__}."
+    found = [
+        each
+        for each in vars(package).values()
+        if isinstance(each, ModuleType) and each.__name__.startswith(inside)
+    ]
+    return (package, *sorted(found, key=lambda each: each.__name__))
+
+
 def functions_of(module: ModuleType) -> Iterator[FunctionType]:
     """Yield the module's own functions and those of its classes: a property is code as well."""
     for each in vars(module).values():

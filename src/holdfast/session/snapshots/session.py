@@ -11,29 +11,32 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast import limits
-from holdfast.session import events, state, transitions, turn_ids
+from holdfast import ids, limits
+from holdfast.session import events, state, transitions
 from holdfast.session import persistent as trail
 from holdfast.session.authority import context as authority
-from holdfast.session.authority import legacy
+from holdfast.session.authority import legacy, plan
 from holdfast.session.authority import restore as restoring
 from holdfast.session.evolve import approvals as evolve_approvals
 from holdfast.session.evolve import fold as evolve
 from holdfast.session.evolve import inputs as evolve_inputs
 from holdfast.session.evolve import lifecycle as evolve_life
-from holdfast.session.evolve import running as evolve_running
+from holdfast.session.evolve import model_calls as evolve_model_calls
+from holdfast.session.evolve import running_turn as evolve_running
 from holdfast.session.evolve import turn as evolve_turn
 from holdfast.session.evolve import view as evolve_view
 from holdfast.session.features.delegates import evolve as evolve_delegates
+from holdfast.session.features.forms import form
 from holdfast.session.features.jobs import evolve as evolve_jobs
 from holdfast.session.features.memory import items as memory
 from holdfast.session.features.reminders import cron, schedule
 from holdfast.session.features.reminders import evolve as evolve_reminders
 from holdfast.session.persistent import PersistentList, Window
-from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of
-from holdfast.session.state import SessionState
-from holdfast.session.view import messages, sizes
+from holdfast.session.snapshots.layout import constants_of, functions_of, layout_of, modules_of
+from holdfast.session.state import Deduplicated, SessionState, TurnResult, ViewEntry
+from holdfast.session.view import messages, sizes, titles
 
 
 def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
@@ -47,38 +50,43 @@ def _structs(*modules: Any) -> dict[str, type[msgspec.Struct]]:
     }
 
 
-_STRUCTS = _structs(authority, events, messages, schedule, state)
+_EVENTS, _STATE = modules_of(events), modules_of(state)
+_STRUCTS = _structs(authority, plan, *_EVENTS, form, messages, schedule, *_STATE)
 _ENUMS: dict[str, type[StrEnum]] = {
     name: each
-    for module in (authority, state)
+    for module in (authority, *_STATE)
     for name, each in vars(module).items()
     if isinstance(each, type) and issubclass(each, StrEnum)
 }
 
 FOLD = (
     authority,
+    plan,
     cron,
-    events,
+    *_EVENTS,
     evolve,
     evolve_approvals,
     evolve_delegates,
     evolve_inputs,
     evolve_jobs,
     evolve_life,
+    evolve_model_calls,
     evolve_reminders,
     evolve_running,
     evolve_turn,
     evolve_view,
+    form,
     legacy,
     memory,
     messages,
     restoring,
     schedule,
     sizes,
-    state,
+    *_STATE,
+    ids,
+    titles,
     trail,
     transitions,
-    turn_ids,
 )
 """
 The modules whose functions, classes and tables a fold runs through. A module missing here would let
@@ -100,18 +108,87 @@ reads by name. A snapshot of another version is not read.
 """
 
 
+class _Bulk(msgspec.Struct, frozen=True, array_like=True):
+    """
+    The collections that grow with a session's length. Their types are fixed, so that msgspec reads
+    them in one step; the rest is small and names its types.
+    """
+
+    entries: list[ViewEntry]  # of the shared view
+    # The views that open turns started from: how many of these entries, or the entries themselves
+    # where a compaction came since.
+    bases: dict[str, int | list[ViewEntry]]
+    dedup: list[dict[str, Deduplicated]]
+    results: list[dict[str, TurnResult]]
+
+
+_EMPTY: PersistentList[ViewEntry] = PersistentList()
+
+
 def encode_state(value: SessionState) -> bytes:
-    return msgspec.json.encode([LAYOUT, _out(value)])
+    return msgspec.json.encode([LAYOUT, *_split(value)])
 
 
 def decode_state(data: bytes) -> SessionState | None:
     """Return the exact state, or None if the bytes have another layout."""
     try:
-        made_under, value = msgspec.json.decode(data, type=tuple[str, Any])
-        found = _in(value) if made_under == LAYOUT else None
+        made_under, bulk, rest = msgspec.json.decode(data, type=tuple[str, msgspec.Raw, Any])
+        if made_under != LAYOUT:
+            return None
+        found = _joined(_in(rest), msgspec.json.decode(bulk, type=_Bulk))
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
-    return found if isinstance(found, SessionState) else None
+    return found
+
+
+def _split(value: SessionState) -> tuple[_Bulk, Any]:
+    entries, (dedup_size, dedup), (results_size, results) = (
+        value.view.entries,
+        value.dedup.parts(),
+        value.results.parts(),
+    )
+    bases: dict[str, int | list[ViewEntry]] = {
+        turn_id: len(turn.base.entries)
+        if entries.continues(turn.base.entries)
+        else list(turn.base.entries)
+        for turn_id, turn in value.turns.items()
+    }
+    bulk = _Bulk(list(entries), bases, list(dedup), list(results))
+    rest = replace(
+        value,
+        view=replace(value.view, entries=_EMPTY),
+        turns={
+            turn_id: replace(turn, base=replace(turn.base, entries=_EMPTY))
+            for turn_id, turn in value.turns.items()
+        },
+        dedup=Window(dedup_size),
+        results=Window(results_size),
+    )
+    return bulk, _out(rest)
+
+
+def _joined(rest: Any, bulk: _Bulk) -> SessionState | None:
+    if not isinstance(rest, SessionState):
+        return None
+    entries = PersistentList.of(bulk.entries)
+    turns = {
+        turn_id: replace(turn, base=replace(turn.base, entries=_base(entries, bulk, turn_id)))
+        for turn_id, turn in rest.turns.items()
+    }
+    return replace(
+        rest,
+        view=replace(rest.view, entries=entries),
+        turns=turns,
+        dedup=Window(rest.dedup.parts()[0], tuple(bulk.dedup)),
+        results=Window(rest.results.parts()[0], tuple(bulk.results)),
+    )
+
+
+def _base(
+    entries: PersistentList[ViewEntry], bulk: _Bulk, turn_id: str
+) -> PersistentList[ViewEntry]:
+    kept = bulk.bases[turn_id]
+    return entries.first(kept) if isinstance(kept, int) else PersistentList.of(kept)
 
 
 def _out(value: Any) -> Any:  # one line per kind

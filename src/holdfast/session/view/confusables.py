@@ -1,9 +1,12 @@
 """
-Characters that resemble ASCII text, by what they are taken for.
+Characters that resemble ASCII text, by the text that people read. This file is data.
 
 Written by `python -m proof.generated_docs.confusables_data`; do not edit it by hand. The data is
-Unicode's confusables.txt, © Unicode, Inc., under Unicode-3.0 (LICENSE-unicode.txt). Import it only
-when needed.
+Unicode's confusables.txt, © Unicode, Inc., under Unicode-3.0 (LICENSE-unicode.txt). It was taken
+from public copies, not from its publisher. Compared with confusable_homoglyphs 3.3.1: every
+character that it takes for ASCII is here too, and 5 of the 1472 that both take for one ASCII
+character differ. Import it only when needed.
+The licence text equals that of cldr-core 48.0.0; its years are those of pyvider-cty 0.6.3.
 """
 
 # fmt: off

@@ -87,12 +87,16 @@ class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
         The result as every model reads it. Providers show an outcome differently or not at all, so
         the text holds the outcome and its code.
 
-        >>> ResultMessage(CallId("c-1"), "shell", "unattended", "Not run: nobody may approve it.", code="approval_unattended").told
+        >>> text, code = "Not run: nobody may approve it.", "approval_unattended"
+        >>> ResultMessage(CallId("c-1"), "shell", "unattended", text, code=code).told
         '[unattended: approval_unattended] Not run: nobody may approve it.'
         """
         if self.code is None and self.outcome in ("ok", "error"):
             return self.text
-        return f"[{self.outcome}{f': {self.code}' if self.code not in (None, self.outcome) else ''}] {self.text}"
+        return (
+            f"[{self.outcome}{f': {self.code}' if self.code not in (None, self.outcome) else ''}]"
+            f" {self.text}"
+        )
 
 
 Message = UserMessage | NoteMessage | AssistantMessage | ResultMessage
@@ -107,6 +111,9 @@ class ProposedCall(msgspec.Struct, frozen=True, gc=False):
     tool: str
     arguments: str
     provider_id: str | None = None
+    parent: CallId | None = None  # see `CallMade`, for these three
+    path: tuple[str, ...] = ()
+    may_repeat: bool = False
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, gc=False, kw_only=True):

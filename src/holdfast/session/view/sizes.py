@@ -20,13 +20,15 @@ def chars_of(message: Message) -> int:
     size = len(message.text)
     match message:
         case UserMessage(quotes=quotes):
-            return size + sum(len(each.text) + len(each.speaker) for each in quotes)
+            for quote in quotes:
+                size += len(quote.text) + len(quote.speaker)
         case AssistantMessage(calls=calls, blob=blob):
-            return (
-                size + sum(len(each.tool) + len(each.arguments) for each in calls) + len(blob or "")
-            )
+            for call in calls:
+                size += len(call.tool) + len(call.arguments)
+            size += len(blob or "")
         case _:
-            return size
+            pass
+    return size
 
 
 def chars(messages: Iterable[Message]) -> int:

@@ -45,15 +45,7 @@ def _spell(found: re.Match[str]) -> str:
 
 
 def mended(answer: ModelAnswer) -> ModelAnswer:
-    """Return an answer that can be written down, or the same object if nothing needed repair."""
-    parts = (
-        answer.text,
-        answer.blob or "",
-        answer.blob_adapter or "",
-        *(part for call in answer.calls for part in _parts(call)),
-    )
-    if all(_is_whole(each) for each in parts):
-        return answer
+    """Return an answer that can be written down."""
     blob = (
         answer.blob
         if _is_whole(answer.blob or "") and _is_whole(answer.blob_adapter or "")
@@ -67,10 +59,6 @@ def mended(answer: ModelAnswer) -> ModelAnswer:
         blob=blob,
         blob_adapter=answer.blob_adapter if blob is not None else None,
     )
-
-
-def _parts(call: ProposedCall) -> tuple[str, str, str]:
-    return call.tool, call.arguments, call.provider_id or ""
 
 
 def _call(call: ProposedCall) -> ProposedCall:

@@ -26,7 +26,7 @@ class Skipped(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Piece(msgspec.Struct, frozen=True):
+class TranscriptPiece(msgspec.Struct, frozen=True):
     """A request and the messages that followed it, or a part of them."""
 
     source: str  # the id of its first entry
@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TranscriptPiece, ...]
     summaries: tuple[Summary, ...]
     skipped: tuple[Skipped, ...]
     version: int | None
@@ -149,7 +149,7 @@ def _pieces(
     entries: Sequence[_Entry],
     labels: Mapping[str, str],
     skipped: list[Skipped],
-) -> tuple[list[Piece], list[Summary]]:
+) -> tuple[list[TranscriptPiece], list[Summary]]:
     kept_ids = {
         each.id: _first_kept(each, entries)
         for each in branch
@@ -192,7 +192,7 @@ class _Pieces:
     """
 
     def __init__(self) -> None:
-        self.ended: list[Piece] = []
+        self.ended: list[TranscriptPiece] = []
         self._first: _Entry | None = None
         self._open: list[Message] = []
         self._chars = 0
@@ -208,7 +208,9 @@ class _Pieces:
 
     def end(self) -> None:
         if self._first is not None:
-            self.ended.append(Piece(self._first.id, tuple(self._open), _time(self._first.fields)))
+            self.ended.append(
+                TranscriptPiece(self._first.id, tuple(self._open), _time(self._first.fields))
+            )
         self._first, self._open, self._chars = None, [], 0
 
 
@@ -271,9 +273,9 @@ def _of_message(message: Any, kind: str) -> Iterator[Message]:
                 f"{_clip(_text(content), RESULT_CHARS_MAX)}"
             )
         case "bashExecution":
-            yield NoteMessage(
-                f"Ran: {_clip(_text(message.get('command')), RESULT_CHARS_MAX)}\n{_clip(_text(message.get('output')), RESULT_CHARS_MAX)}"
-            )
+            command = _clip(_text(message.get("command")), RESULT_CHARS_MAX)
+            output = _clip(_text(message.get("output")), RESULT_CHARS_MAX)
+            yield NoteMessage(f"Ran: {command}\n{output}")
         case _:
             said = _text(content) or _text(message.get("summary"))
             if said:
@@ -327,7 +329,10 @@ def _json(value: Any) -> str:
 def _clip(text: str, most: int = TEXT_CHARS_MAX) -> str:
     if len(text) <= most:
         return text
-    return f"{text[: most // 2]}\n[... {len(text) - most} characters are left out ...]\n{text[-most // 2 :]}"
+    return (
+        f"{text[: most // 2]}\n[... {len(text) - most} characters are left out"
+        f" ...]\n{text[-most // 2 :]}"
+    )
 
 
 def _time(fields: Mapping[str, Any]) -> int | None:

@@ -32,16 +32,16 @@ def bound_reached(state: SessionState, turn: Turn) -> tuple[str, str] | None:
         return (
             "delegate_depth",
             (
-                f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself, or "
-                "answer with what you have"
+                f"{path} is as deep as delegates go ({limits.DELEGATE_DEPTH_MAX}); do it yourself,"
+                " or answer with what you have"
             ),
         )
     if turn.delegations >= limits.DELEGATES_PER_TURN_MAX:
         return (
             "delegate_bound",
             (
-                f"this request has started {turn.delegations} delegates, which is its bound; do the "
-                "rest yourself"
+                f"this request has started {turn.delegations} delegates, which is its bound; do the"
+                " rest yourself"
             ),
         )
     return None
@@ -51,7 +51,7 @@ def started(
     turn: Turn, call: Call, new: NewDelegate, arguments: str, epoch: int
 ) -> DelegateStarted:
     return DelegateStarted(
-        turn=turn.turn,
+        turn=turn.id,
         call=call.call,
         agent=new.agent,
         session=new.session,
@@ -86,7 +86,7 @@ def report_delegate(
     if turn is None or call is None or call.status is not CallStatus.DELEGATED:
         return Decided((ended,), outcome="dropped")
     finished = CallFinished(
-        turn=turn.turn,
+        turn=turn.id,
         call=call.call,
         outcome=command.outcome,
         text=command.text,

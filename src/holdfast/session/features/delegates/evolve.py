@@ -46,7 +46,7 @@ def _ended(state: SessionState, event: DelegateEnded) -> SessionState:
     if turn is not None:
         turns = {
             **turns,
-            turn.turn: replace(
+            turn.id: replace(
                 turn, usage=turn.usage + event.usage, prompts=turn.prompts + event.prompts
             ),
         }

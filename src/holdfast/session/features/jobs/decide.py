@@ -13,10 +13,12 @@ import msgspec
 from holdfast import limits
 from holdfast.ids import InputId, JobId, job_id, turn_id
 from holdfast.session.authority.context import Audience, LostContext, TurnContext, narrowed
+from holdfast.session.authority.plan import Contract
 from holdfast.session.authority.policy import Policy
-from holdfast.session.call_results import result_of_job
-from holdfast.session.commands import CancelJob, EndJob, JobPlan, ReportEndedJob
+from holdfast.session.call_results import in_doubt, result_of_job
+from holdfast.session.commands import CancelJob, ContinueAsJob, EndJob, JobPlan, ReportEndedJob
 from holdfast.session.decide.decision import NOTHING, Decided, refused
+from holdfast.session.decide.turns import cancelling
 from holdfast.session.events import (
     InputAccepted,
     JobCancelled,
@@ -36,11 +38,17 @@ def no_job(state: SessionState, policy: Policy) -> tuple[str, str] | None:
     if state.parent is not None:
         # A delegate's session ends with its one request, so nobody would receive a report. A cancel
         # of the request must also reach all work that was done for it.
-        text = "a delegate starts no background jobs: it is over once it has answered; do it in the foreground, or leave it to the agent that asked you"
+        text = (
+            "a delegate starts no background jobs: it is over once it has answered; do it in the"
+            " foreground, or leave it to the agent that asked you"
+        )
         return "delegate_job", text
     if len(state.jobs) < policy.session_jobs_max:
         return None
-    running = f"{len(state.jobs)} of at most {policy.session_jobs_max} background jobs of this session run already"
+    running = (
+        f"{len(state.jobs)} of at most {policy.session_jobs_max} background jobs of this session"
+        " run already"
+    )
     return "too_many_jobs", f"{running}; wait for one to end, or cancel one"
 
 
@@ -58,11 +66,11 @@ def submitting(
     """
     job = job_id(state.instance, call.call)
     child = narrowed(
-        context, session=state.session, instance=state.instance, turn=turn.turn, kind="job"
+        context, session=state.session, instance=state.instance, turn=turn.id, kind="job"
     )
     submitted = JobSubmitted(
         job=job,
-        turn=turn.turn,
+        turn=turn.id,
         call=call.call,
         tool=started.tool,
         arguments=started.arguments,
@@ -79,6 +87,42 @@ def submitting(
     )
     return submitted, result_of_job(
         turn, msgspec.structs.replace(call, job=job, arguments=started.arguments)
+    )
+
+
+def continue_as_job(
+    state: SessionState, command: ContinueAsJob
+) -> Decided[JobId | Literal["dropped"] | None]:
+    """
+    Let a started call go on as a job, because its server does. The work runs already, so no bound
+    can refuse it. Where no report could arrive, the call is in doubt.
+    """
+    found = state.started_call(command.turn, command.call, command.run)
+    if found is None:
+        return Decided(outcome="dropped")
+    turn, call = found
+    if turn.cancelled_by is not None:
+        ended = in_doubt(turn, call)
+        return Decided((ended, *cancelling(turn, turn.cancelled_by, ended=call.call)))
+    if isinstance(turn.context, LostContext) or state.parent is not None:
+        return Decided((in_doubt(turn, call),))
+    events = submitting(state, turn, turn.context, call, _as_started(turn, call), command.plan)
+    return Decided(events, outcome=job_id(state.instance, call.call))
+
+
+def _as_started(turn: Turn, call: Call) -> ToolStarted:
+    """Return the start of a call as the journal has it."""
+    contracts: dict[str, Contract] = {"pure": "pure", "idempotent": "idempotent"}
+    return ToolStarted(
+        turn=turn.id,
+        call=call.call,
+        tool=call.tool,
+        arguments=call.arguments or "",
+        digest=call.digest or "",
+        contract=contracts.get(call.contract, "once"),
+        allowed_by=call.allowed_by or "",
+        epoch=call.epoch,
+        run=call.run,
     )
 
 
@@ -161,7 +205,10 @@ def report_text(job: Job, ended: JobEnded) -> str:
         if job.cancelled_by is not None
         else ""
     )
-    head = f"Background job {job.job} {_ENDINGS[ended.outcome]}. It is the call of {job.tool} with {arguments} in {job.turn}.{asked}"
+    head = (
+        f"Background job {job.job} {_ENDINGS[ended.outcome]}. It is the call of {job.tool} with"
+        f" {arguments} in {job.turn}.{asked}"
+    )
     return f"{head}{OUTPUT_FOLLOWS}\n\n{ended.text}"
 
 
@@ -202,9 +249,7 @@ def cancel_job(state: SessionState, command: CancelJob) -> Decided[Literal["over
         else find_job(state, command.job, command.audience, command.boundary)
     )
     if found is None:
-        return refused(
-            "unknown", f"there is no job {command.job}", hint="`holdfast jobs list` shows them"
-        )
+        return refused("unknown", f"no job {command.job}", hint="`holdfast jobs list` shows them")
     if isinstance(found, EndedJob):
         return Decided(outcome="over")
     if found.cancelled_by is not None:

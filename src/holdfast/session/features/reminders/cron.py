@@ -164,7 +164,9 @@ def _value(word: str, field: _Field) -> int:
             )
         return value
     if word.upper() not in field.names:
-        raise _wrong(f"the {field.name} {word!r} is no name and no number", f"use {_span(field)}")
+        raise _wrong(
+            f"the {field.name} {word!r} is neither a name nor a number", f"use {_span(field)}"
+        )
     return field.names.index(word.upper()) + field.first
 
 

@@ -30,7 +30,7 @@ from holdfast.session.events import (
     SessionEvent,
 )
 from holdfast.session.evolve.inputs import dedup_key
-from holdfast.session.features.reminders.evolve import REMINDER, circle_of, firing_key
+from holdfast.session.features.reminders.evolve import REMINDER, firing_key, reader_set_of
 from holdfast.session.features.reminders.parse import first_instant
 from holdfast.session.features.reminders.schedule import (
     Cron,
@@ -95,8 +95,8 @@ def no_reminder(state: SessionState) -> tuple[str, str] | None:
     return (
         "delegate_reminder",
         (
-            "a delegate sets no reminders: it is over once it has answered; leave it to the agent that "
-            "asked you"
+            "a delegate sets no reminders: it is over once it has answered; leave it to the agent"
+            " that asked you"
         ),
     )
 
@@ -288,8 +288,14 @@ def firing_text(reminder: Reminder, gone: Passed, now: int) -> str:
             if gone.missed == limits.REMINDER_MISSED_COUNTED_MAX
             else str(gone.missed)
         )
-        missed = f" {many} later one{'s were' if gone.missed > 1 else ' was'} missed too, the last at {iso_minute(gone.last_at)}; this turn stands for all."
-    return f"{reminder.text}{LATE}it was due at {iso_minute(reminder.next_at)}, and it is {iso_minute(now)}.{missed})"
+        missed = (
+            f" {many} later one{'s were' if gone.missed > 1 else ' was'} missed too, the last at"
+            f" {iso_minute(gone.last_at)}; this turn stands for all."
+        )
+    return (
+        f"{reminder.text}{LATE}it was due at {iso_minute(reminder.next_at)}, and it is"
+        f" {iso_minute(now)}.{missed})"
+    )
 
 
 def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided[str]:
@@ -298,13 +304,13 @@ def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided[str
     if (
         known is None
         and over is not None
-        and command.circle in (None, (over.audience, over.boundary))
+        and command.reader_set in (None, (over.audience, over.boundary))
     ):
         return Decided(outcome=f"is over already: {over.how}")
-    if known is None or command.circle not in (None, circle_of(known)):
+    if known is None or command.reader_set not in (None, reader_set_of(known)):
         return refused(
             "unknown",
-            f"there is no reminder {command.reminder} here",
+            f"no reminder {command.reminder} here",
             hint="list those that stand, and name one by its whole id",
         )
     if known.by != command.by and not command.may_all:

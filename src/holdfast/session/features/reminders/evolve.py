@@ -117,13 +117,13 @@ def _cancelled(state: SessionState, event: ReminderCancelled) -> SessionState:
 
 def _over(state: SessionState, known: Reminder, how: str) -> SessionState:
     left = {name: each for name, each in state.reminders.items() if name != known.reminder}
-    over = ReminderOver(how, *(circle_of(known) or ("", "")))
+    over = ReminderOver(how, *(reader_set_of(known) or ("", "")))
     return replace(
         state, reminders=left, reminders_over=state.reminders_over.add(known.reminder, over)
     )
 
 
-def circle_of(reminder: Reminder) -> tuple[str, str] | None:
+def reader_set_of(reminder: Reminder) -> tuple[str, str] | None:
     """Return the audience and boundary, or None for a lost context."""
     context = reminder.context
     return (context.audience.value, context.boundary) if isinstance(context, TurnContext) else None

@@ -122,7 +122,7 @@ def _read_at(text: str, time_zone: str | None, find_zone: FindZone) -> Once:
 
 def _no_date(text: str) -> Unusable:
     hint = "write 2026-11-17T09:00:00Z, 2026-11-17T09:00+01:00, or 2026-11-17T09:00 with time_zone"
-    return _wrong(f"at: {text[:80]!r} is no date and time", hint)
+    return _wrong(f"at: {text[:80]!r} is not a date and time", hint)
 
 
 def _whole_second(moment: datetime) -> datetime:
@@ -134,7 +134,7 @@ def _read_every(text: str, time_zone: str | None) -> Every:
     read = _EVERY.match(text)
     if read is None:
         raise _wrong(
-            f"every: {text[:80]!r} is no span of time",
+            f"every: {text[:80]!r} is not a span of time",
             "write a whole number and s, m, h, d or w, as in 90m or 1d",
         )
     if time_zone is not None:
@@ -146,7 +146,7 @@ def _read_every(text: str, time_zone: str | None) -> Every:
         least = span_in_words(limits.REMINDER_EVERY_SECONDS_MIN)
         raise _wrong(
             f"every: {text} is not within {least} and {_HORIZON_WORDS}",
-            f"{least} is the least; a faster pace is a program's business",
+            f"{least} is the least; to act more often, run a program of your own",
         )
     return Every(seconds, 0)
 

@@ -30,6 +30,7 @@ __all__ = [
     "TooLongToShow",
     "fit",
     "framed",
+    "framed_offsets",
     "read_back",
     "render",
     "render_argument",
@@ -69,10 +70,8 @@ _NAMED_MAX = 20  # characters named in one warning; further ones are counted
 class TooLongToShow(Exception):
     """The text is too long for a person to judge, so no prompt is made."""
 
-    def __init__(self, chars: int) -> None:
-        super().__init__(
-            f"{chars} characters are too many to show and judge (at most {DISPLAY_CHARS_MAX})"
-        )
+    def __init__(self, chars: int, chars_max: int) -> None:
+        super().__init__(f"{chars} characters are too many to show and judge (at most {chars_max})")
         self.chars = chars
 
 
@@ -154,10 +153,26 @@ def framed(shown: str) -> str:
     return "\n".join(_FRAME + line for line in shown.split("\n"))
 
 
-def fit(display: str) -> str:
+def framed_offsets(text: str) -> list[int]:
+    r"""
+    Return where each character of a text stands in `framed(render(text).text)`, and the end.
+
+    >>> framed_offsets("a\nb")
+    [2, 3, 6, 7]
+    """
+    offsets, at = [], len(_FRAME)
+    for char, piece in zip(
+        text, _pieces(text, _escaped_positions(text, frozenset(), strict=True)), strict=True
+    ):
+        offsets.append(at)
+        at += len(piece) + (len(_FRAME) if char == "\n" else 0)
+    return [*offsets, at]
+
+
+def fit(display: str, chars_max: int = DISPLAY_CHARS_MAX) -> str:
     """Return the display itself, or raise TooLongToShow. A part of a display is never shown."""
-    if len(display) > DISPLAY_CHARS_MAX:
-        raise TooLongToShow(len(display))
+    if len(display) > chars_max:
+        raise TooLongToShow(len(display), chars_max)
     return display
 
 
@@ -236,23 +251,26 @@ def _mark_is_ambiguous(text: str, at: int, escaped: set[int]) -> bool:
 
 
 def _written(text: str, escaped: set[int]) -> str:
+    return "".join(_pieces(text, escaped))
+
+
+def _pieces(text: str, escaped: set[int]) -> list[str]:
+    """Return the output of each character. Slashes are doubled with the character after them."""
     out: list[str] = []
     slashes = 0
     for i, char in enumerate(text):
         if i in escaped:
-            out.append("\\" * slashes)  # doubled, because one of our escapes follows
             code = ord(char)
-            out.append(f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")  # noqa: PLR2004
+            escape = f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004
+            out.append("\\" * slashes + escape)  # doubled, because one of our escapes follows
             slashes = 0
         elif char == "\\":
             slashes += 1
             out.append(char)
         else:
-            if slashes and char in "uU":
-                out.append("\\" * slashes)
+            out.append("\\" * slashes + char if slashes and char in "uU" else char)
             slashes = 0
-            out.append(char)
-    return "".join(out)
+    return out
 
 
 def _warnings(text: str, escaped: set[int]) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ the shared view when it ends.
 
 from msgspec.structs import replace
 
+from holdfast.ids import turn_id_of
 from holdfast.session.authority.context import Audience, LostContext, TurnContext
 from holdfast.session.events import TurnEnded, TurnParked, TurnResumed, TurnStarted
 from holdfast.session.evolve.approvals import prompts_settled
@@ -14,7 +15,6 @@ from holdfast.session.features.memory.items import asked_tainted, without_recall
 from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.state import CallStatus, Input, SessionState, Turn, TurnResult, ViewEntry
 from holdfast.session.transitions import IllegalTransition, check
-from holdfast.session.turn_ids import turn_id_of
 from holdfast.session.view.messages import AssistantMessage, Message, NoteMessage, UserMessage
 
 
@@ -30,7 +30,7 @@ def running_moved(
         case TurnEnded():
             return _ended(state, event, seq)
         case TurnParked():
-            return _parked(state, event)
+            return _parked(state, event, at)
         case TurnResumed():
             return _resumed(state, event)
 
@@ -58,7 +58,7 @@ def _started(state: SessionState, event: TurnStarted, at: int) -> SessionState:
             else UserMessage(each.text, speaker, each.quotes)
         )
     turn = Turn(
-        turn=event.turn,
+        id=event.turn,
         context=first.context,
         agent=first.agent,
         model=first.model,
@@ -105,15 +105,15 @@ def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
     return f"(Another request{who} in this conversation waits for a person's answer.)"
 
 
-def _parked(state: SessionState, event: TurnParked) -> SessionState:
+def _parked(state: SessionState, event: TurnParked, at: int) -> SessionState:
     state = with_turn(state, event, turn_parked)
-    born = {
-        call.call: call.delegate
-        for call in state.turns[event.turn].delegated
-        if call.delegate is not None
-    }
+    turn = state.turns[event.turn]
+    born = {call.call: call.delegate for call in turn.delegated if call.delegate is not None}
     return replace(
-        state, running=None, delegates={**state.delegates, **born} if born else state.delegates
+        state,
+        running=None,
+        turns={**state.turns, event.turn: replace(turn, parked_at=at)},
+        delegates={**state.delegates, **born} if born else state.delegates,
     )
 
 
@@ -133,7 +133,7 @@ def _ended(state: SessionState, event: TurnEnded, seq: int) -> SessionState:
     settled, approvals = prompts_settled(state, turn)
     audience = turn.context.audience if isinstance(turn.context, TurnContext) else Audience.PERSONAL
     own = tuple(without_recalled(turn.own.extend(_closing_messages(turn, event))))
-    entry = ViewEntry(turn.turn, own, audience, turn.tainted)
+    entry = ViewEntry(turn.id, own, audience, turn.tainted)
     return replace(
         state,
         turns={name: each for name, each in state.turns.items() if name != event.turn},
@@ -156,11 +156,10 @@ def _results(state: SessionState, turn: Turn, result: TurnResult) -> Window[Turn
 
 def _closing_messages(turn: Turn, event: TurnEnded) -> list[Message]:
     if event.outcome == "completed":
-        return (
-            [AssistantMessage(event.reply)]
-            if turn.loop == "foreign" and event.reply is not None
-            else []
-        )
+        # The loop may have recorded the model's last answer, which is the reply.
+        is_said = turn.own.last() == AssistantMessage(event.reply or "")
+        replies = turn.loop == "foreign" and event.reply is not None and not is_said
+        return [AssistantMessage(event.reply or "")] if replies else []
     return [
         NoteMessage(
             f"This request {event.outcome}: {event.message or event.code or 'no reason given'}"

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,11 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Decide, Draft, Journal, Record
 
 OPS = SessionId("ops/api")
-LIFE = InstanceId("i1")
+INSTANCE = InstanceId("i1")
 
 
 class Files:
-    """What the tests of this folder do all the time."""
+    """Steps that the tests of this folder share."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -26,7 +26,7 @@ class Files:
 
     @asynccontextmanager
     async def store(self, **settings: Any) -> AsyncIterator[FileStore]:
-        store = await FileStore.open(self.path, **settings)
+        store = await FileStore.open_home(self.path, **settings)
         try:
             yield store
         finally:
@@ -35,10 +35,18 @@ class Files:
     async def bear(self, notes: int = 20, **settings: Any) -> None:
         """`ops/api` with so many notes, all acknowledged, and everybody gone."""
         async with self.store(**settings) as store:
-            journal = await store.create(OPS, LIFE, [], origin="created", by="tests")
+            journal = await store.create(OPS, INSTANCE, [], origin="created", by="tests")
             for number in range(notes):
                 await journal.append(self.says(number), since=journal.head)
             await journal.close()
+
+    def open_descriptors(self) -> list[str]:
+        """The files of this home that the process has open. Other tests' files do not count."""
+        names = []
+        for descriptor in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):  # the descriptor of this very listing
+                names.append(str(descriptor.readlink()))
+        return sorted(name for name in names if Path(name).is_relative_to(self.path))
 
     @staticmethod
     def says(*numbers: int) -> Decide:

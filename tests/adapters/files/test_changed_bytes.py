@@ -24,7 +24,7 @@ OPS = SessionId("ops/api")
 
 async def refused(files: Any, path: Path | None = None) -> str:
     """The session is refused, durably, and its verdict says why; returns the seal's code."""
-    store = await FileStore.open(path or files.path)
+    store = await FileStore.open_home(path or files.path)
     try:
         verdict = await store.verify_session(OPS)
         assert verdict.verdict in {"broken", "cut_short"}, verdict
@@ -117,7 +117,7 @@ async def test_rows_and_segments_of_another_session_are_refused(files: Any) -> N
         journal = await store.create(other, InstanceId("i2"), [], origin="created", by="tests")
         for number in range(20):
             await journal.append(files.says(number), since=journal.head)
-        theirs = journal.where()[0].read_bytes()
+        theirs = journal.files.paths()[0].read_bytes()
     (segment,) = files.segments
     with segment.open("ab") as file:
         file.write(theirs.splitlines(keepends=True)[-1])
@@ -133,7 +133,7 @@ async def test_a_whole_segment_of_another_session_is_refused(files: Any) -> None
         )
         for number in range(30):
             await journal.append(files.says(number), since=journal.head)
-        theirs = journal.where()[0].read_bytes()
+        theirs = journal.files.paths()[0].read_bytes()
     files.segments[0].write_bytes(theirs)
     assert await refused(files) == "broken"
 
@@ -177,7 +177,7 @@ async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(
     behind.write_bytes(half)
     behind.chmod(0o600)
     assert await refused(files) == "cut_short"
-    store = await FileStore.open(files.path)
+    store = await FileStore.open_home(files.path)
     assert (await store.verify_session(OPS)).verdict == "cut_short"
     await store.close()
 
@@ -210,7 +210,7 @@ async def test_bytes_may_not_follow_a_closed_segment(files: Any, where: str) -> 
 
 @in_loop
 async def test_a_seal_stays_when_the_bytes_are_put_back(files: Any) -> None:
-    """D4: only a person lifts it; a new life beside the old bytes does."""
+    """D4: only a person lifts it; a new instance beside the old bytes does."""
     await files.bear()
     (segment,) = files.segments
     whole = segment.read_bytes()
@@ -289,7 +289,7 @@ async def test_every_cut_of_an_unacknowledged_record_is_repaired(
         shutil.copytree(files.path, home)
         (home / "anchors/0000.anchors").write_bytes(anchors)
         (home / "sessions/ops/api" / files.segments[0].name).write_bytes(whole[:size])
-        store = await FileStore.open(home)
+        store = await FileStore.open_home(home)
         journal = await store.open(OPS)
         assert journal.sealed is None
         assert await files.numbers(journal) == [0, 1, 2]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.files.conftest import LIFE, OPS
+from tests.adapters.files.conftest import INSTANCE, OPS
 
 from holdfast.adapters.files.paths import create_exclusively, create_whole
 from holdfast.errors import HoldfastError, NotSaved
@@ -66,7 +66,7 @@ async def test_a_session_whose_folder_cant_be_synced_has_no_folder(
         with monkeypatch.context() as patched:
             refuse_syncs(patched, holds_a_segment)
             with pytest.raises(HoldfastError):
-                await store.create(OPS, LIFE, [], origin="created", by="tests")
+                await store.create(OPS, INSTANCE, [], origin="created", by="tests")
         assert not files.folder.exists()
         assert await store.sessions() == []
 
@@ -255,3 +255,48 @@ async def test_a_drivers_record_has_room_because_the_reserve_is_given_back(
             await journal.append(files.says(7), since=journal.head, epoch=claim.epoch)
         assert await files.numbers(journal) == [0, 7]
         await claim.release()
+
+
+@in_loop
+async def test_a_full_segment_leaves_a_synced_anchor(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: after a power cut, the anchor lags at most by the batches of the active segment."""
+    await files.bear(1, segment_bytes=2048)
+    (anchors,) = (files.path / "anchors").glob("*.anchors")
+    async with files.store(segment_bytes=2048) as store:
+        journal = await store.open(OPS)
+        unsynced = Unsynced(monkeypatch)
+        while len(files.segments) == 1:
+            await one(journal, files)
+        assert anchors.stat().st_ino not in unsynced.files
+        await one(journal, files)
+        assert anchors.stat().st_ino in unsynced.files
+
+
+@in_loop
+async def test_the_name_of_a_segment_that_a_dead_peer_made_is_synced_before_anybody_acts(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D1: the peer died after it had renamed the segment and before it had synced the folder."""
+    await files.bear(1, segment_bytes=2048)
+    (anchors,) = (files.path / "anchors").glob("*.anchors")
+    async with files.store(segment_bytes=2048) as store:
+        journal = await store.open(OPS)
+        while len(files.segments) == 1:
+            before = anchors.read_bytes()
+            await one(journal, files)
+        written = await files.numbers(journal)
+        await journal.close()
+    anchors.write_bytes(before)
+    synced, real = list[int](), os.fsync
+
+    def sync(fd: int) -> None:
+        real(fd)
+        synced.append(os.fstat(fd).st_ino)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    async with files.store(segment_bytes=2048) as store:
+        journal = await store.open(OPS)
+        assert files.folder.stat().st_ino in synced
+        assert (journal.sealed, await files.numbers(journal)) == (None, written)

@@ -77,7 +77,7 @@ async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as
 
 
 @in_loop
-async def test_whoever_waits_behind_an_append_is_told_when_nobody_can_lead_on(
+async def test_appends_in_the_queue_fail_when_no_thread_can_lead(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await files.bear(1)
@@ -111,7 +111,7 @@ def test_a_writer_without_syncers_syncs_by_itself(
     The first thread is the writer's; no other is to be had, and what waits is ended all the same.
     """
     scarce = Scarce(monkeypatch, granted=1)
-    syncing, ended = GroupCommitThread(4, "holdfast-sync", lambda: None), []
+    syncing, ended = GroupCommitThread(4, "holdfast-sync"), []
     go = threading.Event()
 
     class Commit:
@@ -135,7 +135,7 @@ def test_a_writer_without_syncers_syncs_by_itself(
 
 def test_without_a_writer_nothing_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     Scarce(monkeypatch, granted=0)
-    syncing = GroupCommitThread(4, "holdfast-sync", lambda: None)
+    syncing = GroupCommitThread(4, "holdfast-sync")
     taken: Any = None  # it is looked at by nobody
     assert syncing.put(taken) is False
     syncing.stop()

@@ -1,5 +1,5 @@
 """
-docs/journal-format.md is enough: a verifier written from it alone, with nothing of ours, judges a
+docs/reference/journal-format.md is enough: a verifier written from it alone, with nothing of ours, judges a
 real journal.
 """
 

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.adapters.files import FileStore
 from holdfast.adapters.files.home import registry
-from holdfast.adapters.files.home.registry import Registry
+from holdfast.adapters.files.home.registry import FileRegistry
 from holdfast.errors import NewerVersion, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
@@ -39,16 +39,16 @@ async def bear(files: Any, names: str, **settings: Any) -> None:
 
 
 async def opened(files: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], int]:
-    """What a new process knows of the home, and how many records it parsed for it."""
+    """The state that a new process knows of the home, and how many records it parsed for it."""
     folded: list[int] = []
-    fold = Registry.fold
+    fold = FileRegistry.fold
 
-    def counted(self: Registry, record: Record) -> None:
+    def counted(self: FileRegistry, record: Record) -> None:
         folded.append(record.seq)
         fold(self, record)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Registry, "fold", counted)
+        patch.setattr(FileRegistry, "fold", counted)
         store = await FileStore.open_existing(files.path, **SMALL)
     assert store is not None
     try:
@@ -126,7 +126,7 @@ async def test_a_home_kept_of_another_past_is_ignored(
 
 
 @in_loop
-async def test_what_was_kept_hides_no_change_of_the_homes_history(
+async def test_a_home_snapshot_hides_no_change_of_the_homes_journal(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that the kept fold covers are verified in every opening all the same."""
@@ -174,7 +174,7 @@ async def test_grants_and_tokens_are_known_from_what_was_kept(files: Any) -> Non
 
 
 @in_loop
-async def test_whoever_only_looks_keeps_nothing(files: Any) -> None:
+async def test_a_read_only_caller_keeps_nothing(files: Any) -> None:
     await bear(files, "abcdefghijkl")
     (files.path / KEPT).unlink()
     store = await FileStore.open_existing(files.path)

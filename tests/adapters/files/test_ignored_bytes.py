@@ -29,7 +29,7 @@ async def verdicts(files: Any) -> tuple[str, str | None]:
 
 
 def forge_quarantine(home: Path, segment: Path, cut: bytes, kind: str) -> None:
-    """What our own quarantine would look like, made without a key."""
+    """A copy of our own quarantine, made without a key."""
     folder = home / "quarantine/ops/api"
     folder.mkdir(parents=True, exist_ok=True)
     for each in (home / "quarantine", home / "quarantine/ops", folder):
@@ -102,7 +102,7 @@ import asyncio, pathlib, sys
 from holdfast.adapters.files import FileStore
 
 async def main():
-    await (await FileStore.open(pathlib.Path(sys.argv[1]))).open("ops/api")
+    await (await FileStore.open_home(pathlib.Path(sys.argv[1]))).open("ops/api")
 
 asyncio.run(main())
 """

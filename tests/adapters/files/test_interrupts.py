@@ -13,7 +13,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from holdfast.adapters.files.home.registry import Registry
+from holdfast.adapters.files.home.registry import FileRegistry
 from holdfast.errors import InDoubt, Takeover
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check
@@ -129,11 +129,11 @@ async def test_an_asynchronous_append_that_is_interrupted_is_begun_whole_or_not_
                 places += 1
             else:
                 break
-            await asyncio.to_thread(journal.lane.wait_until_idle)
+            await asyncio.to_thread(journal.queue.wait_until_idle)
             done = await journal.append(files.says(2000), since=journal.head, check=Check.FENCE)
             assert files.of(done.suffix)[-1] == 2000
             await asyncio.to_thread(
-                journal.lane.wait_until_idle
+                journal.queue.wait_until_idle
             )  # or the next one would be led by somebody else
             assert places < 500
         assert (journal.sealed, (await store.verify_session(OPS)).verdict) == (None, "holds")
@@ -156,7 +156,7 @@ async def test_a_look_at_the_home_that_is_interrupted_begins_anew(
         await other.create(SessionId("ops/web"), InstanceId("i2"), [], origin="created", by="tests")
         await other.delete(OPS, by="tests")
         with monkeypatch.context() as patched:
-            patched.setattr(Registry, "fold", Mock(side_effect=by))
+            patched.setattr(FileRegistry, "fold", Mock(side_effect=by))
             with pytest.raises(by):
                 store._own.refresh()
         assert await store.sessions() == ["ops/web"]
@@ -177,7 +177,7 @@ async def test_appends_that_wait_together_have_an_outcome_whatever_their_seal_me
         damaged = files.segments[0].read_bytes().replace(b'{"n":1}', b'{"n":7}')
         files.segments[0].write_bytes(damaged)
         with monkeypatch.context() as patched:
-            patched.setattr(Registry, "fold", Mock(side_effect=error))
+            patched.setattr(FileRegistry, "fold", Mock(side_effect=error))
             work = [
                 journal.append(files.says(number), since=journal.head, check=Check.FENCE)
                 for number in (5, 6)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.files.conftest import Files
 
 from holdfast.adapters.files import FileStore, paths
 from holdfast.adapters.filesystems import UNSAFE, filesystem_magic
@@ -49,10 +50,6 @@ def as_somebody_elses(path: Path) -> None:
     os.chown(path, 65534, 65534)
 
 
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
 WAYS = [as_symlink, as_hardlink, as_fifo, as_folder, as_writable_by_others]
 
 
@@ -66,7 +63,7 @@ WAYS = [as_symlink, as_hardlink, as_fifo, as_folder, as_writable_by_others]
     ],
 )
 @in_loop
-async def test_a_segment_that_is_no_plain_file_of_ours_is_refused(
+async def test_a_segment_that_is_not_a_plain_file_of_ours_is_refused(
     files: Any, way: Callable[[Path], None]
 ) -> None:
     """Both at open and for a handle that was open before; no seal: mend the path and go on."""
@@ -101,8 +98,7 @@ async def test_a_symlink_to_nowhere_in_the_place_of_the_next_segment_is_refused(
 @in_loop
 async def test_a_reserve_that_has_another_name_is_neither_filled_nor_emptied(files: Any) -> None:
     """
-    Whoever linked a file of ours from elsewhere into the home would have it cut to nothing when the
-    disk is full.
+    A file of ours that somebody linked into the home would be cut to nothing when the disk is full.
     """
     await files.bear(1)
     elsewhere = files.path.parent / "elsewhere"
@@ -131,7 +127,7 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A table of locks that is full, as often as one tries, is no table of descriptors that is full in
+    A table of locks that is full, as often as one tries, is not a table of descriptors that is full in
     the end.
     """
     await files.bear(1)
@@ -143,11 +139,11 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(
 
         with monkeypatch.context() as patched:
             patched.setattr("holdfast.adapters.files.session.claim.fcntl.flock", no_locks)
-            before = open_descriptors()
+            before = files.open_descriptors()
             for _ in range(5):
                 with pytest.raises(HoldfastError):
                     await journal.claim()
-            assert open_descriptors() == before
+            assert files.open_descriptors() == before
         claim = await journal.claim()
         assert claim is not None
         await claim.release()
@@ -155,17 +151,17 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(
 
 @pytest.mark.parametrize("way", [as_symlink, as_hardlink, as_folder, as_fifo])
 @in_loop
-async def test_what_is_no_plain_file_of_ours_is_not_exported(
+async def test_only_plain_files_of_the_owner_are_exported(
     files: Any, way: Callable[[Path], None]
 ) -> None:
-    """Whoever exports follows no symlink out of the home, and waits for no FIFO."""
+    """An export follows no symlink out of the home, and waits for no FIFO."""
     await files.bear()
     async with files.store() as store:
         journal = await store.open(OPS)
-        assert b"".join(journal.lines()) == files.segments[0].read_bytes()
+        assert b"".join([line async for line in journal.lines()]) == files.segments[0].read_bytes()
         way(files.segments[0])
         with pytest.raises(Refused) as caught:
-            list(journal.lines())
+            [line async for line in journal.lines()]
         assert caught.value.code == "unsafe_path"
 
 
@@ -183,7 +179,7 @@ async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(
     async with files.store() as store:
         journal = await store.open(OPS)
         assert journal.sealed is not None
-        assert b"".join(journal.lines()) == whole
+        assert b"".join([line async for line in journal.lines()]) == whole
         monkeypatch.setattr("holdfast.adapters.files.home.backup._FILE_BYTES_MAX", 2**20)
         with pytest.raises(Refused) as caught:
             await store.backup(files.path.parent / "copy")
@@ -193,7 +189,7 @@ async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(
 @pytest.mark.parametrize("table", ["_home", "0000.anchors"])
 @pytest.mark.parametrize("way", WAYS)
 @in_loop
-async def test_an_anchor_that_is_no_plain_file_of_ours_is_refused(
+async def test_an_anchor_that_is_not_a_plain_file_of_ours_is_refused(
     files: Any, way: Callable[[Path], None], table: str
 ) -> None:
     """
@@ -211,7 +207,7 @@ async def test_an_anchor_that_is_no_plain_file_of_ours_is_refused(
 @pytest.mark.parametrize("gone", ["home/home.00000001.jsonl", "home"])
 @in_loop
 async def test_a_home_whose_journal_is_gone_is_cut_short(files: Any, gone: str) -> None:
-    """Its anchor remembers more: that is no failing disk, and no birth to be finished."""
+    """Its anchor remembers more: that is not a failing disk, and no birth to be finished."""
     await files.bear(1)
     (files.path / gone).rename(files.path.parent / "away")
     async with files.store() as store:
@@ -241,16 +237,40 @@ async def test_no_folder_of_a_home_may_be_a_symlink(files: Any, tmp_path: Path, 
         await write()
 
 
+@pytest.mark.parametrize("is_there", [False, True])
+@in_loop
+async def test_a_home_that_everybody_could_move_away_is_refused(
+    tmp_path: Path, is_there: bool
+) -> None:
+    """Another user would put an earlier home of ours back in its place. `/tmp` itself is sticky."""
+    shared = tmp_path / "shared"
+    home = Files(shared / "of alice" / "home")
+    shared.mkdir(mode=0o700)
+    if is_there:
+        await home.bear(1)
+    shared.chmod(0o777)
+    with pytest.raises(Refused, match="everybody"):
+        await home.bear(1)
+    assert home.path.exists() is is_there
+    async with Files(tmp_path / "other").store() as store:
+        with pytest.raises(Refused, match="everybody"):
+            await store.backup(shared / "copy")
+    assert not (shared / "copy").exists()
+    shared.chmod(0o1777)
+    async with home.store() as store:
+        assert len(await store.sessions()) == is_there
+
+
 @in_loop
 async def test_the_home_itself_may_be_reached_by_a_symlink(files: Any, tmp_path: Path) -> None:
     """Case 31: the same folder by another spelling is the same home, and the same lock."""
     await files.bear(1)
     (tmp_path / "by-link").symlink_to(files.path)
-    store = await FileStore.open(tmp_path / "by-link")
+    store = await FileStore.open_home(tmp_path / "by-link")
     async with files.store() as other:
         one, two = await store.open(OPS), await other.open(OPS)
-        assert one.lane.files.acquire() is two.lane.files._open_lock()
-        one.lane.files._lock.release()
+        assert one.queue.files.acquire() is two.queue.files._open_lock()
+        one.queue.files._lock.release()
     await store.close()
 
 
@@ -258,10 +278,10 @@ async def test_the_home_itself_may_be_reached_by_a_symlink(files: Any, tmp_path:
 @in_loop
 async def test_a_network_filesystem_is_refused_by_name(files: Any, magic: int) -> None:
     with pytest.raises(Unusable, match=UNSAFE[magic]) as caught:
-        await FileStore.open(files.path, magic_of=lambda _: magic)
+        await FileStore.open_home(files.path, magic_of=lambda _: magic)
     assert "allow_network_filesystem" in caught.value.hint
     assert not (files.path / "home").exists()
-    store = await FileStore.open(
+    store = await FileStore.open_home(
         files.path, magic_of=lambda _: magic, allow_network_filesystem=True
     )
     await store.close()

@@ -21,7 +21,7 @@ from holdfast.ports.journal_store import Draft
 from holdfast.ports.snapshots import Snapshot
 from holdfast.testing.loop import in_loop
 
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
 THEIRS = bytes(range(32))
 _FORGED_COUNTER = 10_000  # newer than any slot that is there
 
@@ -29,7 +29,7 @@ _FORGED_COUNTER = 10_000  # newer than any slot that is there
 def plant(home: Path, generation: int = 2) -> Keyring:
     (home / f"keys/{generation}.key").write_bytes(THEIRS)
     (home / f"keys/{generation}.key").chmod(0o600)
-    return Keyring({generation: THEIRS}, OPS, LIFE)
+    return Keyring({generation: THEIRS}, OPS, INSTANCE)
 
 
 def forge(
@@ -37,7 +37,7 @@ def forge(
     anchors: Path,
     keys: Keyring,
     session: SessionId,
-    life: InstanceId,
+    instance: InstanceId,
     *drafts: Draft,
 ) -> None:
     """
@@ -48,7 +48,7 @@ def forge(
     opened = read_opened(header.body) if header is not None else None
     assert header is not None
     assert opened is not None
-    forged = Fence(keys, session, life, number=opened.number)
+    forged = Fence(keys, session, instance, number=opened.number)
     forged.previous, forged.seq, forged.at, forged.epoch = (
         opened.previous,
         header.seq - 1,
@@ -76,7 +76,7 @@ def forge(
 
 
 @in_loop
-async def test_what_is_sealed_with_a_planted_key_is_not_believed(files: Any) -> None:
+async def test_verify_rejects_a_segment_that_a_planted_key_sealed(files: Any) -> None:
     """
     The header of a closed segment's next one says all that it takes to forge that next one, but for
     a key that counts.
@@ -87,7 +87,7 @@ async def test_what_is_sealed_with_a_planted_key_is_not_believed(files: Any) -> 
         files.path / "anchors/0000.anchors",
         plant(files.path),
         OPS,
-        LIFE,
+        INSTANCE,
         Draft("note", 1, b'{"n":666}'),
     )
     async with files.store(segment_bytes=4096) as store:
@@ -147,7 +147,9 @@ async def test_a_snapshot_under_a_planted_key_is_ignored(files: Any) -> None:
             .replace(b'"length":4', b'"length":6')
         )
         data = line + b"\nforged"
-        path.write_bytes(data + blake3(data, key=subkey(THEIRS, "snapshot", OPS, LIFE)).digest())
+        path.write_bytes(
+            data + blake3(data, key=subkey(THEIRS, "snapshot", OPS, INSTANCE)).digest()
+        )
         assert await journal.read_snapshot() is None
 
 

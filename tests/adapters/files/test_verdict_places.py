@@ -1,5 +1,5 @@
 """
-What `verify` says of a damage is the first thing that is wrong, and where: the word, the last
+`verify` names the first damage, and its place: the word, the last
 record that holds, the segment and the byte.
 """
 
@@ -111,7 +111,7 @@ async def test_a_seal_names_the_same_place_as_verify(files: Any) -> None:
 
 @in_loop
 async def test_bytes_behind_a_closed_segment_are_broken_there(files: Any) -> None:
-    """With or without a newline; they are no missing history of what comes after."""
+    """With or without a newline: they do not count as missing history of the next segment."""
     await lines_of(files)
     first = files.segments[0]
     whole = first.read_bytes()

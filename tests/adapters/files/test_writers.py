@@ -37,7 +37,7 @@ from pathlib import Path
 from holdfast.adapters.files import FileStore
 from holdfast.ports.journal_store import Draft
 async def main(home, start, count):
-    store = await FileStore.open(Path(home), segment_bytes=4096)
+    store = await FileStore.open_home(Path(home), segment_bytes=4096)
     journal = await store.open("ops/api")
     for number in range(int(start), int(start) + int(count)):
         await journal.append(lambda _: [Draft("note", 1, b'{"n":%d}' % number)], since=journal.head)
@@ -202,7 +202,7 @@ async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> N
 
 
 @in_loop
-async def test_what_is_too_large_is_refused_before_anything_is_written(files: Any) -> None:
+async def test_the_journal_refuses_an_oversized_commit_before_it_writes(files: Any) -> None:
     """A record past 1 MiB, a commit past the batch; the journal stays as it was."""
     await files.bear(1)
     async with files.store() as store:
@@ -317,6 +317,20 @@ async def test_a_notice_reaches_every_listener_of_the_home(files: Any) -> None:
 
 
 @in_loop
+async def test_a_load_after_an_opening_has_what_came_between(files: Any) -> None:
+    """The records that opening has read are passed on only if they are still all."""
+    await files.bear(1)
+    async with files.store() as store, files.store() as other:
+        journal, theirs = await store.open(OPS), await other.open(OPS)
+        appended = await theirs.append(
+            lambda _: [Draft("note", 1, b'{"n":"theirs"}')], since=theirs.head
+        )
+        bodies: list[bytes] = []
+        head = await journal.load(lambda record: bodies.append(record.body))
+        assert (head, bodies[-1]) == (appended.head, b'{"n":"theirs"}')
+
+
+@in_loop
 async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
     """Once begun it is awaited to its end; then the cancellation goes on."""
     await files.bear(0)
@@ -375,8 +389,6 @@ async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
 
     from holdfast.ids import InstanceId
 
-    gc.collect()
-    before = open_descriptors()
     async with files.store() as store:
         for number in range(5):
             journal = await store.create(
@@ -389,7 +401,8 @@ async def test_a_closed_store_leaves_no_descriptor(files: Any) -> None:
             await journal.append(files.says(1), since=journal.head)
             claim = await journal.claim()
             assert claim is not None
+            assert files.open_descriptors(), "a claimed journal is open"
             await journal.close()
     del store, journal, claim
     gc.collect()
-    assert open_descriptors() == before
+    assert files.open_descriptors() == []

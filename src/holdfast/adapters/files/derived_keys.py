@@ -6,15 +6,14 @@ never trusted, even if this process wrote it.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from holdfast.adapters.files.home.keys import KnownKeys
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.journal.chain import KEY_BYTES, subkey
 
 
 class DerivedKeys:
-    def __init__(self, keys: KnownKeys, generation: Callable[[], int]) -> None:
+    def __init__(self, keys: Mapping[int, bytes], generation: Callable[[], int]) -> None:
         self._keys, self._generation = keys, generation
         # The index keys, derived once per newest generation. That generation never falls.
         self._known: tuple[int, tuple[bytes, ...]] | None = None

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from holdfast.adapters.files.paths import make_folder, open_folder
 from holdfast.adapters.files.session.locks import KeptFile
-from holdfast.adapters.listening import Listener
+from holdfast.adapters.listener import Listener
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import SessionId, session_id
 

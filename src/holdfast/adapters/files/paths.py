@@ -25,6 +25,13 @@ FILE_MODE = 0o600
 _PLAIN = stat.S_IFREG | FILE_MODE
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
+Identity = tuple[int, int]
+"""The device and inode of a file or a folder."""
+
+
+def identity(status: os.stat_result) -> Identity:
+    return status.st_dev, status.st_ino
+
 
 def refused(path: str, why: str) -> Refused:
     return Refused(
@@ -55,7 +62,7 @@ def open_folder(parent: int, name: str) -> int:
     try:
         fd = os.open(name, _FOLDER, dir_fd=parent)
     except NotADirectoryError as exc:
-        raise refused(name, "is no folder, or a symlink") from exc
+        raise refused(name, "is a symlink or not a folder") from exc
     except OSError as exc:
         if exc.errno == errno.ELOOP:
             raise refused(name, "is a symlink") from exc
@@ -106,7 +113,7 @@ def open_file(folder: int, name: str, flags: int) -> int:
         fd = os.open(name, flags | _FILE, FILE_MODE, dir_fd=folder)
     except OSError as exc:
         if exc.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
-            raise refused(name, "is no regular file, or a symlink") from exc
+            raise refused(name, "is a symlink or not a regular file") from exc
         raise
     try:
         status = os.fstat(fd)
@@ -137,7 +144,7 @@ def check_file(status: os.stat_result, name: str) -> None:
     if status.st_mode == _PLAIN and status.st_nlink == 1 and status.st_uid == os.geteuid():
         return  # the state in which we create files
     if not stat.S_ISREG(status.st_mode):
-        raise refused(name, "is no regular file")
+        raise refused(name, "is not a regular file")
     if status.st_nlink != 1:
         raise refused(name, f"has {status.st_nlink} links")
     if status.st_uid != os.geteuid():

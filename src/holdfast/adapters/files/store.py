@@ -6,26 +6,22 @@ deletion of sessions in session/directory.py. This module has the verbs of the p
 that run them, because blocking work must stay off the event loop.
 """
 
-import asyncio
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from holdfast.adapters.clock import SystemClock
-from holdfast.adapters.files.commit.append_queue import AppendQueue, Request
-from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
 from holdfast.adapters.files.commit.sync_thread import GroupCommitThread, Syncable
-from holdfast.adapters.files.commit.threads import Completion, Threads, no_thread
 from holdfast.adapters.files.derived_keys import DerivedKeys
-from holdfast.adapters.files.home.create import create_home, is_born, open_home_folder
+from holdfast.adapters.files.home.create import create_home, is_created, open_home_folder
 from holdfast.adapters.files.home.journal import HomeJournal
 from holdfast.adapters.files.home.keys import Keys, KnownKeys, load_keys
-from holdfast.adapters.files.home.layout import HOME_SESSION, HomeFiles
-from holdfast.adapters.files.opening import HomeOptions, HomeOrSession
-from holdfast.adapters.files.paths import disk_refused, open_file, walk
+from holdfast.adapters.files.home.layout import HomeFiles
+from holdfast.adapters.files.home.survey import Survey
+from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session import signed_quarantine as aside
 from holdfast.adapters.files.session import snapshots
 from holdfast.adapters.files.session.claim import DriverClaim, remove_folder
@@ -33,18 +29,19 @@ from holdfast.adapters.files.session.directory import SessionDirectory
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.adapters.files.session.locks import forked
-from holdfast.adapters.files.session.verification import unreadable, verify_files
 from holdfast.adapters.filesystems import MagicOf, filesystem_magic, refuse_unsafe
-from holdfast.errors import Busy, InvariantBroken, Refused, Untrusted, Unusable
+from holdfast.errors import Busy, InvariantBroken, Unusable
 from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.journal.record import Draft
 from holdfast.journal.verify import Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
 from holdfast.ports.clock import Clock
 from holdfast.ports.jobs import JobKey
+from holdfast.ports.journal_store import Heads
 from holdfast.ports.snapshots import Snapshot
 from holdfast.secrecy import forget, learn
 from holdfast.session.home.events import SessionCreated, SessionSealed
+from holdfast.threads import BLOCKING, ThreadPool
 
 T = TypeVar("T")
 
@@ -53,8 +50,20 @@ _COMMITTERS = 12  # decide, write and sync the appends that wait together in one
 _SYNCERS = 32  # they only wait for the disk, which makes one flush of many
 
 
+class HomeOptions(TypedDict, total=False):
+    """Options for opening a home; `FileStore` has the defaults."""
+
+    clock: Clock | None
+    segment_bytes: int
+    lock_wait_seconds: float
+    allow_network_filesystem: bool
+    magic_of: MagicOf
+
+
 class FileStore:
-    """See `holdfast.ports.journal_store.JournalStore`. Created by `open` or `open_existing`."""
+    """
+    See `holdfast.ports.journal_store.JournalStore`. Created by `open_home` or `open_existing`.
+    """
 
     def __init__(
         self,
@@ -69,11 +78,10 @@ class FileStore:
         self.now_ms = clock.now_ms
         self._pid = os.getpid()
         self.writer = f"w{self._pid}-{secrets.token_hex(4)}"
-        self._threads = Threads(_THREADS, "holdfast-files")
-        self._committers = Threads(_COMMITTERS, "holdfast-commit")
-        self._syncing = GroupCommitThread(
-            _SYNCERS, "holdfast-sync", lambda: FilesystemSync.open(home)
-        )
+        self._threads = ThreadPool(_THREADS, "holdfast-files")
+        self._committers = ThreadPool(_COMMITTERS, "holdfast-commit")
+        self._syncing = GroupCommitThread(_SYNCERS, "holdfast-sync")
+        self.sync: Callable[[Syncable], bool] = self._syncing.put
         self._closed = False
         # Released when the store is closed. The kernel releases the claims of a process that dies.
         self.claims: set[DriverClaim] = set()
@@ -94,14 +102,12 @@ class FileStore:
             own.seal,
             own.is_lost,
         )
-        self._lives = SessionDirectory(self, self._files, own, keys)
+        self._directory = SessionDirectory(self, self._files, own, keys)
+        self._survey = Survey(self._files, own, keys)
         self._derived = DerivedKeys(keys, own.generation)
         learn(self, self.key_bytes())
 
     # --- Opening
-
-    open = HomeOrSession()
-    """`FileStore.open(path)` is `open_home`; `store.open(session)` is `open_journal`."""
 
     @classmethod
     async def open_home(cls, path: Path, **options: Unpack[HomeOptions]) -> "FileStore":
@@ -137,12 +143,12 @@ class FileStore:
             return None
         with contextlib.ExitStack() as unless_made:
             unless_made.callback(os.close, home)
-            if not create and not is_born(home):
+            if not create and not is_created(home):
                 return None
             if not allow_network_filesystem:
                 refuse_unsafe(home, str(path), magic_of)
             clock = clock or SystemClock()
-            if create and not is_born(home):
+            if create and not is_created(home):
                 create_home(home, path, clock.now_ms())
             store = cls(home, path, load_keys(home), clock, segment_bytes, lock_wait_seconds)
             store._own.load()
@@ -163,11 +169,11 @@ class FileStore:
         by: str,
     ) -> FileJournal:
         return await self.in_thread(
-            lambda: self._lives.create(session, instance, first, origin=origin, by=by)
+            lambda: self._directory.create(session, instance, first, origin=origin, by=by)
         )
 
-    async def open_journal(self, session: SessionId) -> FileJournal:
-        return await self.in_thread(lambda: self._lives.open(session))
+    async def open(self, session: SessionId) -> FileJournal:
+        return await self.in_thread(lambda: self._directory.open(session))
 
     async def sessions(self) -> Sequence[SessionId]:
         await self.in_thread(self._own.refresh)
@@ -179,18 +185,35 @@ class FileStore:
         created = self._own.created(session)
         return created.instance if created is not None else None
 
-    async def heads(
-        self, *, after: SessionId | None = None, limit: int | None = None
-    ) -> Sequence[tuple[SessionId, InstanceId, int]]:
-        return await self.in_thread(lambda: self._heads_now(after, limit))
+    async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
+        if os.getpid() != self._pid or self._closed or not self._own.registry.is_fresh():
+            await self.in_thread(self._own.refresh)
+        living = self._own.registry.state.sessions
+        return {name: living[name].instance for name in sessions if name in living}
+
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Heads:
+        return await self.in_thread(lambda: self._survey.heads(after, limit))
+
+    async def heads_of(self, sessions: Collection[SessionId]) -> Heads:
+        return await self.in_thread(lambda: self._survey.heads_of(sessions))
+
+    async def recent_heads(
+        self,
+        *,
+        within_seconds: float,  # noqa: ARG002  the port's
+    ) -> Heads | None:
+        return await self.heads()
 
     async def unsettled(self) -> Sequence[SessionId]:
-        return await self.in_thread(self._unsettled_now)
+        return await self.in_thread(self._survey.unsettled)
 
     async def held_by(
         self, session: SessionId, *, wait_seconds: float | None = None
     ) -> Busy | None:
-        return await self.in_thread(lambda: self._held_by(session, wait_seconds))
+        return await self.in_thread(lambda: self._survey.held_by(session, wait_seconds))
+
+    def gauges(self) -> Mapping[str, tuple[str, float]]:
+        return {}
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
         return await self.in_thread(self._own.seals)
@@ -199,61 +222,13 @@ class FileStore:
         return await self._own.open_handle()
 
     async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
-        await self.in_thread(lambda: self._lives.delete(session, by=by, at_seq=at_seq))
+        await self.in_thread(lambda: self._directory.delete(session, by=by, at_seq=at_seq))
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        await asyncio.to_thread(self._close_now)
-
-    def _heads_now(
-        self, after: SessionId | None, limit: int | None
-    ) -> list[tuple[SessionId, InstanceId, int]]:
-        self._own.refresh()
-        living = self._own.registry.page(after, limit)
-        seqs = self._files.tables.seqs(living, self._keys)
-        return [
-            (created.session, created.instance, seq)
-            for created, seq in zip(living, seqs, strict=True)
-        ]
-
-    def _unsettled_now(self) -> list[SessionId]:
-        self._own.refresh()
-        return [
-            name
-            for name, created in sorted(self._own.registry.state.sessions.items())
-            if self._goes_past_anchor(created)
-        ]
-
-    def _goes_past_anchor(self, created: SessionCreated) -> bool:
-        files = self._files.of(created)
-        with contextlib.suppress(OSError):
-            look = files.anchor.look_twice(files.keys)
-            if look.anchor is None:
-                return False  # the process that opens the session reports the cause
-            return (
-                look.settled is None
-                or files.stat_segment(look.anchor.segment).st_size > look.anchor.length
-            )
-        return False
-
-    def _held_by(self, session: SessionId, wait_seconds: float | None) -> Busy | None:
-        created = self._own.created(session)
-        if created is None:
-            return None
-        files = self._files.of(created)
-        try:
-            with (
-                contextlib.suppress(Refused, OSError),
-                files.locked(wait_seconds),
-            ):  # the process that opens it reports the cause
-                return None
-        except Busy as exc:
-            return exc
-        finally:
-            files.close()
-        return None
+        await BLOCKING.call_to_end(self._close_now)
 
     def _close_now(self) -> None:
         for claim in list(self.claims):
@@ -261,9 +236,9 @@ class FileStore:
         self._syncing.stop()
         self._committers.stop()
         self._threads.stop()
-        for lane in self._lives.lanes():
-            remove_folder(lane.files)
-            lane.files.close()
+        for queue in self._directory.queues():
+            remove_folder(queue.files)
+            queue.files.close()
         self._files.close()
         os.close(self._home)
         forget(self)
@@ -277,67 +252,18 @@ class FileStore:
         Walk every record and change nothing. The write lock is held for the last segment; the
         verdict is `unreadable` if the lock is not free within `wait_seconds`.
         """
-        return await self.in_thread(lambda: self._verify_now(session, wait_seconds))
-
-    def _verify_now(self, session: SessionId, wait_seconds: float | None) -> Verdict:
-        own = self._own
-        with contextlib.suppress(Untrusted):
-            own.refresh()
-        created = own.created(session)
-        if not own.is_verified and (created is not None or session == HOME_SESSION):
-            return unreadable(session, own.trouble or "there is no key to verify it with")
-        if session == HOME_SESSION:
-            return verify_files(
-                own.files,
-                sealed=own.mark is not None,
-                first_mac=None,
-                is_lost=lambda _: True,
-                wait_seconds=wait_seconds,
-            )
-        created = own.living(session)
-        files = self._files.of(created)
-        sealed = own.seal_mark(session, created.instance) is not None
-        try:
-            return verify_files(
-                files,
-                sealed=sealed,
-                first_mac=created.first_mac,
-                is_lost=own.is_lost,
-                wait_seconds=wait_seconds,
-            )
-        finally:
-            files.close()
+        return await self.in_thread(lambda: self._survey.verify(session, wait_seconds))
 
     async def trouble_with(self, session: SessionId) -> str | None:
         """
         Return why the session's files can't be used, as text, without reading their content. Return
         None if they can be used. Changes nothing.
         """
-        return await self.in_thread(lambda: self._trouble_with(session))
-
-    def _trouble_with(self, session: SessionId) -> str | None:
-        created = self._own.created(session)
-        if created is None:
-            return None
-        files = self._files.of(created)
-        try:
-            with walk(self._home, *files.parts) as folder:
-                numbers = files.numbers(folder)
-                for number in numbers:
-                    os.close(open_file(folder, files.name(number), os.O_RDONLY))
-            return (
-                None
-                if numbers and files.anchor.read_raw()
-                else "its journal or its anchor is missing"
-            )
-        except Refused as exc:
-            return exc.message
-        except OSError as exc:
-            return f"{exc.strerror}: {exc.filename}"
+        return await self.in_thread(lambda: self._survey.trouble_with(session))
 
     async def rotate_keys(self, *, by: str) -> int:
         """Create a new key generation, for every segment that is opened from now on."""
-        generation = await self.in_thread(lambda: self._lives.rotate_keys(by=by))
+        generation = await self.in_thread(lambda: self._directory.rotate_keys(by=by))
         learn(self, self.key_bytes())
         return generation
 
@@ -431,29 +357,26 @@ class FileStore:
 
     def forget(self, journal: FileJournal) -> None:
         """
-        Clean up after a closed handle. The anchor is synced, so that it does not lag after a clean
-        stop.
+        Clean up after a closed handle. An anchor that was written is synced, so that it does not
+        lag after a clean stop.
         """
         remove_folder(journal.files)
         with contextlib.suppress(OSError):
-            journal.files.anchor.sync()
+            journal.files.anchor.sync_if_dirty()
 
     def run(self, work: Callable[[], None]) -> None:
-        self._threads.run(work)
-
-    def sync(self, commit: Syncable) -> bool:
-        return self._syncing.put(commit)
+        self._threads.start(work)
 
     def run_quick(self, work: Callable[[], None]) -> None:
-        self._committers.run(work)
+        self._committers.start(work)
 
     def in_thread(self, work: Callable[[], T]) -> Coroutine[Any, Any, T]:
         """
         Start work off the event loop; await the returned coroutine for the outcome. The work is
         awaited to its end before a cancellation continues.
         """
-        self._check_threads()
-        return self._refused_or(self._threads.call(work))
+        self.check_threads()
+        return self._refused_or(self._threads.call_to_end(work))
 
     async def _refused_or(self, outcome: Coroutine[Any, Any, T]) -> T:
         try:
@@ -461,7 +384,7 @@ class FileStore:
         except OSError as exc:
             raise disk_refused(str(self.path), exc) from exc
 
-    def _check_threads(self) -> None:
+    def check_threads(self) -> None:
         """
         Refuse to wait for threads that are in the parent process or have ended: the wait would
         never end.
@@ -475,21 +398,10 @@ class FileStore:
     def is_closed(self) -> bool:
         return self._closed
 
-    async def wait_for(self, request: Request, lane: AppendQueue) -> None:
-        self._check_threads()
-        arrival = Completion()
-        request.wake = arrival.tell
-        lane.append_soon(request)
-        await arrival.wait()
-
 
 async def _opened(path: Path, work: Callable[[], T]) -> T:
     try:
-        return await asyncio.to_thread(work)
-    except RuntimeError as exc:
-        if "thread" not in str(exc):
-            raise
-        raise no_thread() from exc
+        return await BLOCKING.call_to_end(work)
     except PermissionError as exc:
         raise Unusable(
             f"{path} can't be used: {exc}",

@@ -18,7 +18,7 @@ from holdfast.adapters.inmemory.disk import (
     Entry,
     Fault,
     InMemoryDisk,
-    Life,
+    StoredInstance,
 )
 from holdfast.adapters.inmemory.settlement import UNSEAL, settle
 from holdfast.errors import (
@@ -72,23 +72,23 @@ def refuse_nesting() -> None:
 
 
 def commit_waiting(
-    disk: InMemoryDisk, life: Life, *, seal: Callable[[Life, Untrusted], None]
+    disk: InMemoryDisk, stored: StoredInstance, *, seal: Callable[[StoredInstance, Untrusted], None]
 ) -> None:
     """Commit all waiting appends, with the instance's lock held. Every one gets an outcome."""
-    batch = list(life.waiting)
-    life.waiting.clear()
+    batch = list(stored.waiting)
+    stored.waiting.clear()
     living = [pending for pending in batch if pending.is_alive()]
     for pending in batch:
         if pending not in living:
             pending.outcome = Crashed()
     try:
-        _commit(disk, life, living)
+        _commit(disk, stored, living)
     except Untrusted as exc:
         # First give every append its outcome: a process that dies while sealing must not affect the
         # others.
         _fail(living, exc)
-        if life.seal is None:
-            seal(life, exc)
+        if stored.seal is None:
+            seal(stored, exc)
     except (Busy, InDoubt, Refused, Crashed) as exc:
         _fail(living, exc)
 
@@ -99,29 +99,29 @@ def _fail(batch: Sequence[Pending], exc: BaseException) -> None:
             pending.outcome = exc
 
 
-def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
+def _commit(disk: InMemoryDisk, stored: StoredInstance, batch: Sequence[Pending]) -> None:
     if not batch:
         return
-    if disk.take_fault(life.session, AT_LOCK) is not None:
+    if disk.take_fault(stored.session, AT_LOCK) is not None:
         raise Busy(
-            f"{life.session} is being written by somebody else; try again",
+            f"{stored.session} is being written by somebody else; try again",
             holder="a fault",
             held_seconds=0.0,
         )
-    if life.is_over:
-        raise life_over(life)
-    if life.seal is not None:
-        raise error_from_mark(life.seal)
-    settle(life)
-    start, known = _verify_for(life, batch)
+    if stored.is_over:
+        raise instance_over(stored)
+    if stored.seal is not None:
+        raise error_from_mark(stored.seal)
+    settle(stored)
+    start, known = _verify_for(stored, batch)
     entries: list[Entry] = []
     for pending in batch:
-        _decide(life, pending, known, start, entries)
+        _decide(stored, pending, known, start, entries)
     if entries:
-        _write(disk, life, entries)
+        _write(disk, stored, entries)
     # Commit point: the records of one caller are one batch, and the anchor's slots end one batch
     # apart.
-    life.move_anchor(
+    stored.move_anchor(
         *(Head(pending.added[-1].seq, pending.added[-1].mac) for pending in batch if pending.added)
     )
     for pending in batch:
@@ -129,50 +129,50 @@ def _commit(disk: InMemoryDisk, life: Life, batch: Sequence[Pending]) -> None:
             pending.outcome = _appended(pending, known, start)
 
 
-def life_over(life: Life) -> Refused:
+def instance_over(stored: StoredInstance) -> Refused:
     return Refused(
-        f"this life of {life.session} is over: it was deleted, restored or unsealed",
+        f"this instance of {stored.session} is over: it was deleted, restored or unsealed",
         code="unknown",
         hint="open it again",
     )
 
 
-def _verify_for(life: Life, batch: Sequence[Pending]) -> tuple[int, list[Record]]:
+def _verify_for(stored: StoredInstance, batch: Sequence[Pending]) -> tuple[int, list[Record]]:
     """
     Return every record after the earliest position in the batch. Raise if the chain does not hold
     for one of them.
     """
-    positions = [life.anchor, *(pending.known for pending in batch)]
+    positions = [stored.anchor, *(pending.known for pending in batch)]
     longest = max(positions, key=lambda head: head.seq)
-    if longest.seq > len(life.entries):
+    if longest.seq > len(stored.entries):
         raise CutShort(
-            f"{life.session} ends at record {len(life.entries)}, but record {longest.seq} was "
+            f"{stored.session} ends at record {len(stored.entries)}, but record {longest.seq} was "
             "acknowledged",
-            at_seq=len(life.entries),
+            at_seq=len(stored.entries),
             hint=UNSEAL,
         )
     for head in positions:
-        if head.seq and life.entries[head.seq - 1].mac != head.mac:
-            raise _taken(life, head.seq)
+        if head.seq and stored.entries[head.seq - 1].mac != head.mac:
+            raise _taken(stored, head.seq)
     fenced = any(pending.check is Check.FENCE for pending in batch)
     start = (
         0
         if fenced
         else min(head.seq for head in (*positions, *(pending.since for pending in batch)))
     )
-    records, damage = verified(life, _head_at(life, start), upto=longest.seq)
+    records, damage = verified(stored, _head_at(stored, start), upto=longest.seq)
     if damage is not None:
-        raise _taken(life, start + len(records) + 1)
+        raise _taken(stored, start + len(records) + 1)
     return start, records
 
 
-def _taken(life: Life, seq: int) -> Takeover:
-    what = f"record {seq} of {life.session} was changed by somebody without our key"
+def _taken(stored: StoredInstance, seq: int) -> Takeover:
+    what = f"record {seq} of {stored.session} was changed by somebody without our key"
     return Takeover(what, at_seq=seq - 1, hint=UNSEAL)
 
 
 def _decide(
-    life: Life, pending: Pending, known: list[Record], start: int, entries: list[Entry]
+    stored: StoredInstance, pending: Pending, known: list[Record], start: int, entries: list[Entry]
 ) -> None:
     """
     Let one caller decide. Its records join `known`, so that later callers see them. Its errors
@@ -180,21 +180,21 @@ def _decide(
     """
     if pending.epoch is not None and not pending.drives(pending.epoch):
         pending.outcome = Fenced(
-            f"epoch {pending.epoch} does not drive {life.session} any more; the last is "
-            f"{life.epoch}"
+            f"epoch {pending.epoch} does not drive {stored.session} any more; the last is "
+            f"{stored.epoch}"
         )
         return
-    if pending.since.seq > len(life.entries) or (
-        pending.since.seq and pending.since != _head_at(life, pending.since.seq)
+    if pending.since.seq > len(stored.entries) or (
+        pending.since.seq and pending.since != _head_at(stored, pending.since.seq)
     ):
         pending.outcome = Refused(
-            f"record {pending.since.seq} of {life.session} is not the one given",
+            f"record {pending.since.seq} of {stored.session} is not the one given",
             code="unknown_head",
             hint="reopen it",
         )
         return
-    before = Head(known[-1].seq, known[-1].mac) if known else _head_at(life, start)
-    now = max(pending.now_ms(), known[-1].at if known else _last_at(life, start))
+    before = Head(known[-1].seq, known[-1].mac) if known else _head_at(stored, start)
+    now = max(pending.now_ms(), known[-1].at if known else _last_at(stored, start))
     _deciding.active = True
     try:
         drafts = list(pending.decide(Section(suffix=_after(pending.since, known, start), now=now)))
@@ -206,9 +206,9 @@ def _decide(
     finally:
         _deciding.active = False
     # A participant's records carry the epoch in which they were written.
-    epoch = pending.epoch if pending.epoch is not None else life.epoch
+    epoch = pending.epoch if pending.epoch is not None else stored.epoch
     for left, draft in enumerate(drafts, start=1 - len(drafts)):
-        entry, record = life.seal_entry(
+        entry, record = stored.seal_entry(
             before, draft, at=now, epoch=epoch, writer=pending.writer, more=left < 0
         )
         entries.append(entry)
@@ -217,36 +217,36 @@ def _decide(
         before = Head(record.seq, record.mac)
 
 
-def _head_at(life: Life, seq: int) -> Head:
-    return Head(seq, life.entries[seq - 1].mac) if seq else life.genesis
+def _head_at(stored: StoredInstance, seq: int) -> Head:
+    return Head(seq, stored.entries[seq - 1].mac) if seq else stored.genesis
 
 
-def _last_at(life: Life, seq: int) -> int:
+def _last_at(stored: StoredInstance, seq: int) -> int:
     if seq == 0:
         return 0
-    record = life.read(_head_at(life, seq - 1))
+    record = stored.read(_head_at(stored, seq - 1))
     if record is None:
-        raise _taken(life, seq)
+        raise _taken(stored, seq)
     return record.at
 
 
-def _write(disk: InMemoryDisk, life: Life, entries: Sequence[Entry]) -> None:
-    fault = disk.take_fault(life.session, AT_WRITE)
+def _write(disk: InMemoryDisk, stored: StoredInstance, entries: Sequence[Entry]) -> None:
+    fault = disk.take_fault(stored.session, AT_WRITE)
     match fault:
         case None:
-            life.entries.extend(entries)
+            stored.entries.extend(entries)
             disk.commits += 1
         case Fault.NOT_SAVED:
-            raise NotSaved(f"nothing of {len(entries)} records of {life.session} was saved")
+            raise NotSaved(f"nothing of {len(entries)} records of {stored.session} was saved")
         case Fault.IN_DOUBT_WRITTEN | Fault.CRASH_WRITTEN:
-            life.entries.extend(entries)
+            stored.entries.extend(entries)
         case Fault.IN_DOUBT_PARTLY | Fault.CRASH_PARTLY:
-            life.entries.extend(entries[: len(entries) // 2])
+            stored.entries.extend(entries[: len(entries) // 2])
         case Fault.IN_DOUBT_NOT_WRITTEN | Fault.CRASH_NOT_WRITTEN | Fault.BUSY:
             pass
     if fault in {Fault.IN_DOUBT_WRITTEN, Fault.IN_DOUBT_NOT_WRITTEN, Fault.IN_DOUBT_PARTLY}:
         raise InDoubt(
-            f"{len(entries)} records of {life.session} may or may not be saved",
+            f"{len(entries)} records of {stored.session} may or may not be saved",
             hint="reopen the session",
         )
     if fault in {Fault.CRASH_WRITTEN, Fault.CRASH_NOT_WRITTEN, Fault.CRASH_PARTLY}:
@@ -271,36 +271,42 @@ def _seq_seen(pending: Pending, known: Sequence[Record], start: int) -> int:
     return known[-1].seq if known else max(start, pending.since.seq)
 
 
-def settled(life: Life, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
+def settled(stored: StoredInstance, upto: int = 0) -> tuple[list[Record], Untrusted | None]:
     """
     Return all records and the damage, if any. The instance's lock is held. A sealed instance is not
     changed.
     """
     damage: Untrusted | None = None
-    if life.seal is None:
+    if stored.seal is None:
         try:
-            settle(life)
+            settle(stored)
         except Untrusted as exc:
             damage = exc
-    records, found = verified(life, life.genesis, upto=max(life.anchor.seq, upto))
+    records, found = verified(stored, stored.genesis, upto=max(stored.anchor.seq, upto))
     return records, damage or found
 
 
-def verified(life: Life, after: Head, upto: int) -> tuple[list[Record], Untrusted | None]:
+def verified(
+    stored: StoredInstance, after: Head, upto: int
+) -> tuple[list[Record], Untrusted | None]:
     """Return the records after `after` that verify, and the damage found before `upto`, if any."""
     records: list[Record] = []
     before = after
-    while before.seq < len(life.entries):
-        record = life.read(before)
+    while before.seq < len(stored.entries):
+        record = stored.read(before)
         if record is None:
             where = before.seq + 1
             return records, BrokenChain(
-                f"record {where} of {life.session} does not verify", at_seq=before.seq, hint=UNSEAL
+                f"record {where} of {stored.session} does not verify",
+                at_seq=before.seq,
+                hint=UNSEAL,
             )
         records.append(record)
         before = Head(record.seq, record.mac)
     if before.seq < upto:
-        missing = f"{life.session} ends at record {before.seq}, but record {upto} was acknowledged"
+        missing = (
+            f"{stored.session} ends at record {before.seq}, but record {upto} was acknowledged"
+        )
         return records, CutShort(missing, at_seq=before.seq, hint=UNSEAL)
     return records, None
 

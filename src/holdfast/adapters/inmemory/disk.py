@@ -27,7 +27,7 @@ from holdfast.ports.journal_store import Draft, Head, Record, SealMark
 if TYPE_CHECKING:
     from holdfast.adapters.inmemory.commit import Pending
     from holdfast.adapters.inmemory.journal import InMemoryClaim
-    from holdfast.adapters.listening import Listener
+    from holdfast.adapters.listener import Listener
 
 HOME = SessionId("home")
 MAC_BYTES = 32
@@ -87,7 +87,7 @@ class Slot(NamedTuple):
 
 
 @dataclass
-class Life:
+class StoredInstance:
     """
     One instance of a session. Everything here is durable except `lock`, `driver` and `waiting`,
     which end with processes.
@@ -151,7 +151,7 @@ class Life:
     def wipe_slot(self, counter: int) -> None:
         self.slots[counter % 2] = None
 
-    def look(self) -> Slots:
+    def read_slots(self) -> Slots:
         found = [slot.counter for slot in self._readable()]
         if len(found) == len(self.slots):
             return Slots.SETTLED if abs(found[0] - found[1]) == 1 else Slots.APART
@@ -240,8 +240,8 @@ class InMemoryDisk:
 
     def __init__(self, *, seed: bytes = b"") -> None:
         self._key = blake3(b"in-memory home" + seed).digest()
-        self.home = self.bear(HOME, InstanceId("home"))
-        self.lives: dict[tuple[SessionId, InstanceId], Life] = {}
+        self.home = self.create(HOME, InstanceId("home"))
+        self.instances: dict[tuple[SessionId, InstanceId], StoredInstance] = {}
         self._faults: dict[SessionId | None, deque[Fault]] = {}
         self.notices_to_lose = 0
         self.listeners: list[Listener] = []
@@ -250,17 +250,17 @@ class InMemoryDisk:
         self.commits = 0
         """Writes made durable so far, each of any number of records: what group commit saves."""
 
-    def bear(self, session: SessionId, instance: InstanceId) -> Life:
+    def create(self, session: SessionId, instance: InstanceId) -> StoredInstance:
         """
         Create an instance with a key of its own, so that rows of another instance never verify in
         it.
         """
-        material = b"\0".join((b"life", session.encode(), instance.encode()))
-        life = Life(
+        material = b"\0".join((b"stored", session.encode(), instance.encode()))
+        stored = StoredInstance(
             session=session, instance=instance, key=blake3(material, key=self._key).digest()
         )
-        life.bear_anchor(life.genesis)
-        return life
+        stored.bear_anchor(stored.genesis)
+        return stored
 
     # Faults happen in the order given. A fault without a session hits the next commit of any
     # session, but not the home's.
@@ -283,14 +283,16 @@ class InMemoryDisk:
 
     # Changes by other programs, without the lock and the key.
 
-    def living(self, session: SessionId) -> Life:
+    def living(self, session: SessionId) -> StoredInstance:
         """Return the latest instance of that name that was not deleted."""
         if session == HOME:
             return self.home
-        lives = [
-            life for (name, _), life in self.lives.items() if name == session and not life.deleted
+        instances = [
+            stored
+            for (name, _), stored in self.instances.items()
+            if name == session and not stored.deleted
         ]
-        return lives[-1]
+        return instances[-1]
 
     def rob(self, session: SessionId) -> None:
         """
@@ -309,22 +311,22 @@ class InMemoryDisk:
 
     def wipe_newer_slot(self, session: SessionId) -> None:
         """Zero the newer half of the session's anchor."""
-        life = self.living(session)
-        life.wipe_slot(max(slot.counter for slot in life.slots if slot is not None))
+        stored = self.living(session)
+        stored.wipe_slot(max(slot.counter for slot in stored.slots if slot is not None))
 
     def copy_older_slot(self, session: SessionId) -> None:
         """Copy the older half of the session's anchor over the newer."""
-        life = self.living(session)
+        stored = self.living(session)
         older = min(
-            (slot for slot in life.slots if slot is not None), key=lambda slot: slot.counter
+            (slot for slot in stored.slots if slot is not None), key=lambda slot: slot.counter
         )
-        life.slots = [older, older]
+        stored.slots = [older, older]
 
     def forge(self, session: SessionId, draft: Draft) -> None:
         """Append a row of perfect shape, with a mac made without the key."""
-        life = self.living(session)
-        header = _Header(len(life.entries) + 1, 0, 0, "outside", draft.type, draft.version)
-        life.entries.append(Entry(msgspec.json.encode(header), draft.body, bytes(MAC_BYTES)))
+        stored = self.living(session)
+        header = _Header(len(stored.entries) + 1, 0, 0, "outside", draft.type, draft.version)
+        stored.entries.append(Entry(msgspec.json.encode(header), draft.body, bytes(MAC_BYTES)))
 
     def copy(self, session: SessionId) -> Copy:
         return tuple(

@@ -1,11 +1,12 @@
 """The index in memory: a plain dict, and the reference for `holdfast.ports.index`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
 from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.ports.index import IndexRow, Standing
+from holdfast.ports.journal_store import Heads
 
 
 class InMemoryIndex:
@@ -18,31 +19,34 @@ class InMemoryIndex:
         self._rows: dict[SessionId, IndexRow] = {}
         self._sessions: dict[ApprovalId, SessionId] = {}
 
-    def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
+    async def put(self, row: IndexRow, approvals: Sequence[ApprovalId] = ()) -> None:
         known = self._rows.get(row.session)
         if known is None or known.instance != row.instance or known.seq <= row.seq:
             self._rows[row.session] = row
         self._sessions.update(dict.fromkeys(approvals, row.session))
 
-    def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
+    async def put_approval(self, approval: ApprovalId, session: SessionId) -> None:
         self._sessions[approval] = session
 
-    def forget(self, session: SessionId) -> None:
+    async def forget(self, session: SessionId) -> None:
         self._rows.pop(session, None)
         self._sessions = {
             approval: named for approval, named in self._sessions.items() if named != session
         }
 
-    def get(self, session: SessionId) -> IndexRow | None:
+    async def get(self, session: SessionId) -> IndexRow | None:
         return self._rows.get(session)
 
-    def rows(
+    async def get_many(self, sessions: Sequence[SessionId]) -> Mapping[SessionId, IndexRow]:
+        return {name: self._rows[name] for name in sessions if name in self._rows}
+
+    async def rows(
         self,
         *,
         after: SessionId | None = None,
         limit: int | None = None,
         only_waiting: bool = False,
-    ) -> Iterator[IndexRow]:
+    ) -> AsyncIterator[IndexRow]:
         names = sorted(
             name
             for name, row in self._rows.items()
@@ -53,13 +57,30 @@ class InMemoryIndex:
             if row is not None:
                 yield row
 
-    def survey(self) -> Iterator[Sequence[Standing]]:
-        yield [_standing(row) for _, row in sorted(self._rows.items())]
+    async def prompting(self) -> AsyncIterator[Sequence[Standing]]:
+        yield [_standing(row) for _, row in sorted(self._rows.items()) if row.approvals]
 
-    def session_of(self, approval: ApprovalId) -> SessionId | None:
+    async def due(self, *, until: int) -> AsyncIterator[Sequence[Standing]]:
+        yield [
+            _standing(row)
+            for _, row in sorted(self._rows.items())
+            if row.owes
+            or row.awaits
+            or any(at is not None and at <= until for at in (row.expires_at, row.remind_at))
+        ]
+
+    async def with_jobs(self) -> AsyncIterator[IndexRow]:
+        for _, row in sorted(self._rows.items()):
+            if row.jobs:
+                yield row
+
+    async def session_of(self, approval: ApprovalId) -> SessionId | None:
         return self._sessions.get(approval)
 
-    def stale(self, heads: Sequence[tuple[SessionId, InstanceId, int]]) -> Sequence[SessionId]:
+    async def behind(self, heads: Callable[[], Awaitable[Heads]]) -> Sequence[SessionId]:
+        return await self.stale(await heads())
+
+    async def stale(self, heads: Heads) -> Sequence[SessionId]:
         return [
             session for session, instance, seq in heads if not self._reaches(session, instance, seq)
         ]
@@ -68,7 +89,7 @@ class InMemoryIndex:
         known = self._rows.get(session)
         return known is not None and known.instance == instance and known.seq >= seq
 
-    def next_reminder(self, *, after: int) -> int | None:
+    async def next_reminder(self, *, after: int) -> int | None:
         return min(
             (
                 row.remind_at
@@ -78,7 +99,7 @@ class InMemoryIndex:
             default=None,
         )
 
-    def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
+    async def reminding(self, *, after: int, until: int) -> Sequence[SessionId]:
         due = [
             (row.remind_at, name)
             for name, row in self._rows.items()
@@ -86,7 +107,7 @@ class InMemoryIndex:
         ]
         return [name for _, name in sorted(due)]
 
-    def next_expiry(self, *, after: int) -> int | None:
+    async def next_expiry(self, *, after: int) -> int | None:
         return min(
             (
                 row.expires_at

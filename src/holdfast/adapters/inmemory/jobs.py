@@ -26,7 +26,7 @@ class InMemoryJobs:
         del instance, job
         return None
 
-    async def look(
+    async def inspect(
         self,
         job: JobId,
         process: ProcessFacts,
@@ -37,7 +37,7 @@ class InMemoryJobs:
         del job, process, instance, secrets
         return JobSeen(state="gone")
 
-    def lives(self, process: ProcessFacts) -> bool:
+    def is_alive(self, process: ProcessFacts) -> bool:
         return process == self._process
 
     def own_process(self) -> ProcessFacts:
@@ -54,10 +54,10 @@ class InMemoryJobs:
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing: a job in memory has no process."""
 
     async def end(self, call: CallId, process: ProcessFacts) -> None:
-        """Do nothing: there is no process."""
+        """Do nothing: a job in memory has no process."""
 
     async def clear(self, job: JobId) -> None:
         """Do nothing: no files are kept."""
@@ -65,6 +65,6 @@ class InMemoryJobs:
     async def present(self) -> Sequence[JobId]:
         return ()
 
-    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+    async def of_instance(self, instance: InstanceId) -> Sequence[JobLeft]:
         del instance
         return ()

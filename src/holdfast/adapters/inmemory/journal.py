@@ -7,8 +7,7 @@ committed together, as on a disk.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from blake3 import blake3
@@ -17,11 +16,11 @@ from holdfast.adapters.inmemory.commit import (
     Pending,
     commit_waiting,
     error_from_mark,
-    life_over,
+    instance_over,
     refuse_nesting,
     settled,
 )
-from holdfast.adapters.inmemory.disk import Crashed, Life
+from holdfast.adapters.inmemory.disk import Crashed, StoredInstance
 from holdfast.errors import BrokenChain, InDoubt, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Appended, Check, Decide, Head, Record, SealMark
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 class InMemoryClaim:
     """One process holds it until it releases it or dies."""
 
-    def __init__(self, life: Life, owner: "InMemoryStore", epoch: int) -> None:
-        self._life = life
+    def __init__(self, stored: StoredInstance, owner: "InMemoryStore", epoch: int) -> None:
+        self._stored = stored
         self.owner = owner
         self._epoch = epoch
 
@@ -44,9 +43,9 @@ class InMemoryClaim:
         return self._epoch
 
     async def release(self) -> None:
-        with self._life.lock:
-            if self._life.driver is self:
-                self._life.driver = None
+        with self._stored.lock:
+            if self._stored.driver is self:
+                self._stored.driver = None
 
 
 class InMemoryJournal:
@@ -55,9 +54,9 @@ class InMemoryJournal:
     error, every call raises that error.
     """
 
-    def __init__(self, store: "InMemoryStore", life: Life, head: Head) -> None:
+    def __init__(self, store: "InMemoryStore", stored: StoredInstance, head: Head) -> None:
         self._store = store
-        self._life = life
+        self._stored = stored
         self._head = head
         # InDoubt or Untrusted; never cleared. Reopen to continue.
         self._spent: InDoubt | Untrusted | None = None
@@ -65,11 +64,11 @@ class InMemoryJournal:
 
     @property
     def session(self) -> SessionId:
-        return self._life.session
+        return self._stored.session
 
     @property
     def instance(self) -> InstanceId:
-        return self._life.instance
+        return self._stored.instance
 
     @property
     def head(self) -> Head:
@@ -77,26 +76,28 @@ class InMemoryJournal:
 
     @property
     def sealed(self) -> SealMark | None:
-        return self._life.seal
+        return self._stored.seal
 
-    def is_at_head(self) -> bool:
+    async def is_at_head(self) -> bool:
         self._check_usable()
-        return self._spent is None and self._life.seal is None and self._life.anchor == self._head
+        return (
+            self._spent is None and self._stored.seal is None and self._stored.anchor == self._head
+        )
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         self._check_usable()
-        life = self._life
-        with life.lock:
-            if life.deleted:
-                raise life_over(life)
-            records, damage = settled(life, upto=self._head.seq)
-            if damage is not None and life.followed:
-                raise life_over(life)  # damage in an instance that has ended is not reported
-            if damage is not None and life.seal is None:
-                self._store.seal(life, damage)
+        stored = self._stored
+        with stored.lock:
+            if stored.deleted:
+                raise instance_over(stored)
+            records, damage = settled(stored, upto=self._head.seq)
+            if damage is not None and stored.followed:
+                raise instance_over(stored)  # damage in an instance that has ended is not reported
+            if damage is not None and stored.seal is None:
+                self._store.seal(stored, damage)
                 self._spent = damage
                 raise damage
-        head = life.genesis
+        head = stored.genesis
         for record in records:
             if record.seq > after:
                 fold(record)
@@ -113,9 +114,9 @@ class InMemoryJournal:
         except asyncio.CancelledError:
             # The append has not begun: nothing was decided. If a peer has committed it meanwhile,
             # it is whole and in the journal.
-            with self._life.lock:
-                if pending in self._life.waiting:
-                    self._life.waiting.remove(pending)
+            with self._stored.lock:
+                if pending in self._stored.waiting:
+                    self._stored.waiting.remove(pending)
             raise
         return self._commit(pending)
 
@@ -128,8 +129,8 @@ class InMemoryJournal:
     def _queue(self, decide: Decide, *, since: Head, epoch: int | None, check: Check) -> Pending:
         refuse_nesting()
         self._check_usable()
-        if isinstance(self._spent, Untrusted) and self._life.is_over:
-            raise life_over(self._life)
+        if isinstance(self._spent, Untrusted) and self._stored.is_over:
+            raise instance_over(self._stored)
         if self._spent is not None:
             raise self._spent
         pending = Pending(
@@ -143,13 +144,13 @@ class InMemoryJournal:
             now_ms=self._store.clock.now_ms,
             is_alive=lambda: self._store.is_alive,
         )
-        self._life.waiting.append(pending)
+        self._stored.waiting.append(pending)
         return pending
 
     def _commit(self, pending: Pending) -> Appended:
-        with self._life.lock:
+        with self._stored.lock:
             if pending.outcome is None:
-                commit_waiting(self._store.disk, self._life, seal=self._store.seal)
+                commit_waiting(self._store.disk, self._stored, seal=self._store.seal)
         match pending.outcome:
             case Appended(head=head):
                 self._head = max(self._head, head, key=lambda each: each.seq)
@@ -166,38 +167,38 @@ class InMemoryJournal:
                 raise InvariantBroken("a commit left an append without an outcome")
 
     def _drives(self, epoch: int) -> bool:
-        driver = self._life.driver
+        driver = self._stored.driver
         return driver is not None and driver.owner is self._store and driver.epoch == epoch
 
     async def claim(self) -> InMemoryClaim | None:
         self._check_usable()
-        life = self._life
-        with life.lock:
-            if life.is_over:
-                raise life_over(life)
-            if life.seal is not None:
-                raise error_from_mark(life.seal)
-            if life.driver is not None:
+        stored = self._stored
+        with stored.lock:
+            if stored.is_over:
+                raise instance_over(stored)
+            if stored.seal is not None:
+                raise error_from_mark(stored.seal)
+            if stored.driver is not None:
                 return None
-            life.epoch += 1
-            life.driver = InMemoryClaim(life, self._store, life.epoch)
-            return life.driver
+            stored.epoch += 1
+            stored.driver = InMemoryClaim(stored, self._store, stored.epoch)
+            return stored.driver
 
     async def seal(self, mark: SealMark) -> None:
         # A closed handle may seal: a journal that could not be folded is closed before it is
         # sealed.
         self._store.check_alive()
-        with self._life.lock:
-            if self._life.is_over:
-                raise life_over(self._life)
-            if self._life.seal is None:
-                self._store.seal(self._life, error_from_mark(mark))
+        with self._stored.lock:
+            if self._stored.is_over:
+                raise instance_over(self._stored)
+            if self._stored.seal is None:
+                self._store.seal(self._stored, error_from_mark(mark))
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
         self._check_usable()
-        with self._life.lock:
-            self._life.quarantine.append((kind, payload))
-            return _place(self._life, len(self._life.quarantine) - 1)
+        with self._stored.lock:
+            self._stored.quarantine.append((kind, payload))
+            return _place(self._stored, len(self._stored.quarantine) - 1)
 
     async def quarantined(self) -> Sequence[str]:
         self._check_usable()
@@ -205,15 +206,15 @@ class InMemoryJournal:
 
     def _kept_aside(self) -> dict[str, tuple[str, bytes]]:
         """Return the session's quarantine: of all kept instances, the oldest first."""
-        lives = [
-            life
-            for (name, _), life in self._store.disk.lives.items()
-            if name == self.session and not life.deleted
+        instances = [
+            stored
+            for (name, _), stored in self._store.disk.instances.items()
+            if name == self.session and not stored.deleted
         ]
         return {
-            _place(life, number): kept
-            for life in lives or [self._life]
-            for number, kept in enumerate(life.quarantine)
+            _place(stored, number): kept
+            for stored in instances or [self._stored]
+            for number, kept in enumerate(stored.quarantine)
         }
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
@@ -225,38 +226,42 @@ class InMemoryJournal:
 
     async def beyond(self, seq: int) -> Sequence[Record]:
         self._check_usable()
-        return [record for record in self._life.genuine() if record.seq > seq]
+        return [record for record in self._stored.genuine() if record.seq > seq]
 
-    def lines(self) -> Iterator[bytes]:
-        yield from self._life.stored_lines()
+    async def lines(self) -> AsyncIterator[bytes]:
+        for line in self._stored.stored_lines():
+            yield line
 
     async def keep_output(self, data: bytes) -> str:
         self._check_usable()
         data = known().hidden_bytes(data)
         digest = blake3(data).hexdigest()
-        self._life.outputs[digest] = data
+        self._stored.outputs[digest] = data
         return digest
 
     async def output(self, digest: str) -> bytes:
         self._check_usable()
-        data = self._life.outputs.get(digest)
+        data = self._stored.outputs.get(digest)
         if data is None:
             raise Refused(f"{self.session} has no output {digest}", code="unknown")
         if blake3(data).hexdigest() != digest:
             raise BrokenChain(f"output {digest} of {self.session} was changed")
         return data
 
-    def where(self) -> Sequence[Path]:
+    def where(self) -> Sequence[str]:
         return ()
+
+    def store_name(self) -> str | None:
+        return None
 
     async def sync_anchor(self) -> None:
         self._check_usable()
 
     async def close(self) -> None:
         self._closed = True
-        with self._life.lock:
-            if self._life.waiting:
-                commit_waiting(self._store.disk, self._life, seal=self._store.seal)
+        with self._stored.lock:
+            if self._stored.waiting:
+                commit_waiting(self._store.disk, self._stored, seal=self._store.seal)
 
     def _check_usable(self) -> None:
         self._store.check_alive()
@@ -264,5 +269,6 @@ class InMemoryJournal:
             raise InvariantBroken(f"the handle on {self.session} is closed")
 
 
-def _place(life: Life, number: int) -> str:
-    return f"memory:{life.session}/{life.instance}/quarantine/{number}-{life.quarantine[number][0]}"
+def _place(stored: StoredInstance, number: int) -> str:
+    kind = stored.quarantine[number][0]
+    return f"memory:{stored.session}/{stored.instance}/quarantine/{number}-{kind}"

@@ -12,8 +12,8 @@ from holdfast import limits
 from holdfast.adapters.inmemory.disk import HOME, InMemoryDisk
 from holdfast.errors import Refused
 from holdfast.ids import InstanceId
-from holdfast.ports.memory import Found, MemoryRow, refuse_secret_item
-from holdfast.session.features.memory.items import Circle, MemoryItem, may_see, words_of
+from holdfast.ports.memory import MemoryMatches, MemoryRow, refuse_secret_item
+from holdfast.session.features.memory.items import MemoryItem, ReaderSet, may_see, words_of
 
 _decode = msgspec.json.Decoder(MemoryItem).decode
 
@@ -23,7 +23,7 @@ class InMemoryMemory:
 
     def __init__(self, disk: InMemoryDisk) -> None:
         self._rows = disk.memory
-        self._key = disk.bear(HOME, InstanceId("memory")).key
+        self._key = disk.create(HOME, InstanceId("memory")).key
 
     def is_empty(self) -> bool:
         return not self._rows
@@ -45,7 +45,9 @@ class InMemoryMemory:
         self._rows[item.id] = (body, self._mac(body))
         return True
 
-    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
+    def find(
+        self, words: Sequence[str], reader_set: ReaderSet, *, limit: int, seconds: float
+    ) -> MemoryMatches:
         del seconds  # a dict is never too slow
         wanted = set(words)
         found: list[tuple[int, MemoryItem]] = []
@@ -53,10 +55,12 @@ class InMemoryMemory:
         for row in self.rows():
             if row.item is None:
                 unverified += 1
-            elif may_see(row.item, circle) and (hits := len(wanted & set(words_of(row.item.text)))):
+            elif may_see(row.item, reader_set) and (
+                hits := len(wanted & set(words_of(row.item.text)))
+            ):
                 found.append((hits, row.item))
         found.sort(key=lambda each: -each[0])
-        return Found(tuple(item for _, item in found[:limit]), unverified)
+        return MemoryMatches(tuple(item for _, item in found[:limit]), unverified)
 
     def get(self, memory: str) -> MemoryItem | None:
         return self._row(memory).item if memory in self._rows else None

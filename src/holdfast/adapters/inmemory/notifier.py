@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.adapters.inmemory.disk import InMemoryDisk
-from holdfast.adapters.listening import Listener
+from holdfast.adapters.listener import Listener
 from holdfast.ids import SessionId
 
 

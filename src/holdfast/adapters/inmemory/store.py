@@ -6,7 +6,7 @@ simulation runs the same every time.
 """
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
 
 from holdfast.adapters.clock import SystemClock
@@ -17,15 +17,15 @@ from holdfast.adapters.inmemory.commit import (
     mark_from_error,
     settled,
 )
-from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, Life
+from holdfast.adapters.inmemory.disk import HOME, Crashed, InMemoryDisk, StoredInstance
 from holdfast.adapters.inmemory.journal import InMemoryJournal
 from holdfast.errors import Busy, HoldfastError, InvariantBroken, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor_cases import Slots
-from holdfast.journal.record import check_draft, times_of_birth
+from holdfast.journal.record import check_draft, times_of_creation
 from holdfast.journal.segment import REPAIRED
 from holdfast.ports.clock import Clock
-from holdfast.ports.journal_store import Check, Draft, Head, SealMark
+from holdfast.ports.journal_store import Check, Draft, Head, Heads, SealMark
 from holdfast.session.home.events import (
     AnyHomeEvent,
     HomeCreated,
@@ -67,9 +67,9 @@ class InMemoryStore:
         the same bytes.
         """
         self.is_alive = False
-        for life in [self.disk.home, *self.disk.lives.values()]:
-            if life.driver is not None and life.driver.owner is self:
-                life.driver = None
+        for stored in [self.disk.home, *self.disk.instances.values()]:
+            if stored.driver is not None and stored.driver.owner is self:
+                stored.driver = None
         return InMemoryStore(self.disk, clock=self.clock)
 
     def check_alive(self) -> None:
@@ -88,18 +88,18 @@ class InMemoryStore:
         by: str,
     ) -> InMemoryJournal:
         self.check_alive()
-        life = self.disk.bear(session, instance)
-        before = life.genesis
-        times = times_of_birth(first, self.clock.now_ms())
+        stored = self.disk.create(session, instance)
+        before = stored.genesis
+        times = times_of_creation(first, self.clock.now_ms())
         for left, draft, at in zip(range(1 - len(first), 1), first, times, strict=True):
             check_draft(draft)
-            entry, record = life.seal_entry(
+            entry, record = stored.seal_entry(
                 before, draft, at=at, epoch=0, writer=self.name, more=left < 0
             )
-            life.entries.append(entry)
+            stored.entries.append(entry)
             before = Head(record.seq, record.mac)
-        life.bear_anchor(before)
-        first_mac = life.entries[0].mac if life.entries else life.genesis.mac
+        stored.bear_anchor(before)
+        first_mac = stored.entries[0].mac if stored.entries else stored.genesis.mac
 
         def register(state: HomeState) -> AnyHomeEvent:
             if session in state.sessions and origin not in {"unseal", "restore"}:
@@ -108,7 +108,7 @@ class InMemoryStore:
                 )
             # The instance's bytes come first, and the home's record makes them a session. A crash
             # in between leaves bytes that no record names.
-            self.disk.lives[session, instance] = life
+            self.disk.instances[session, instance] = stored
             return SessionCreated(
                 session=session,
                 instance=instance,
@@ -119,33 +119,33 @@ class InMemoryStore:
             )
 
         self._record_in_home(register)
-        for (name, _), other in self.disk.lives.items():
-            if name == session and other is not life:
+        for (name, _), other in self.disk.instances.items():
+            if name == session and other is not stored:
                 other.followed = True
-        return InMemoryJournal(self, life, before)
+        return InMemoryJournal(self, stored, before)
 
     async def open(self, session: SessionId) -> InMemoryJournal:
         self.check_alive()
-        life = self._life(session)
-        with life.lock:
-            records, damage = settled(life)
-            if damage is not None and life.seal is None:
-                self.seal(life, damage)
-            elif life.seal is not None:
-                self._tell_home_of_seal(life, life.seal)
-        head = Head(records[-1].seq, records[-1].mac) if records else life.genesis
-        return InMemoryJournal(self, life, head)
+        stored = self._current(session)
+        with stored.lock:
+            records, damage = settled(stored)
+            if damage is not None and stored.seal is None:
+                self.seal(stored, damage)
+            elif stored.seal is not None:
+                self._tell_home_of_seal(stored, stored.seal)
+        head = Head(records[-1].seq, records[-1].mac) if records else stored.genesis
+        return InMemoryJournal(self, stored, head)
 
-    def _life(self, session: SessionId) -> Life:
+    def _current(self, session: SessionId) -> StoredInstance:
         with self.disk.home.lock:
             created = self._home_state().sessions.get(session)
         if created is None:
             raise Refused(
-                f"there is no session {session}",
+                f"no session {session}",
                 code="unknown",
                 hint="`holdfast sessions list` names them",
             )
-        return self.disk.lives[session, created.instance]
+        return self.disk.instances[session, created.instance]
 
     async def sessions(self) -> Sequence[SessionId]:
         self.check_alive()
@@ -157,25 +157,41 @@ class InMemoryStore:
         created = self._home_state().sessions.get(session)
         return created.instance if created is not None else None
 
-    async def heads(
-        self, *, after: SessionId | None = None, limit: int | None = None
-    ) -> Sequence[tuple[SessionId, InstanceId, int]]:
+    async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
+        self.check_alive()
+        with self.disk.home.lock:
+            living = self._home_state().sessions
+        return {name: living[name].instance for name in sessions if name in living}
+
+    async def heads_of(self, sessions: Collection[SessionId]) -> Heads:
+        wanted = frozenset(sessions)
+        return [head for head in await self.heads() if head[0] in wanted]
+
+    async def recent_heads(
+        self,
+        *,
+        within_seconds: float,  # noqa: ARG002  the port's
+    ) -> Heads | None:
+        return await self.heads()
+
+    async def heads(self, *, after: SessionId | None = None, limit: int | None = None) -> Heads:
         self.check_alive()
         with self.disk.home.lock:
             living = self._home_state().sessions
         names = sorted(name for name in living if after is None or name > after)[:limit]
-        lives = [self.disk.lives[name, living[name].instance] for name in names]
-        return [(life.session, life.instance, life.anchor.seq) for life in lives]
+        instances = [self.disk.instances[name, living[name].instance] for name in names]
+        return [(stored.session, stored.instance, stored.anchor.seq) for stored in instances]
 
     async def unsettled(self) -> Sequence[SessionId]:
         self.check_alive()
         with self.disk.home.lock:
             living = self._home_state().sessions
-        lives = [self.disk.lives[name, living[name].instance] for name in sorted(living)]
+        instances = [self.disk.instances[name, living[name].instance] for name in sorted(living)]
         return [
-            life.session
-            for life in lives
-            if len(life.entries) > life.anchor.seq or life.look() in {Slots.ONE, Slots.APART}
+            stored.session
+            for stored in instances
+            if len(stored.entries) > stored.anchor.seq
+            or stored.read_slots() in {Slots.ONE, Slots.APART}
         ]
 
     async def held_by(
@@ -190,6 +206,9 @@ class InMemoryStore:
         """
         self.check_alive()
         return None
+
+    def gauges(self) -> Mapping[str, tuple[str, float]]:
+        return {}
 
     async def seals(self) -> Mapping[SessionId, SessionSealed]:
         self.check_alive()
@@ -210,43 +229,43 @@ class InMemoryStore:
 
     async def delete(self, session: SessionId, *, by: str, at_seq: int | None = None) -> None:
         self.check_alive()
-        life = self._life(session)
-        with life.lock:
-            if at_seq is not None and life.anchor.seq != at_seq:
+        stored = self._current(session)
+        with stored.lock:
+            if at_seq is not None and stored.anchor.seq != at_seq:
                 raise Busy(f"{session} was written to meanwhile", hint="look again")
             self._record_in_home(
-                lambda _: SessionDeleted(session=session, instance=life.instance, by=by)
+                lambda _: SessionDeleted(session=session, instance=stored.instance, by=by)
             )
-            for (name, _), each in self.disk.lives.items():
+            for (name, _), each in self.disk.instances.items():
                 if name == session:
                     each.deleted = True
                     each.quarantine.clear()
 
     async def close(self) -> None:
         """Close the store and release its claims."""
-        for life in [self.disk.home, *self.disk.lives.values()]:
-            if life.driver is not None and life.driver.owner is self:
-                await life.driver.release()
+        for stored in [self.disk.home, *self.disk.instances.values()]:
+            if stored.driver is not None and stored.driver.owner is self:
+                await stored.driver.release()
         self._closed = True
 
-    def seal(self, life: Life, exc: Untrusted) -> None:
+    def seal(self, stored: StoredInstance, exc: Untrusted) -> None:
         """Seal the instance, with its lock held: it refuses all writes until a person decides."""
         # Commit point: this mark alone seals. If it can't be recorded in the home now, the next
         # open does that.
-        life.seal = mark_from_error(exc)
-        if life.session != HOME:
+        stored.seal = mark_from_error(exc)
+        if stored.session != HOME:
             with contextlib.suppress(HoldfastError):
-                self._tell_home_of_seal(life, life.seal)
+                self._tell_home_of_seal(stored, stored.seal)
 
-    def _tell_home_of_seal(self, life: Life, mark: SealMark) -> None:
+    def _tell_home_of_seal(self, stored: StoredInstance, mark: SealMark) -> None:
         sealed = SessionSealed(
-            session=life.session,
-            instance=life.instance,
+            session=stored.session,
+            instance=stored.instance,
             code=mark.code,
             detail=mark.detail,
             at_seq=mark.at_seq,
         )
-        self._record_in_home(lambda state: None if life.session in state.sealed else sealed)
+        self._record_in_home(lambda state: None if stored.session in state.sealed else sealed)
 
     def _record_in_home(self, event: Callable[[HomeState], AnyHomeEvent | None]) -> None:
         """

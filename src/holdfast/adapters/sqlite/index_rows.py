@@ -7,8 +7,9 @@ session, so a long one is deflated against a dictionary of them, to an eighth of
 the cost of a parked session besides its journal. Pure: values in, bytes out.
 """
 
+import logging
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -19,9 +20,14 @@ from holdfast.limits import MIB
 from holdfast.ports.index import IndexRow, Standing
 from holdfast.session.state import Reader
 
-COLUMNS = "session, instance, seq, owes, waiting, expires_at, remind_at, awaits, rest, prompts, mac"
-Values = tuple[str, str, int, int, int, int, int, bytes, bytes, bytes, bytes]
-_TYPES = (str, str, int, int, int, int, int, bytes, bytes, bytes, bytes)
+_log = logging.getLogger(__name__)
+
+COLUMNS = (
+    "session, instance, seq, owes, waiting, expires_at, remind_at, running, "
+    "awaits, rest, prompts, mac"
+)
+Values = tuple[str, str, int, int, int, int, int, int, bytes, bytes, bytes, bytes]
+_TYPES = (str, str, int, int, int, int, int, int, bytes, bytes, bytes, bytes)
 
 PACKED_BYTES_MAX = (
     64 * MIB
@@ -39,20 +45,27 @@ _LEVEL = 6
 # twentieth of the length, and reading them would take two thirds of the time.
 _FIXED_BYTES_MAX = 4096
 _WORDS = (
-    b'"approve_folder":"outside this folder, in this '
-    b'session","answered","closed","kind":"question","audience":"public","boundary":"team:ops","channel":"http",'
-    b'"audience":"team","options":["approve_once","approve_session","approve_folder","approve_everywhere","edit","deny"],"principal":"trusted_internal",'
-    b'"tool":"write_file","arguments":{"path":"/","content":"","cwd":"/","timeout_seconds":},"display":"shell\\n| runs confined","$ ",'
-    b'"dangerous":true,"quoted_speakers":[],"principal":"operator"},{"id":"a-","session":"ops/","instance":"","turn":"t1","call":"c-","tool":"shell",'
-    b'"arguments":{"command":""},"display":"","digest":"","options":["approve_once","approve_session","approve_everywhere","edit","deny"],"covers":'
-    b'{"approve_once":"this call, once","approve_session":" with these exact arguments, in this '
-    b'session","approve_everywhere":" with these exact arguments,'
-    b' in any session of yours","edit":"other arguments instead: shown again before anything '
-    b'runs","deny":"nothing runs; remembers nothing"},"may_answer":'
-    b'["alice"],"requester":"alice","audience":"personal","boundary":"personal:alice","channel":"local","requested_at":"2026-01-01T00:00:00.000Z",'
-    b'"expires_at":"2026-01-01T00:00:00.000Z","state":"requested","closed_as":null,"answered_by":null,"option":null,"kind":"approval","reason":'
-    b'"policy asks before this tool '
-    b'runs","dangerous":false,"quoted_speakers":[],"principal":"operator"}]'
+    b'"approve_folder":"outside this folder, in this session","answered","closed","k'
+    b'ind":"question","audience":"public","boundary":"team:ops","channel":"http","au'
+    b'dience":"team","options":["approve_once","approve_session","approve_folder","a'
+    b'pprove_everywhere","edit","deny"],"principal":"trusted_internal","tool":"write'
+    b'_file","arguments":{"path":"/","content":"","cwd":"/","timeout_seconds":},"dis'
+    b'play":"shell\\n| runs confined","$ ","risks":[{"kind":"destructive","text":"`",'
+    b'"start":1,"end":2}],"quoted_speakers":[],"principal":"operator"},{"id":"a-","s'
+    b'ession":"ops/","instance":"","turn":"t1","call":"c-","tool":"shell","arguments'
+    b'":{"command":""},"display":"","digest":"","options":["approve_once","approve_s'
+    b'ession","approve_everywhere","edit","deny"],"covers":{"approve_once":"Runs exa'
+    b'ctly this call, once.","approve_session":"Runs now and whenever alice asks for'
+    b' exactly this, in this conversation, for 30 days.","approve_everywhere":"Runs '
+    b"now and whenever alice asks for exactly this, in all conversations of alice, f"
+    b'or 30 days.","edit":"Change the values. You see the new call before it runs.",'
+    b'"deny":"Nothing runs."},"may_answer":["alice"],"requester":"alice","audience":'
+    b'"personal","boundary":"personal:alice","channel":"local","requested_at":"2026-'
+    b'01-01T00:00:00.000Z","expires_at":"2026-01-01T00:00:00.000Z","state":"requeste'
+    b'd","closed_as":null,"answered_by":null,"option":null,"kind":"approval","reason'
+    b'":"Your settings ask before shell ([policy.personal], line 9).By default, shel'
+    b'l asks before it runs.","risks":[],"quoted_speakers":[],"principal":"operator"'
+    b',"agent":"assistant"}]'
 )
 """
 What most prompts have in common, the likeliest last. Another dictionary is another version of the
@@ -70,6 +83,7 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True):
     people: tuple[str, ...]
     readers: tuple[Reader, ...]
     preview: str
+    title: str
     reminders: tuple[bytes, ...]  # as JSON
     parent: SessionId | None
     jobs: tuple[str, ...]
@@ -93,6 +107,7 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
             row.people,
             row.readers,
             row.preview,
+            row.title,
             reminders,
             row.parent,
             row.jobs,
@@ -102,7 +117,8 @@ def values_of(row: IndexRow, key: bytes) -> Values | None:
     prompts = _packed(msgspec.json.encode(row.approvals)) if row.approvals else b""
     if len(awaits) + len(rest) + len(prompts) > PACKED_BYTES_MAX:
         return None
-    numbers = (row.seq, int(row.owes), len(row.approvals), row.expires_at or 0, row.remind_at or 0)
+    times = (row.expires_at or 0, row.remind_at or 0)
+    numbers = (row.seq, int(row.owes), len(row.approvals), *times, len(row.jobs))
     columns = (row.session, row.instance, *numbers, awaits, rest, prompts)
     return (*columns, _mac(key, columns))
 
@@ -114,9 +130,51 @@ def verifies(found: Sequence[Any], key: bytes) -> bool:
     return tuple(map(type, found)) == _TYPES and bool(_mac(key, found[:-1]) == found[-1])
 
 
+class RowKeys:
+    """
+    Whether a stored row is ours. `keys` returns the current keys, the newest first: only rows under
+    the newest count.
+    """
+
+    def __init__(self, keys: Callable[[], Sequence[bytes]]) -> None:
+        self._keys = keys
+
+    @property
+    def newest(self) -> bytes:
+        return self._keys()[0]
+
+    def believed(self, found: Sequence[Any]) -> IndexRow | None:
+        if not self.verifies(found):
+            return None
+        try:
+            return row_of(found)
+        except msgspec.MsgspecError:  # genuine, of another version of this program
+            return None
+
+    def verifies(self, found: Sequence[Any]) -> bool:
+        newest, *older = self._keys()
+        if verifies(found, newest):
+            return True
+        # rows from before a rotation need no warning
+        if not any(verifies(found, key) for key in older):
+            _log.warning("the index has a row for %r that is not ours", found[0])
+        return False
+
+    def approval_mac(self, approval: str, session: str) -> bytes:
+        name = approval.encode()
+        return blake3(
+            b"approval %d:%s%s" % (len(name), name, session.encode()), key=self.newest
+        ).digest()
+
+
+def reaches(known: tuple[str, int] | None, instance: InstanceId, seq: int) -> bool:
+    """Whether the known (instance, seq) of a row is as new as this head."""
+    return known is not None and known[0] == instance and known[1] >= seq
+
+
 def standing_of(found: Sequence[Any]) -> Standing:
     """Decode columns that verified."""
-    session, instance, seq, owes, _, expires_at, remind_at, awaits, _, prompts, _ = found
+    session, instance, seq, owes, _, expires_at, remind_at, _, awaits, _, prompts, _ = found
     return Standing(
         session,
         instance,
@@ -133,7 +191,7 @@ def row_of(found: Sequence[Any]) -> IndexRow:
     """
     Decode columns that verified. Raise MsgspecError if another version of this program wrote them.
     """
-    session, instance, seq, owes, _, expires_at, remind_at, awaits, rest, prompts, _ = found
+    session, instance, seq, owes, _, expires_at, remind_at, _, awaits, rest, prompts, _ = found
     more: _Rest = _decode_rest(rest)
     return IndexRow(
         session=SessionId(session),
@@ -149,6 +207,7 @@ def row_of(found: Sequence[Any]) -> IndexRow:
         people=more.people,
         readers=more.readers,
         preview=more.preview,
+        title=more.title,
         remind_at=remind_at or None,
         reminders=tuple(msgspec.Raw(each) for each in more.reminders),
         parent=more.parent,

@@ -17,7 +17,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,45 +25,61 @@ import msgspec
 from blake3 import blake3
 
 from holdfast import limits
-from holdfast.adapters.sqlite.rollback_journal import refuse_if_not_plain
-from holdfast.errors import NotSaved, Refused
-from holdfast.ids import short_digest
-from holdfast.ports.memory import CannotRecall, Found, MemoryRow, refuse_secret_item
-from holdfast.session.authority.context import Audience
-from holdfast.session.features.memory.items import Circle, MemoryItem, words_of
+from holdfast.adapters.sqlite.database import (
+    Identity,
+    Layout,
+    close,
+    connect,
+    create_file,
+    identity_of,
+    refuse_odd_journal,
+    transaction,
+)
+from holdfast.adapters.sqlite.memory_rows import (
+    MemoryKeys,
+    believed_item,
+    item_mac,
+    newest_key,
+    rarest,
+    reader_set_key,
+    too_many,
+)
+from holdfast.errors import NotSaved
+from holdfast.ports.memory import CannotRecall, MemoryMatches, MemoryRow, refuse_secret_item
+from holdfast.session.features.memory.items import MemoryItem, ReaderSet, words_of
 
 if TYPE_CHECKING:
     import apsw
 
 NAME = "memory.db"
-Keys = Callable[[int | None], tuple[int, bytes] | None]
-"""The key of a generation, or the newest with its generation; None when it is not there."""
-
-_APPLICATION = 0x484F4C4D  # "HOLM"
-_VERSION = 1
-_SCHEMA = f"""
+_SCHEMA = """
     CREATE TABLE items (
-        n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, boundary TEXT NOT NULL, generation INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+        n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, boundary TEXT NOT NULL,
+        generation INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX items_boundary ON items (boundary);
-    CREATE VIRTUAL TABLE words USING fts5 (digests, content='', contentless_delete=1, tokenize='ascii');
+    CREATE VIRTUAL TABLE words USING fts5 (
+        digests, content='', contentless_delete=1, tokenize='ascii');
     CREATE TABLE spread (digest TEXT PRIMARY KEY, items INTEGER NOT NULL) WITHOUT ROWID;
-    PRAGMA application_id = {_APPLICATION};
-    PRAGMA user_version = {_VERSION};
 """
 _ADD = "INSERT INTO items (id, boundary, generation, body, mac) VALUES (?, ?, ?, ?, ?)"
 _GET = "SELECT id, boundary, generation, body, mac FROM items WHERE id = ?"
 _PAGE = "SELECT id, boundary, generation, body, mac FROM items WHERE n > ? ORDER BY n LIMIT ?"
 _FIND = """
-    SELECT id, boundary, generation, body, mac FROM (SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS found
+    SELECT id, boundary, generation, body, mac
+    FROM (SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?) AS found
     JOIN items ON items.n = found.rowid ORDER BY found.rank
 """
 _SPREAD = "INSERT INTO spread VALUES (?, 1) ON CONFLICT DO UPDATE SET items = items + 1"
-# Rows that get a rank. The rarest words come first, and common words only while there is room.
-_ROWS_READ = 500
 _STEPS_BETWEEN_LOOKS = 1000  # SQLite steps between checks of the clock: well under a millisecond
 _WRITE_WAIT_MS = 5000
 _READ_WAIT_SECONDS = 5.0
-_decode = msgspec.json.Decoder(MemoryItem).decode
+_LAYOUT = Layout(
+    application=0x484F4C4D,  # "HOLM"
+    version=1,
+    schema=_SCHEMA,
+    pragmas="PRAGMA synchronous = EXTRA; PRAGMA cache_size = -8192; PRAGMA secure_delete = ON",
+    busy_ms=_WRITE_WAIT_MS,
+)
 
 
 class SqliteMemory:
@@ -72,13 +88,13 @@ class SqliteMemory:
     opens the file again.
     """
 
-    def __init__(self, path: Path, keys: Keys) -> None:
+    def __init__(self, path: Path, keys: MemoryKeys) -> None:
         self._path, self._keys = path, keys
         self._guard = threading.RLock()
         self._db: apsw.Connection | None = None
         # The identity of `_db`'s file, as the path named it at opening, and the process that opened
         # it.
-        self._file: tuple[int, int] | None = None
+        self._file: Identity | None = None
         self._pid = os.getpid()
 
     def is_empty(self) -> bool:
@@ -95,25 +111,16 @@ class SqliteMemory:
                 "SELECT count(*) FROM items WHERE boundary = ?", (item.boundary,)
             ).fetchall()[0][0]
             if kept >= limits.MEMORY_ITEMS_PER_BOUNDARY_MAX:
-                raise Refused(
-                    f"{item.boundary} remembers {kept} things, which is its bound",
-                    code="too_many",
-                    hint="forget something first",
-                )
+                raise too_many(item.boundary, kept)
             self._insert(db, item)
             return True
 
     def _insert(self, db: "apsw.Connection", item: MemoryItem) -> None:
-        key = self._keys(None)
-        if key is None:
-            raise Refused(
-                "the home's key is missing, so nothing can be remembered",
-                code="no_key",
-                hint="`holdfast doctor` says what is wrong",
-            )
-        generation, secret = key
+        generation, secret = newest_key(self._keys)
         body = msgspec.json.encode(item)
-        db.execute(_ADD, (item.id, item.boundary, generation, body, _mac(secret, item.id, body)))
+        db.execute(
+            _ADD, (item.id, item.boundary, generation, body, item_mac(secret, item.id, body))
+        )
         digests = _digests_of(item)
         db.execute(
             "INSERT INTO words (rowid, digests) VALUES (?, ?)",
@@ -141,15 +148,19 @@ class SqliteMemory:
 
     # --- Reading
 
-    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
-        wanted = _digests(_circle_key(circle.audience.value, circle.boundary, circle.person), words)
+    def find(
+        self, words: Sequence[str], reader_set: ReaderSet, *, limit: int, seconds: float
+    ) -> MemoryMatches:
+        wanted = _digests(
+            reader_set_key(reader_set.audience.value, reader_set.boundary, reader_set.person), words
+        )
         if not wanted or self.is_empty():
-            return Found(())
+            return MemoryMatches(())
         with self._reading(seconds) as db:
             chosen = _rarest(db, wanted)
             rows = db.execute(_FIND, (" OR ".join(chosen), limit)).fetchall() if chosen else []
         items = [self._believed(row) for row in rows]
-        return Found(tuple(item for item in items if item is not None), items.count(None))
+        return MemoryMatches(tuple(item for item in items if item is not None), items.count(None))
 
     def get(self, memory: str) -> MemoryItem | None:
         if self.is_empty():
@@ -178,28 +189,12 @@ class SqliteMemory:
         with self._guard:
             db, self._db = self._db, None
             if db is not None and self._pid == os.getpid():
-                db.close(True)  # noqa: FBT003
+                close(db)
 
     # --- Verification
 
     def _believed(self, row: tuple[Any, ...]) -> MemoryItem | None:
-        """Return the item if its mac verifies and it is in the row that it was written into."""
-        name, boundary, generation, body, mac = row
-        if not (
-            isinstance(name, str)
-            and isinstance(generation, int)
-            and isinstance(body, bytes)
-            and isinstance(mac, bytes)
-        ):
-            return None
-        key = self._keys(generation)
-        if key is None or _mac(key[1], name, body) != mac:
-            return None
-        try:
-            item = _decode(body)
-        except msgspec.MsgspecError:
-            return None
-        return item if (item.id, item.boundary) == (name, boundary) else None
+        return believed_item(self._keys, row)
 
     # --- The file
 
@@ -247,14 +242,8 @@ class SqliteMemory:
                 db = self._open(create=True)
                 db.set_progress_handler(None)
                 db.set_busy_timeout(_WRITE_WAIT_MS)
-                db.execute("BEGIN IMMEDIATE")
-                try:
+                with transaction(db):
                     yield db
-                    db.execute("COMMIT")
-                except BaseException:
-                    if db.in_transaction:
-                        db.execute("ROLLBACK")
-                    raise
             except (apsw.Error, OSError) as exc:
                 raise NotSaved(
                     f"{self._path.name} was not written: {exc}",
@@ -268,38 +257,15 @@ class SqliteMemory:
         """
         if self._pid != os.getpid():
             self._db, self._pid = None, os.getpid()
-        refuse_if_not_plain(str(self._path))
-        if self._db is not None and self._file != _identity(self._path):
+        refuse_odd_journal(str(self._path))
+        if self._db is not None and self._file != identity_of(str(self._path)):
             self.close()
         if self._db is None:
-            self._db, self._file = self._connected(create=create), _identity(self._path)
+            if create:
+                create_file(str(self._path))
+            self._db = connect(str(self._path), _LAYOUT)
+            self._file = identity_of(str(self._path))
         return self._db
-
-    def _connected(self, *, create: bool) -> "apsw.Connection":
-        import apsw
-
-        if create:
-            with contextlib.suppress(FileExistsError):
-                os.close(
-                    os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-                )
-        db = apsw.Connection(
-            str(self._path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
-        )
-        try:
-            db.set_busy_timeout(_WRITE_WAIT_MS)
-            db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-            db.execute(
-                "PRAGMA trusted_schema = OFF; PRAGMA synchronous = EXTRA; PRAGMA temp_store = "
-                "MEMORY; PRAGMA cache_size = -8192"
-            ).fetchall()
-            db.execute("PRAGMA secure_delete = ON").fetchall()
-            if _version(db) != (_APPLICATION, _VERSION):
-                _make(db)
-        except BaseException:
-            db.close(True)  # noqa: FBT003
-            raise
-        return db
 
 
 def copy_memory(source: Path, target: Path) -> None:
@@ -325,7 +291,7 @@ def copy_memory(source: Path, target: Path) -> None:
 def _copy_pages(source: Path, target: Path) -> None:
     import apsw
 
-    refuse_if_not_plain(str(source))
+    refuse_odd_journal(str(source))
     with contextlib.ExitStack() as stack:
         there = apsw.Connection(
             str(source), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW
@@ -339,71 +305,23 @@ def _copy_pages(source: Path, target: Path) -> None:
                 backup.step()
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _version(db: "apsw.Connection") -> tuple[int, int]:
-    return db.pragma("application_id"), db.pragma("user_version")
-
-
-def _make(db: "apsw.Connection") -> None:
-    """Create the schema in an empty file. Raise NotADBError for any other file."""
-    import apsw
-
-    db.execute("BEGIN IMMEDIATE")
-    if _version(db) == (_APPLICATION, _VERSION):  # another process was faster
-        db.execute("ROLLBACK")
-        return
-    if db.execute("SELECT 1 FROM sqlite_schema").fetchall():
-        db.execute("ROLLBACK")
-        raise apsw.NotADBError("it is of another program, or of a newer Holdfast")
-    db.execute(_SCHEMA)
-    db.execute("COMMIT")
-
-
 def _rarest(db: "apsw.Connection", digests: Iterable[str]) -> list[str]:
-    """
-    Return the digests of the rarest words, as many as can be ranked quickly. If all are common,
-    return the least common one.
-    """
     spread: list[tuple[Any, str]] = []
     for digest in digests:
         held = db.execute("SELECT items FROM spread WHERE digest = ?", (digest,)).fetchall()
         spread += [(items, digest) for (items,) in held]
-    chosen: list[str] = []
-    room = _ROWS_READ
-    for items, digest in sorted(spread):
-        if not chosen or items <= room:
-            chosen.append(f'"{digest}"')
-            room -= items
-    return chosen
-
-
-def _circle_key(audience: str, boundary: str, person: str) -> str:
-    return short_digest(
-        "circle", audience, boundary, person if audience != Audience.TEAM.value else ""
-    )
+    return [f'"{digest}"' for digest in rarest(spread)]
 
 
 def _digests_of(item: MemoryItem) -> list[str]:
-    return _digests(_circle_key(item.audience, item.boundary, item.person), words_of(item.text))
+    return _digests(reader_set_key(item.audience, item.boundary, item.person), words_of(item.text))
 
 
-def _digests(circle: str, words: Iterable[str]) -> list[str]:
+def _digests(reader_set: str, words: Iterable[str]) -> list[str]:
     """
     Return each word once, as a digest of letters and digits only: FTS5 can't read it as a query.
     """
     return [
-        blake3(f"{circle} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8)
+        blake3(f"{reader_set} {word}".encode("utf-8", "surrogatepass")).hexdigest(length=8)
         for word in dict.fromkeys(words)
     ]
-
-
-def _mac(key: bytes, name: str, body: bytes) -> bytes:
-    written = name.encode("utf-8", "surrogatepass")
-    return blake3(len(written).to_bytes(4, "big") + written + body, key=key).digest()

@@ -19,27 +19,43 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from blake3 import blake3
 
-from holdfast.adapters.sqlite.rollback_journal import remove_if_not_plain
+from holdfast.adapters.sqlite.database import (
+    Layout,
+    close,
+    connect,
+    remove_file,
+    remove_odd_journal,
+    transaction,
+)
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.ports.search import Hit, Said
+from holdfast.ports.search import Hit, SearchedText
 
 if TYPE_CHECKING:
     import apsw
 
-_APPLICATION = 0x484F4C53  # "HOLS"
-_VERSION = 2
-_SCHEMA = f"""
-    CREATE TABLE said (id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, at INTEGER NOT NULL, body BLOB NOT NULL, mac BLOB NOT NULL);
+_SCHEMA = """
+    CREATE TABLE said (
+        id INTEGER PRIMARY KEY, session TEXT NOT NULL, turn TEXT NOT NULL, at INTEGER NOT NULL,
+        body BLOB NOT NULL, mac BLOB NOT NULL);
     CREATE INDEX said_turn ON said (session, turn);
     CREATE INDEX said_at ON said (at);
-    CREATE VIRTUAL TABLE words USING fts5 (text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
-    CREATE TABLE through (session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL, mac BLOB NOT NULL) WITHOUT ROWID;
-    PRAGMA application_id = {_APPLICATION};
-    PRAGMA user_version = {_VERSION};
+    CREATE VIRTUAL TABLE words USING fts5 (
+        text, content='', contentless_delete=1, tokenize='unicode61 remove_diacritics 2');
+    CREATE TABLE through (
+        session TEXT PRIMARY KEY, instance TEXT NOT NULL, seq INTEGER NOT NULL,
+        mac BLOB NOT NULL) WITHOUT ROWID;
 """
+_LAYOUT = Layout(
+    application=0x484F4C53,  # "HOLS"
+    version=2,
+    schema=_SCHEMA,
+    pragmas="PRAGMA synchronous = OFF",
+    busy_ms=5000,
+)
 _FIND = """
     SELECT said.id, said.at, said.body, said.mac FROM words JOIN said ON said.id = words.rowid
-    WHERE words MATCH ? AND (said.at < ? OR (said.at = ? AND said.id < ?)) ORDER BY said.at DESC, said.id DESC LIMIT ?
+    WHERE words MATCH ? AND (said.at < ? OR (said.at = ? AND said.id < ?))
+    ORDER BY said.at DESC, said.id DESC LIMIT ?
 """
 _NEWEST = (2**62, 2**62)
 _NO_WRITES = frozenset({errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT})
@@ -58,22 +74,22 @@ class SqliteSearch:
         with self._guard:
             rows = self._all("SELECT session, instance, seq, mac FROM through")
         return {
-            SessionId(name): (InstanceId(life), seq)
-            for name, life, seq, mac in rows
-            if mac == self._through_mac(name, life, seq)
+            SessionId(name): (InstanceId(instance), seq)
+            for name, instance, seq, mac in rows
+            if mac == self._through_mac(name, instance, seq)
         }
 
     def add(
-        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[Said]
+        self, session: SessionId, instance: InstanceId, through: int, said: Sequence[SearchedText]
     ) -> None:
         def add(db: "apsw.Connection") -> None:
-            if self._life(db, session) != instance:
+            if self._instance(db, session) != instance:
                 self._forget(db, session)
             for each in said:
                 body = msgspec.json.encode(each)
                 db.execute(
                     "INSERT INTO said (session, turn, at, body, mac) VALUES (?, ?, ?, ?, ?)",
-                    (session, each.turn, each.at, body, self._mac(body)),
+                    (session, each.turn, each.at, body, said_mac(self._keys()[0], body)),
                 )
                 db.execute(
                     "INSERT INTO words (rowid, text) VALUES (?, ?)",
@@ -87,15 +103,15 @@ class SqliteSearch:
 
         self._write(add)
 
-    def _life(self, db: "apsw.Connection", session: SessionId) -> Any:
+    def _instance(self, db: "apsw.Connection", session: SessionId) -> Any:
         """
         Return the instance of the session's rows. Return None if there are no rows, or if the mac
         does not verify.
         """
-        for life, seq, mac in db.execute(
+        for instance, seq, mac in db.execute(
             "SELECT instance, seq, mac FROM through WHERE session = ?", (session,)
         ):
-            return life if mac == self._through_mac(session, life, seq) else None
+            return instance if mac == self._through_mac(session, instance, seq) else None
         return None
 
     def forget(self, session: SessionId) -> None:
@@ -109,7 +125,7 @@ class SqliteSearch:
         db.execute("DELETE FROM said WHERE session = ?", (session,))
         db.execute("DELETE FROM through WHERE session = ?", (session,))
 
-    def turn_circle(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
+    def turn_reader_set(self, session: SessionId, turn: TurnId) -> tuple[str, str] | None:
         with self._guard:
             rows = self._all(
                 "SELECT body, mac FROM said WHERE session = ? AND turn = ? ORDER BY id LIMIT 1",
@@ -120,7 +136,7 @@ class SqliteSearch:
 
     def find(self, words: Sequence[str], *, limit: int, after: str | None = None) -> Sequence[Hit]:
         match = " ".join('"{}"'.format(word.replace('"', '""')) for word in words)
-        at, row_id = _position(after)
+        at, row_id = position_of(after)
         hits: list[Hit] = []
         while len(hits) < limit:  # each round continues after the last row of the one before
             with self._guard:
@@ -137,27 +153,15 @@ class SqliteSearch:
         with self._guard:
             db, self._db = self._db, None
             if db is not None:
-                db.close(True)  # noqa: FBT003
+                close(db)
 
     # --- The file
 
-    def _believed(self, body: bytes, mac: bytes) -> Said | None:
-        if (
-            not isinstance(body, bytes) or self._mac(body) != mac
-        ):  # rows from before a rotation are replaced when the session is read again
-            _log.warning("search has a row that is not ours")
-            return None
-        with contextlib.suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(body, type=Said)
-        return None
-
-    def _mac(self, body: bytes) -> bytes:
-        return blake3(b"said " + body, key=self._keys()[0]).digest()
+    def _believed(self, body: bytes, mac: bytes) -> SearchedText | None:
+        return believed_said(self._keys()[0], body, mac)
 
     def _through_mac(self, session: str, instance: Any, seq: Any) -> bytes:
-        return blake3(
-            b"through " + msgspec.json.encode((session, instance, seq)), key=self._keys()[0]
-        ).digest()
+        return through_mac(self._keys()[0], session, instance, seq)
 
     def _all(self, query: str, values: tuple[Any, ...] = ()) -> list[Any]:
         import apsw
@@ -178,18 +182,20 @@ class SqliteSearch:
         with self._guard:
             db = self._open()
             try:
-                _in_transaction(db, work)
+                with transaction(db):
+                    work(db)
             except (apsw.FullError, apsw.IOError, apsw.ReadOnlyError) as exc:
                 _log.info("what is searched is kept in memory: %s", exc)
                 self._db = _in_memory(db)
-                db.close(True)  # noqa: FBT003
-                _in_transaction(self._db, work)
+                close(db)
+                with transaction(self._db):
+                    work(self._db)
 
     def _open(self) -> "apsw.Connection":
         import apsw
 
         with contextlib.suppress(OSError):
-            remove_if_not_plain(str(self._path))
+            remove_odd_journal(str(self._path))
         if self._db is None:
             try:
                 self._db = self._connected_anew()
@@ -209,7 +215,7 @@ class SqliteSearch:
             return self._connected()
 
     def _connected(self) -> "apsw.Connection":
-        return _connect(str(self._path)) if self._takes_writes() else _in_memory(None)
+        return connect(str(self._path), _LAYOUT) if self._takes_writes() else _in_memory(None)
 
     def _takes_writes(self) -> bool:
         """Create the file if it is missing. SQLite reports any other problem with it."""
@@ -227,66 +233,40 @@ class SqliteSearch:
 
     def _remove(self) -> None:
         self.close()
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            with contextlib.suppress(OSError):
-                os.unlink(f"{self._path}{suffix}")  # noqa: PTH108
-
-
-def _connect(path: str) -> "apsw.Connection":
-    import apsw
-
-    db = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_NOFOLLOW)
-    try:
-        db.set_busy_timeout(5000)
-        db.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 1)
-        db.execute(
-            "PRAGMA trusted_schema = OFF; PRAGMA synchronous = OFF; PRAGMA temp_store = MEMORY"
-        )
-        if (db.pragma("application_id"), db.pragma("user_version")) != (_APPLICATION, _VERSION):
-            _make(db)
-    except BaseException:
-        db.close(True)  # noqa: FBT003
-        raise
-    return db
+        remove_file(str(self._path))
 
 
 def _in_memory(of: "apsw.Connection | None") -> "apsw.Connection":
     """Return a connection in memory, with the rows of the other one."""
-    db = _connect(":memory:")
+    db = connect(":memory:", _LAYOUT)
     if of is not None:
         with db.backup("main", of, "main") as copying:
             copying.step()
     return db
 
 
-def _in_transaction(db: "apsw.Connection", work: "Callable[[apsw.Connection], None]") -> None:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        work(db)
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:  # after a full disk, SQLite has rolled back already
-            db.execute("ROLLBACK")
-        raise
-
-
-def _make(db: "apsw.Connection") -> None:
-    """Create the schema in an empty file. Raise NotADBError for any other file."""
-    import apsw
-
-    db.execute("BEGIN IMMEDIATE")
-    made = (db.pragma("application_id"), db.pragma("user_version")) == (
-        _APPLICATION,
-        _VERSION,
-    )  # another process was faster
-    if not made and db.execute("SELECT 1 FROM sqlite_schema").fetchall():
-        db.execute("ROLLBACK")
-        raise apsw.NotADBError("it is of another program or version")
-    if not made:
-        db.execute(_SCHEMA)
-    db.execute("COMMIT")
-
-
-def _position(after: str | None) -> tuple[int, int]:
+def position_of(after: str | None) -> tuple[int, int]:
+    """Return the (at, id) that a cursor names; without one, a place after the newest row."""
     at, _, row_id = (after or "").partition("-")
     return (int(at), int(row_id)) if at.isdigit() and row_id.isdigit() else _NEWEST
+
+
+# --- Verification, of every search in SQL
+
+
+def believed_said(key: bytes, body: Any, mac: bytes) -> SearchedText | None:
+    """Return the text if its mac verifies. Rows from before a key rotation are read again."""
+    if not isinstance(body, bytes) or said_mac(key, body) != mac:
+        _log.warning("search has a row that is not ours")
+        return None
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(body, type=SearchedText)
+    return None
+
+
+def said_mac(key: bytes, body: bytes) -> bytes:
+    return blake3(b"said " + body, key=key).digest()
+
+
+def through_mac(key: bytes, session: str, instance: Any, seq: Any) -> bytes:
+    return blake3(b"through " + msgspec.json.encode((session, instance, seq)), key=key).digest()

@@ -11,143 +11,30 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
 
-from holdfast.adapters.files.commit.commit import Batch
-from holdfast.adapters.files.commit.fast_append import FastAppend, deciding
-from holdfast.adapters.files.commit.sync_thread import Syncable
+from holdfast.adapters.files.commit.commit import Commit, deciding
+from holdfast.adapters.files.commit.queued_append import CommitHost, QueuedAppend
 from holdfast.adapters.files.home.keys import no_key
 from holdfast.adapters.files.paths import disk_refused
-from holdfast.adapters.files.session.catch_up import Damaged, catch_up
+from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.locks import FolderLock, keeps_too_many
-from holdfast.errors import (
-    Busy,
-    Fenced,
-    HoldfastError,
-    InDoubt,
-    InvariantBroken,
-    NotSaved,
-    Untrusted,
-)
-from holdfast.journal.anchor import Anchor
+from holdfast.errors import Busy, HoldfastError, InDoubt, InvariantBroken, Untrusted
 from holdfast.journal.chain import KeyMissing
-from holdfast.journal.record import Head, Record
 from holdfast.journal.verify import Damage
-from holdfast.ports.journal_store import Appended, Check, Decide, Section
+from holdfast.ports.journal_store import Appended
 
-if TYPE_CHECKING:
-    from holdfast.adapters.files.session.journal import FileJournal
-
-_TOGETHER_MAX = (
-    256  # appends in one commit; bounds how long the first waits for the last's decision
-)
+# Appends in one commit: bounds how long the first waits for the last one's decision.
+_TOGETHER_MAX = 256
 
 
-def _nobody_waits() -> None:
-    pass
+class PendingCommit:
+    """A commit that was begun in another thread, decided and waiting for the disk: `Syncable`."""
 
+    __slots__ = ("_commit", "_queue", "_request", "_taken")
 
-class Request:
-    """One append on its way. The leader fills it in."""
-
-    __slots__ = (
-        "before",
-        "check",
-        "decide",
-        "done",
-        "epoch",
-        "error",
-        "journal",
-        "result",
-        "since",
-        "upto",
-        "wake",
-    )
-
-    def __init__(
-        self,
-        journal: "FileJournal",
-        decide: Decide,
-        *,
-        since: Head,
-        epoch: int | None,
-        check: Check,
-    ) -> None:
-        self.journal, self.decide, self.since, self.epoch, self.check = (
-            journal,
-            decide,
-            since,
-            epoch,
-            check,
-        )
-        self.result: Appended | None = None
-        self.error: BaseException | None = None
-        self.wake: Callable[[], None] = _nobody_waits
-        self.done = False
-        # The caller's view of the commit: the records before it, and the number of the commit's
-        # records that belong to this caller's result.
-        self.before: list[Record] = []
-        self.upto = 0
-
-    def outcome(self) -> Appended:
-        if self.error is not None:
-            raise self.error
-        if self.result is None:
-            raise InvariantBroken("an append ended without an outcome")
-        return self.result
-
-
-class LaneHost(Protocol):
-    """The parts of the store that an append queue uses."""
-
-    writer: str
-
-    def now_ms(self) -> int: ...
-    def check_alive(self, journal: "FileJournal", *, at_once: bool = False) -> bool:
-        """
-        Raise if the session is sealed, deleted or replaced by another instance, or if the home
-        can't be written.
-
-        With `at_once`, return False if the home's journal would have to be read first.
-        """
-        ...
-
-    def seal(self, journal: "FileJournal", error: Untrusted) -> None: ...
-    def is_lost(self, generation: int) -> bool:
-        """Return True if this key should exist in the home."""
-        ...
-
-    def run(self, work: Callable[[], None]) -> None:
-        """
-        Run `work` in a pool thread, where it may wait. Raise Busy if no thread is available; `work`
-        then does not run.
-        """
-        ...
-
-    def sync(self, commit: Syncable) -> bool:
-        """
-        Give the commit to the thread that writes and acknowledges for all sessions. Return False if
-        that thread can't be started; the commit then does not run.
-        """
-        ...
-
-    def run_quick(self, work: Callable[[], None]) -> None:
-        """
-        Run `work` in one of the few commit threads, where it may wait for the disk only. Raise Busy
-        if no thread is available; `work` then does not run.
-        """
-        ...
-
-
-class PendingAppend:
-    """An append of an asynchronous caller, decided and waiting for the disk. See `Syncable`."""
-
-    __slots__ = ("_alone", "_lane", "_request", "_taken")
-
-    def __init__(self, lane: "AppendQueue", request: Request, alone: FastAppend) -> None:
-        self._lane, self._request, self._alone = lane, request, alone
+    def __init__(self, queue: "AppendQueue", request: QueuedAppend, commit: Commit) -> None:
+        self._queue, self._request, self._commit = queue, request, commit
         self._taken = threading.Lock()
 
     def withdraw(self) -> bool:
@@ -157,44 +44,44 @@ class PendingAppend:
     def write(self) -> int | None:
         if not self._taken.acquire(blocking=False):
             return None
-        self._lane.take_over(self._alone.lock)
+        self._queue.take_over(self._commit.lock)
         try:
-            if self._alone.write():
-                return self._alone.fd
-            failure = None
+            return self._commit.write()
         except OSError as exc:
             failure = exc
-        self._mend(failure)
+            self._settle_where_it_may_wait(lambda: self._commit.settle(failure))
+        except Damaged as exc:
+            damaged = exc
+            self._settle_where_it_may_wait(lambda: _raise(damaged))
         return None
 
     def end(self, failure: OSError | None) -> None:
-        if failure is None and self._alone.has_landed():
-            self._lane.complete(self._request, self._alone.lock, self._alone.acknowledge)
+        if failure is None and self._commit.has_landed():
+            self._settle(lambda: self._commit.settle(None))
         else:
-            self._mend(failure)
+            self._settle_where_it_may_wait(lambda: self._commit.settle(failure))
 
-    def _mend(self, failure: OSError | None) -> None:
-        """Repair in a thread that may wait: a repair takes several writes, and perhaps a seal."""
+    def _settle(self, work: Callable[[], None]) -> None:
+        self._queue.complete(self._request, self._commit.lock, work)
 
-        def work() -> None:
-            self._alone.mend(failure)
-            self._alone.acknowledge()
-
-        def complete() -> None:
-            self._lane.complete(self._request, self._alone.lock, work)
-
+    def _settle_where_it_may_wait(self, work: Callable[[], None]) -> None:
+        """A repair takes several writes, and perhaps a seal."""
         try:
-            self._lane.host.run(complete)
+            self._queue.host.run(lambda: self._settle(work))
         except Busy:
-            complete()  # no other thread is available, and the lock is held
+            self._settle(work)  # no other thread is available, and the lock is held
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class AppendQueue:
-    def __init__(self, files: SessionFiles, host: LaneHost) -> None:
+    def __init__(self, files: SessionFiles, host: CommitHost) -> None:
         self.files = files
         self.host = host
         self._guard = threading.Lock()
-        self._queue: deque[Request] = deque()
+        self._queue: deque[QueuedAppend] = deque()
         self._led = False
         self._idle = threading.Condition(self._guard)
         self._is_awaited = 0
@@ -202,7 +89,7 @@ class AppendQueue:
         # compares it.
         self.claimed_epoch: Callable[[], int | None] = lambda: None
 
-    def append_now(self, request: Request) -> Appended:
+    def append_now(self, request: QueuedAppend) -> Appended:
         if deciding.now:
             raise InvariantBroken(
                 "an append inside the decision of another one would wait for itself"
@@ -239,36 +126,42 @@ class AppendQueue:
         if self._is_awaited:
             self._idle.notify_all()
 
-    def append_soon(self, request: Request) -> None:
+    def append_soon(self, request: QueuedAppend) -> None:
         """
         Start an append; `request.wake` is called when it is done.
 
-        Decide it in this thread if no lock has to be waited for. Another thread waits for the disk.
+        A request that leads is decided in this thread, if nothing has to be waited for. There are
+        three cases:
+
+        1. It was decided here, and has records. Another thread writes, syncs and acknowledges.
+        2. It was decided here, and nothing is to be written. It ends here.
+        3. It could not be decided here: the lock is held, something must be read first, or no
+           thread can be had for case 1. A commit thread starts from the beginning.
         """
         if not self._enqueue(request):
             return
-        soon: PendingAppend | None = None
+        pending: PendingCommit | None = None
         try:
-            alone = self._begin_here(request)
-            if alone is not None and alone.owes_a_sync:
-                soon = PendingAppend(self, request, alone)
-                if not self.host.sync(soon):
+            commit = self._begin_here(request)
+            if commit is not None and commit.owes_a_sync:
+                pending = PendingCommit(self, request, commit)
+                if not self.host.sync(pending):
                     self.files.release_if_ours()
-                    alone = soon = None  # start again in another thread
+                    commit = pending = None
         except BaseException:
             # A queued request is completed even if its caller is interrupted: by the thread that
             # already has it, or else by a new leader.
-            if soon is None or soon.withdraw():
+            if pending is None or pending.withdraw():
                 self.files.release_if_ours()
                 self._hand_on(self.host.run_quick, self._lead_at_once)
             raise
-        if alone is None:
+        if commit is None:  # case 3
             self._hand_on(self.host.run_quick, self._lead_at_once)
-        elif soon is None:
-            self.take_over(alone.lock)
-            self.complete(request, alone.lock, alone.acknowledge)
+        elif pending is None:  # case 2
+            self.take_over(commit.lock)
+            self.complete(request, commit.lock, commit.complete)
 
-    def _begin_here(self, request: Request) -> FastAppend | None:
+    def _begin_here(self, request: QueuedAppend) -> Commit | None:
         """
         Return None to commit in another thread instead; an error met here is met and reported
         there.
@@ -276,15 +169,15 @@ class AppendQueue:
         lock = None if keeps_too_many() else self._try_lock()
         if lock is None:
             return None
-        alone: FastAppend | None = None
+        commit, has_begun = Commit(self, [request], lock), False
         try:
-            alone = FastAppend.begin(self, request, lock, at_once=True)
+            has_begun = commit.begin(at_once=True)
         except Exception:  # noqa: BLE001  the other thread meets and reports it
             return None
         finally:
-            if alone is None:
+            if not has_begun:
                 lock.release()
-        return alone
+        return commit if has_begun else None
 
     def take_over(self, lock: FolderLock) -> None:
         """
@@ -294,15 +187,20 @@ class AppendQueue:
             self._queue.popleft()
         lock.hand_over()
 
-    def complete(self, request: Request, lock: FolderLock, work: Callable[[], None]) -> None:
-        """Finish an append that was begun here, then let another thread lead."""
+    def complete(self, request: QueuedAppend, lock: FolderLock, work: Callable[[], None]) -> None:
+        """
+        Finish an append that was begun here, then let another thread lead. The queue is idle before
+        the caller wakes, so that the caller's next append leads again.
+        """
         self._end([request], lock, work)
         request.done = True
-        request.wake()
         with self._guard:
-            if not self._queue:
-                return self._rest()
-        return self._hand_on(self.host.run_quick, self._lead_at_once)
+            others = bool(self._queue)
+            if not others:
+                self._rest()
+        request.wake()
+        if others:
+            self._hand_on(self.host.run_quick, self._lead_at_once)
 
     def wait_until_idle(self) -> None:
         """Wait until every append that was begun has an outcome."""
@@ -312,7 +210,7 @@ class AppendQueue:
                 self._idle.wait()
             self._is_awaited -= 1
 
-    def _enqueue(self, request: Request) -> bool:
+    def _enqueue(self, request: QueuedAppend) -> bool:
         with self._guard:
             self._queue.append(request)
             leads, self._led = not self._led, True
@@ -370,16 +268,24 @@ class AppendQueue:
                 request.done = True
                 request.wake()
 
-    def _commit(self, requests: list[Request], lock: FolderLock | None) -> None:
+    def _commit(self, requests: list[QueuedAppend], lock: FolderLock | None) -> None:
         """Give every request an outcome. The lock, given or taken here, is free afterwards."""
         try:
             lock = lock or self.files.acquire()
         except BaseException as exc:  # noqa: BLE001  handed to every caller, unchanged
             self._fail(requests, exc)
         else:
-            self._end(requests, lock, partial(self._commit_locked, lock, requests))
+            commit = Commit(self, requests, lock)
 
-    def _end(self, requests: list[Request], lock: FolderLock, work: Callable[[], None]) -> None:
+            def work() -> None:
+                commit.begin(at_once=False)
+                commit.complete()
+
+            self._end(requests, lock, work)
+
+    def _end(
+        self, requests: list[QueuedAppend], lock: FolderLock, work: Callable[[], None]
+    ) -> None:
         """Do the work with the lock held, release the lock, and give every request its outcome."""
         try:
             try:
@@ -419,7 +325,7 @@ class AppendQueue:
             with suppress(Busy):
                 self.host.run(self.files.reserve.refill_if_spent)
 
-    def _fail(self, requests: list[Request], error: BaseException) -> None:
+    def _fail(self, requests: list[QueuedAppend], error: BaseException) -> None:
         if isinstance(error, OSError):
             error = disk_refused(self.files.session, error)
         doubt = error if isinstance(error, InDoubt) else None
@@ -433,11 +339,11 @@ class AppendQueue:
             )
             self.files.release_if_ours()
         for request in requests:
-            request.result, request.error = None, error
+            request.fail(error)
             if doubt is not None:
                 request.journal.spend(doubt)
 
-    def _seal(self, requests: list[Request], error: Damaged | Untrusted) -> None:
+    def _seal(self, requests: list[QueuedAppend], error: Damaged | Untrusted) -> None:
         """
         Record the seal after the lock is released. The seal mark goes to the home's journal, and
         nobody may wait for the home's lock while holding a session's lock.
@@ -451,100 +357,8 @@ class AppendQueue:
         # First give every append its outcome and spend every handle: sealing may fail.
         for request in requests:
             request.journal.spend(untrusted)
-            request.result, request.error = None, untrusted
+            request.fail(untrusted)
         try:
             self.host.seal(journal, untrusted)
         except Exception as exc:  # noqa: BLE001  reported; the next opener seals
             untrusted.add_note(f"the seal could not be recorded: {exc}")
-
-    def _commit_locked(self, lock: FolderLock, requests: list[Request]) -> None:
-        if len(requests) == 1:
-            alone = FastAppend.begin(self, requests[0], lock, at_once=False)
-            if alone is not None:
-                return alone.complete()
-        return self._commit_together(lock.fd, requests)
-
-    def _commit_together(self, folder: int, requests: list[Request]) -> None:
-        requests = [request for request in requests if self._is_usable(request)]
-        if not requests:
-            return
-        self.host.check_alive(requests[0].journal)
-        now = self.host.now_ms()
-        anchor: Anchor | None = None
-        for request in requests:
-            caught = catch_up(
-                self.files,
-                folder,
-                request.journal.fence,
-                request.check,
-                writer=self.host.writer,
-                now=now,
-            )
-            if caught.records:
-                request.journal.remember(caught.records)
-            anchor = caught.anchor
-        if anchor is None:
-            raise InvariantBroken("a journal was caught up with, and has no anchor")
-        first = requests[0].journal
-        batch = Batch(self.files, folder, first.fence, anchor, writer=self.host.writer, now=now)
-        for request in requests:
-            self._decide(batch, request, anchor)
-        before = first.fence.head
-        batch.flush()
-        for request in requests:
-            self._acknowledge(batch, request, first, before)
-
-    def _is_usable(self, request: Request) -> bool:
-        """A spent handle fails its own append only."""
-        try:
-            request.journal.check_usable()
-        except HoldfastError as exc:
-            request.error = exc
-            return False
-        return True
-
-    def _decide(self, batch: Batch, request: Request, anchor: Anchor) -> None:
-        deciding.now = True
-        try:
-            self.check_epoch(request, anchor)
-            request.before = request.journal.records_after(request.since)
-            suffix = (*request.before, *batch.records)
-            batch.add(list(request.decide(Section(suffix, batch.now))), request.epoch)
-        except (NotSaved, InDoubt, Damaged):
-            raise
-        except Exception as exc:  # noqa: BLE001  a refusal, delivered after this commit
-            self.refused(request, exc)
-        finally:
-            deciding.now = False
-        request.upto = len(batch.records)
-
-    def refused(self, request: Request, error: Exception) -> None:
-        request.error = (
-            disk_refused(self.files.session, error) if isinstance(error, OSError) else error
-        )
-
-    def check_epoch(self, request: Request, anchor: Anchor) -> None:
-        if request.epoch is None:
-            return
-        if request.epoch != self.claimed_epoch() or request.epoch < anchor.epoch:
-            raise Fenced(
-                f"{self.files.session}: epoch {request.epoch} does not drive it any more (it is "
-                f"{anchor.epoch})",
-                hint="stop this driver; another one goes on",
-            )
-
-    def _acknowledge(
-        self, batch: Batch, request: Request, first: "FileJournal", before: Head
-    ) -> None:
-        journal = request.journal
-        if journal is not first and journal.fence.seq < first.fence.seq:
-            journal.fence = first.fence.copy()
-        journal.remember(batch.records)
-        if request.error is not None:
-            return
-        ours = batch.records[: request.upto]
-        # If records of other callers follow in the same commit, this caller's head is its own last
-        # record.
-        last = Head(ours[-1].seq, ours[-1].mac) if ours else before
-        head = first.fence.head if request.upto == len(batch.records) else last
-        request.result = Appended(head, (*request.before, *ours))

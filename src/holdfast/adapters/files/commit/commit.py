@@ -1,436 +1,192 @@
 """
-One commit: frame the drafts, write once, sync once, move the anchor. Otherwise nothing is saved,
-and the caller knows it.
+The commit: the one way in which records get into a journal. With the write lock held it takes one
+or more appends through these steps:
 
-The caller holds the write lock and has caught up the fence. After a failed write or sync, the batch
-goes to quarantine, the segment is cut back to its durable length and synced, and the journal
-continues in a new segment. NotSaved is raised only after the cut is durable; before that the append
-is InDoubt. On a full disk a driver's records may use the reserve. Only then are the same bytes
-written again, on a fresh descriptor.
+1. `begin` brings every handle to the head, and lets each append decide in turn.
+2. `write` puts all framed lines into the segment with one call.
+3. The caller syncs, here or in another thread.
+4. `settle` checks that the bytes are where they belong, or repairs them, and moves the anchor.
+5. `settle` acknowledges: handles move, and each append gets its outcome.
+
+There are three cases for step 1:
+
+1. The journal is as we left it, and the segment has room. This is the common case. Nothing is read,
+   so the event loop's own thread may begin such a commit.
+2. Something came since: records of others, a torn tail, a replaced file, a full segment. It takes
+   reads or further writes, in a thread that may wait.
+3. The session or the home can't be written at all. Nothing is decided.
 """
 
-import contextlib
-import logging
-import os
-from collections.abc import Sequence
+import threading
+from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.home.reserve import FULL
-from holdfast.adapters.files.paths import create_whole, read_at, write_all
-from holdfast.adapters.files.session.catch_up import Damaged, move_anchor, write_anchor
-from holdfast.adapters.files.session.files import SessionFiles
-from holdfast.adapters.files.session.quarantine import FAILED_BATCH
-from holdfast.errors import InDoubt, NotSaved, Refused
+from holdfast.adapters.files.commit.batch import Batch, check_drafts
+from holdfast.adapters.files.commit.queued_append import QueuedAppend
+from holdfast.adapters.files.paths import disk_refused
+from holdfast.adapters.files.session.catch_up import Damaged, catch_up, unchanged_anchor
+from holdfast.adapters.files.session.locks import FolderLock
+from holdfast.errors import Fenced, InvariantBroken
 from holdfast.journal.anchor import Anchor
-from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, Record, check_draft, without_macs
-from holdfast.journal.verify import Damage
-from holdfast.limits import BATCH_BYTES_MAX
+from holdfast.journal.record import Head
+from holdfast.ports.journal_store import Appended, Section
 
-_log = logging.getLogger("holdfast.files")
-_REPLACED_MAX = 3  # replacements of a segment by a copy before we give up
+if TYPE_CHECKING:
+    from holdfast.adapters.files.commit.append_queue import AppendQueue
 
 
-Identity = tuple[int, int]
-"""A file's device and inode."""
+class _Deciding(threading.local):
+    now = False
 
 
-def identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino
+deciding = _Deciding()
+"""Set in a thread while it is inside a caller's decision."""
 
 
-class Replaced(Exception):
-    """The path names another inode than the one we wrote to. Nothing may be acknowledged."""
+class Commit:
+    """The creator of this object holds the lock, and releases it."""
 
-
-def check_drafts(drafts: Sequence[Draft]) -> int:
-    """Return an upper bound of the drafts' bytes. Raise Refused for drafts that can't be kept."""
-    size = 0
-    for draft in drafts:
-        check_draft(draft)
-        size += len(draft.body) + 512
-    if size > BATCH_BYTES_MAX:
-        raise Refused(
-            f"{len(drafts)} records of {size} bytes are more than one commit holds",
-            code="too_large",
-            hint=f"a commit holds at most {BATCH_BYTES_MAX} bytes",
-        )
-    return size
-
-
-class Batch:
-    """
-    The records that one commit adds.
-
-    They are framed at once, so that later decisions of the same commit see the records of earlier
-    ones.
-    """
+    __slots__ = ("_batch", "_before", "_files", "_host", "_queue", "_requests", "lock")
 
     def __init__(
-        self,
-        files: SessionFiles,
-        folder: int,
-        fence: Fence,
-        anchor: Anchor,
-        *,
-        writer: str,
-        now: int,
+        self, queue: "AppendQueue", requests: list[QueuedAppend], lock: FolderLock
     ) -> None:
-        self._files, self._folder, self._base, self._anchor = files, folder, fence, anchor
-        self._writer, self.now = writer, max(now, fence.at)
-        # Ahead of the durable position while a batch is collected. After each flush it is the base
-        # fence again.
-        self.fence = fence
-        self.records: list[Record] = []
-        self.may_use_reserve = False
-        self._closing = b""
-        self._lines: list[bytes] = []
-        self._bytes = 0
-        self._new_segment = False
-        # The end of the decision before the last one: the anchor's two slots end one decision
-        # apart.
-        self._before_last: Anchor | None = None
+        self._queue, self._files, self._host = queue, queue.files, queue.host
+        self._requests, self.lock = requests, lock
+        self._batch: Batch | None = None
+        # The head before this commit. Set with the batch.
+        self._before: Head
 
-    def add(self, drafts: list[Draft], epoch: int | None) -> None:
+    def begin(self, *, at_once: bool) -> bool:
         """
-        Frame all drafts or none. The drafts of one decision are one batch of records, which
-        recovery keeps whole or not at all.
+        Decide every append. With `at_once`, return False with nothing decided unless this is case 1
+        of the module. An error of a caller's decision becomes that append's error.
         """
-        if not drafts:
-            return
-        size = check_drafts(drafts)
-        if self._bytes + size > BATCH_BYTES_MAX or self.fence.offset >= self._files.segment_bytes:
-            # Segments end at the same places, whether appends were committed together or one by
-            # one.
-            self.flush()
-        if not self._lines:
-            self.fence = self._base.copy()
-            self._start_segment_if_full()
-        else:
-            self._before_last = self._files.anchor_at(self.fence, 0, 0)
-        carried = (
-            max(self.fence.epoch, self._anchor.epoch) if epoch is None else epoch
-        )  # a participant's record carries the newest driver's epoch
-        for left, draft in enumerate(drafts, start=1 - len(drafts)):
-            line, record = self.fence.write(
-                draft, at=self.now, epoch=carried, writer=self._writer, more=left < 0
-            )
-            self._lines.append(line)
-            self.records.append(record)
-        self._bytes += size
-        self.may_use_reserve |= epoch is not None
-
-    def _start_segment_if_full(self) -> None:
-        if self.fence.where != "closed":
-            if self.fence.offset < self._files.segment_bytes and not self._files.must_rotate:
-                return
-            self._closing = self.fence.close_segment(at=self.now, writer=self._writer)
-        self.fence.enter_next()
-        self._lines.append(
-            self.fence.open_segment(
-                generation=self._files.generation(), at=self.now, writer=self._writer
-            )
-        )
-        self._new_segment = True
-
-    def flush(self) -> None:
-        """
-        Make the records durable and move the base fence. Raise NotSaved, InDoubt or Damaged; the
-        base fence then stays where it was.
-        """
-        if not self._lines:
-            return
-        data = b"".join(self._lines)
-        if self._new_segment:
-            if self._closing:
-                self.write_in_place(self._base, self._closing)
-            self._write_new_segment(data)
-        else:
-            self.write_in_place(self._base, data)
-        try:
-            # Commit point: the records are durable. After a crash before the anchor is moved, the
-            # next process that opens the journal keeps them too.
-            if self._before_last is not None:
-                self._anchor = write_anchor(self._files, self._before_last, self._anchor)
-            self._anchor = move_anchor(self._files, self.fence, self._anchor)
-        except OSError as exc:
-            raise InDoubt(
-                f"{self._files.session}: the anchor could not be written ({exc})", hint="reopen"
-            ) from exc
-        self._base.adopt(self.fence)
-        self.fence = self._base
-        self._files.must_rotate = False
-        self._closing, self._lines, self._bytes, self._new_segment, self._before_last = (
-            b"",
-            [],
-            0,
-            False,
-            None,
-        )
-
-    def write_in_place(self, base: Fence, data: bytes) -> None:
-        for _ in range(_REPLACED_MAX):
-            try:
-                return self._write_once(base, data)
-            except Replaced:
-                # A copy took the file's place. If it holds the bytes that we know, it is the
-                # journal now.
-                if self._copy_has(base, data):
-                    return None
-        raise NotSaved(
-            f"{self._files.session}: its segment is being replaced again and again",
-            hint="stop the program that does it",
-        )
-
-    def _write_once(self, base: Fence, data: bytes) -> None:
-        """
-        Write and sync. Path and descriptor name the same file, of the expected size, before and
-        after.
-        """
-        files, name = self._files, self._files.name(base.number)
-        try:
-            before = files.stat_segment(base.number)
-            if not files.is_known(base.number, before):
-                self._check_prefix(base)
-        except FileNotFoundError:
-            raise self._removed(base, name) from None
-        if before.st_size != base.offset:
-            raise Damaged(
-                Damage(
-                    "broken",
-                    f"{name} changed its size while it was locked",
-                    base.seq,
-                    base.number,
-                    base.offset,
-                )
-            )
-        fd = files.active(self._folder, base.number, before)
-        try:
-            write_all(fd, data, base.offset)
-            os.fdatasync(fd)
-        except OSError as exc:
-            self.recover(base, data, exc)
-        self._check_after(base, data, identity(before))
-
-    def recover(self, base: Fence, data: bytes, failure: OSError) -> None:
-        """Handle a failed write or sync: return if the reserve made it durable, else raise."""
-        # Never use this descriptor again: it has reported its error, and a second sync on it could
-        # claim success.
-        with contextlib.suppress(OSError):
-            self._files.let_go()
-        if not self._retry_from_reserve(base, data, failure):
-            self._undo(base, data, failure)
-
-    def look_again(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
-        """
-        Check a synced write that the path does not show. Return if the bytes are in a copy that
-        took the file's place, or after writing them there; else raise.
-        """
-        try:
-            self._check_after(base, data, wrote_to)
-        except Replaced:
-            if not self._copy_has(base, data):
-                self.write_in_place(base, data)
-
-    def _check_after(self, base: Fence, data: bytes, wrote_to: Identity) -> None:
-        files, name = self._files, self._files.name(base.number)
-        try:
-            after = files.stat_segment(base.number)
-        except FileNotFoundError:
-            files.check_place(self._folder)
-            raise self._removed(base, name) from None
-        if identity(after) != wrote_to:
-            files.check_place(self._folder)
-            raise Replaced
-        if after.st_size != base.offset + len(data):
-            raise Damaged(
-                Damage(
-                    "broken",
-                    f"{name} was changed while it was written",
-                    base.seq,
-                    base.number,
-                    base.offset,
-                )
-            )
-
-    def _check_prefix(self, base: Fence) -> None:
-        fd = self._files.open_segment(self._folder, base.number)
-        try:
-            if base.prefix_holds(read_at(fd, 0, base.offset)):
-                return
-        finally:
-            os.close(fd)
-        name = self._files.name(base.number)
-        raise Damaged(
-            Damage("broken", f"{name} was replaced by other bytes", base.seq, base.number, 0)
-        )
-
-    def _removed(self, base: Fence, name: str) -> Damaged:
-        return Damaged(
-            Damage(
-                "cut_short",
-                f"{name} was removed while it was written",
-                base.seq,
-                base.number,
-                base.offset,
-            )
-        )
-
-    def _copy_has(self, base: Fence, data: bytes) -> bool:
-        """
-        Return True if the copy was made after our write; it is then synced. Return False if it was
-        made before our write, so that we write again. Raise Damaged for any other content.
-        """
-        fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
-        try:
-            status, name = os.fstat(fd), self._files.name(base.number)
-            rest = (
-                read_at(fd, base.offset, len(data))
-                if status.st_size == base.offset + len(data)
-                else b""
-            )
-            if not base.prefix_holds(read_at(fd, 0, base.offset)) or (
-                rest != data and status.st_size != base.offset
-            ):
-                raise Damaged(
-                    Damage(
-                        "broken", f"{name} was replaced by other bytes", base.seq, base.number, 0
-                    )
-                )
-            if rest != data:
-                return False
-            os.fsync(fd)
-            os.fsync(self._folder)
-            now = os.stat(name, dir_fd=self._folder, follow_symlinks=False)
-            return (now.st_ino, now.st_dev) == (status.st_ino, status.st_dev)
-        finally:
-            os.close(fd)
-
-    def _retry_from_reserve(self, base: Fence, data: bytes, failure: OSError) -> bool:
-        """
-        Retry on a full disk, because a driver's records report things that already happened. The
-        failed bytes are durably cut before the same bytes are written again.
-        """
-        if failure.errno not in FULL or not self.may_use_reserve:
-            return False
-        with contextlib.suppress(OSError):
-            fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
-            try:
-                os.ftruncate(fd, base.offset)
-                os.fsync(fd)
-                if not self._files.reserve.free():
-                    return False
-                write_all(fd, data, base.offset)
-                os.fdatasync(fd)
-            finally:
-                os.close(fd)
-            _log.warning("%s: the disk is full; the reserve was used", self._files.session)
+        requests = self._requests = [each for each in self._requests if each.is_usable()]
+        if not requests:
             return True
-        return False
-
-    def _undo(self, base: Fence, data: bytes, failure: OSError) -> None:
-        """Cut the failed write and keep the batch in quarantine. Always raises."""
-        files, name = self._files, self._files.name(base.number)
-        files.must_rotate = True
-        try:
-            kept = self._keep(name, base.offset, data)
-            self._cut_back(base)
-        except OSError as exc:
-            raise InDoubt(
-                f"{files.session}: a write failed ({failure}), and undoing it did too ({exc})",
-                hint="reopen: what is found then is the truth",
-            ) from failure
-        self._go_on_in_new_segment()
-        raise NotSaved(
-            f"{files.session}: the write failed ({failure}); nothing was saved; the batch is kept "
-            f"in {kept}",
-            hint="make room on the disk"
-            if failure.errno in FULL
-            else "look at the disk, then try again",
-        ) from failure
-
-    def _cut_back(self, base: Fence) -> None:
-        """
-        Cut durably, on a fresh descriptor: the old one has reported its error, and a second sync on
-        it could claim success.
-        """
-        fd = self._files.open_segment(self._folder, base.number, os.O_RDWR)
-        try:
-            os.ftruncate(fd, base.offset)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def _keep(self, name: str, offset: int, data: bytes) -> str:
-        """
-        Keep a failed batch for people to read. Its macs are removed, so that it can't be put in the
-        place of a saved batch.
-        """
-        data = without_macs(data)
-        try:
-            return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
-        except OSError as exc:
-            if exc.errno not in FULL or not self._files.reserve.free():
-                raise
-            return self._files.quarantine.keep_cut(FAILED_BATCH, name, offset, data)
-
-    def _go_on_in_new_segment(self) -> None:
-        """
-        Continue in a new segment, so that nobody appends where a write failed. If the disk has no
-        room for it, `must_rotate` makes the next commit try again.
-        """
-        if self._base.where == "start":
-            return
-        fresh = self._base.copy()
-        fresh.enter_next()
-        header = fresh.open_segment(
-            generation=self._files.generation(), at=self.now, writer=self._writer, more=False
+        first = requests[0].journal
+        if not self._host.check_alive(first, at_once=at_once):
+            return False
+        now = self._host.now_ms()
+        if at_once:
+            anchor = self._anchor_at_once()
+            if anchor is None:
+                return False
+        else:
+            anchor = self._catch_up(now)
+        self._before = first.fence.head
+        self._batch = batch = Batch(
+            self._files,
+            self.lock.fd,
+            first.fence,
+            anchor,
+            writer=self._host.writer,
+            now=now,
         )
-        with contextlib.suppress(OSError):
-            name = self._files.name(fresh.number)
-            create_whole(self._folder, name, header, temporary=self._files.temporary(fresh.number))
-            move_anchor(self._files, fresh, self._anchor)
-            self._files.must_rotate = False
+        for request in requests:
+            self._decide(batch, request, anchor)
+        return True
 
-    def _write_new_segment(self, data: bytes) -> None:
-        files, number = self._files, self.fence.number
-        name = files.name(number)
+    def _anchor_at_once(self) -> Anchor | None:
+        """Return the anchor in case 1 of the module, else None."""
+        files, (request, *others) = self._files, self._requests
+        fence = request.journal.fence
+        if others or not files.has_room(fence) or not request.journal.has_at_hand(request.since):
+            return None
+        return unchanged_anchor(files, self.lock.fd, fence, request.check)
+
+    def _catch_up(self, now: int) -> Anchor:
+        anchor: Anchor | None = None
+        for request in self._requests:
+            caught = catch_up(
+                self._files,
+                self.lock.fd,
+                request.journal.fence,
+                request.check,
+                writer=self._host.writer,
+                now=now,
+            )
+            if caught.records:
+                request.journal.remember(caught.records)
+            anchor = caught.anchor
+        if anchor is None:
+            raise InvariantBroken("a commit without appends was to catch up")
+        return anchor
+
+    def _decide(self, batch: Batch, request: QueuedAppend, anchor: Anchor) -> None:
+        deciding.now = True
         try:
-            create_whole(self._folder, name, data, temporary=files.temporary(number))
-        except OSError as exc:
-            if (
-                exc.errno in FULL
-                and self.may_use_reserve
-                and not files.has_segment(self._folder, number)
-                and files.reserve.free()
-            ):
-                with contextlib.suppress(OSError):
-                    return create_whole(self._folder, name, data, temporary=files.temporary(number))
-            self._undo_new_segment(name, data, exc)
+            if request.epoch is not None:
+                self._check_epoch(request.epoch, anchor)
+            request.before = request.journal.records_after(request.since)
+            drafts = request.decide(Section((*request.before, *batch.records), batch.now))
+            size = check_drafts(drafts)
+        except Damaged:
+            raise
+        except Exception as exc:  # noqa: BLE001  a refusal, delivered after this commit
+            request.error = (
+                disk_refused(self._files.session, exc) if isinstance(exc, OSError) else exc
+            )
+        else:
+            if batch.must_flush_before(size):
+                batch.flush()
+                self._acknowledge()
+            batch.add(drafts, size, request.epoch)
+        finally:
+            deciding.now = False
+        request.upto = len(batch.records)
 
-    def _undo_new_segment(self, name: str, data: bytes, failure: OSError) -> None:
-        """
-        Remove the new segment. Always raises.
+    def _check_epoch(self, epoch: int, anchor: Anchor) -> None:
+        if epoch != self._queue.claimed_epoch() or epoch < anchor.epoch:
+            raise Fenced(
+                f"{self._files.session}: epoch {epoch} does not drive it any more (it is "
+                f"{anchor.epoch})",
+                hint="stop this driver; another one goes on",
+            )
 
-        The rename may have happened even if the folder's sync failed. The closing record is cut
-        too, because its batch was not saved.
+    @property
+    def owes_a_sync(self) -> bool:
+        return self._batch is not None and self._batch.is_pending
+
+    def write(self) -> int | None:
+        """See `Batch.write`."""
+        return self._batch.write() if self._batch is not None else None
+
+    def has_landed(self) -> bool:
+        """See `Batch.has_landed`."""
+        return self._batch is None or self._batch.has_landed()
+
+    def settle(self, failure: OSError | None) -> None:
         """
-        try:
-            kept = self._keep(name, 0, data)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=self._folder)
-            os.fsync(self._folder)
-            if self._closing:
-                self._cut_back(self._base)
-        except OSError as exc:
-            raise InDoubt(
-                f"{self._files.session}: a new segment failed ({failure}), and undoing it did too "
-                f"({exc})",
-                hint="reopen",
-            ) from failure
-        raise NotSaved(
-            f"{self._files.session}: a new segment could not be made ({failure}); nothing was "
-            f"saved; the batch is kept in {kept}",
-            hint="make room on the disk"
-            if failure.errno in FULL
-            else "look at the disk, then try again",
-        ) from failure
+        Repair a write or sync that failed, if there was one. Move the anchor and acknowledge. Raise
+        if the records are not durable; nothing is then acknowledged.
+        """
+        if self._batch is not None:
+            self._batch.settle(failure)
+        self._acknowledge()
+
+    def complete(self) -> None:
+        """Write, sync and settle in this thread."""
+        if self._batch is not None:
+            self._batch.flush()
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Give every append its outcome whose records, and all before them, are durable."""
+        batch = self._batch
+        if batch is None:
+            return
+        first = self._requests[0].journal
+        durable = batch.records[: batch.durable]
+        for request in self._requests:
+            journal = request.journal
+            if journal is not first and journal.fence.seq < first.fence.seq:
+                journal.fence = first.fence.copy()
+            journal.remember(durable)
+            if request.is_settled or request.upto > len(durable):
+                continue
+            request.is_settled = True
+            if request.error is None:
+                ours = durable[: request.upto]
+                head = Head(ours[-1].seq, ours[-1].mac) if ours else self._before
+                request.result = Appended(head, (*request.before, *ours))

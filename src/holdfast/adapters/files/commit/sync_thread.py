@@ -3,12 +3,10 @@ Group commit for many sessions: one thread writes and acknowledges for all of th
 only wait for the disk.
 
 All steps of a commit except its sync take microseconds of the interpreter, and one thread uses the
-interpreter best. There are three cases:
+interpreter best. There are two cases:
 
 1. A single commit is synced in the writer thread itself, without a change of thread.
-2. A few commits are synced side by side.
-3. Many commits are synced with one call. Commits that arrive meanwhile are written and wait for the
-   next call.
+2. Several commits are synced side by side.
 """
 
 import os
@@ -17,9 +15,8 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol
 
-from holdfast.adapters.files.commit.filesystem_sync import FilesystemSync
-
-MANY = 8  # from 8 files on, one sync of the filesystem is measured to be quicker than one per file
+from holdfast.errors import Busy
+from holdfast.threads import ThreadPool
 
 
 class Syncable(Protocol):
@@ -43,37 +40,20 @@ class _Written(NamedTuple):
 
 
 class _Synced(NamedTuple):
-    """A commit whose own sync returned."""
+    """A commit whose sync returned."""
 
     commit: Syncable
     failure: OSError | None
 
 
-class _SyncedTogether(NamedTuple):
-    """Commits that one sync covered. If it failed, each one is synced by itself."""
-
-    written: list[_Written]
-    done: bool
-
-
 class GroupCommitThread:
-    def __init__(
-        self, most: int, name: str, filesystem: Callable[[], FilesystemSync | None]
-    ) -> None:
-        self._most, self._name = most, name
-        self._open_filesystem = filesystem
+    def __init__(self, most: int, name: str) -> None:
+        self._name = name
         self._guard = threading.Lock()
-        self._inbox: SimpleQueue[Syncable | _Synced | _SyncedTogether | None] = SimpleQueue()
-        self._to_sync: SimpleQueue[_Written | list[_Written] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Syncable | _Synced | None] = SimpleQueue()
+        self._syncers = ThreadPool(most, name)
         self._writer: threading.Thread | None = None
-        self._syncers: list[threading.Thread] = []
-        # The writer thread owns these. In this order: the sync for many files, the number of items
-        # given to syncers and not yet returned, whether one of them is a sync for many, and the
-        # commits that wait for that sync.
-        self._filesystem: FilesystemSync | None = None
-        self._out = 0
-        self._many_are_out = False
-        self._waiting: list[_Written] = []
+        self._syncing = 0  # commits given to syncers and not yet returned; the writer owns it
 
     def put(self, commit: Syncable) -> bool:
         """
@@ -105,29 +85,27 @@ class GroupCommitThread:
             self._writer.join()
 
     def _write_all(self) -> None:
-        self._filesystem = self._open_filesystem()
-        stopping = False
-        while not stopping or self._out:
+        is_stopping = False
+        while not is_stopping or self._syncing:
+            written: list[_Written] = []
             for item in self._arrived():
                 if item is None:
-                    stopping = True
+                    is_stopping = True
                 elif isinstance(item, _Synced):
-                    self._out -= 1
+                    self._syncing -= 1
                     item.commit.end(item.failure)
-                elif isinstance(item, _SyncedTogether):
-                    self._end_many(item)
                 elif (fd := item.write()) is not None:
-                    self._waiting.append(_Written(item, fd))
-            if not self._many_are_out:
-                self._sync_waiting()
-        for _ in self._syncers:
-            self._to_sync.put(None)
-        for syncer in self._syncers:
-            syncer.join()
-        if self._filesystem is not None:
-            self._filesystem.close()
+                    written.append(_Written(item, fd))
+            if len(written) == 1 and not self._syncing:
+                ((commit, fd),) = written
+                commit.end(_sync(fd))
+            else:
+                for each in written:
+                    self._hand_out(each)
+            del written
+        self._syncers.stop()
 
-    def _arrived(self) -> "list[Syncable | _Synced | _SyncedTogether | None]":
+    def _arrived(self) -> "list[Syncable | _Synced | None]":
         """Return at least one item."""
         found = [self._inbox.get()]
         try:
@@ -136,59 +114,20 @@ class GroupCommitThread:
         except Empty:
             return found
 
-    def _sync_waiting(self) -> None:
-        written, self._waiting = self._waiting, []
-        if len(written) == 1 and not self._out:
-            ((commit, fd),) = written
-            commit.end(_sync(fd))
-        elif (
-            len(written) >= MANY
-            and self._filesystem is not None
-            and self._filesystem.is_quick([each.fd for each in written])
-        ):
-            self._many_are_out = True
-            self._hand_out(written)
-        else:
-            for each in written:
-                self._hand_out(each)
+    def _hand_out(self, written: _Written) -> None:
+        self._syncing += 1
+        work = _sync_and_return(written, self._inbox.put)
+        try:
+            self._syncers.start(work)
+        except Busy:  # no thread is available: sync here
+            work()
 
-    def _hand_out(self, written: _Written | list[_Written]) -> None:
-        self._out += 1
-        if self._out > len(self._syncers) and len(self._syncers) < self._most:
-            syncer = threading.Thread(
-                target=self._sync_each, name=f"{self._name}-{len(self._syncers)}", daemon=True
-            )
-            try:
-                syncer.start()
-            except RuntimeError:
-                if not self._syncers:  # no thread available: sync here
-                    self._sync_given(written)
-                    return
-            else:
-                self._syncers.append(syncer)
-        self._to_sync.put(written)
 
-    def _end_many(self, back: _SyncedTogether) -> None:
-        self._out -= 1
-        self._many_are_out = False
-        for each in back.written:
-            if back.done:
-                each.commit.end(None)
-            else:
-                self._hand_out(each)
+def _sync_and_return(written: _Written, give_back: Callable[[_Synced], None]) -> Callable[[], None]:
+    def work() -> None:
+        give_back(_Synced(written.commit, _sync(written.fd)))
 
-    def _sync_each(self) -> None:
-        while (given := self._to_sync.get()) is not None:
-            self._sync_given(given)
-            del given  # otherwise this thread would keep the caller's objects alive
-
-    def _sync_given(self, given: _Written | list[_Written]) -> None:
-        if isinstance(given, _Written):
-            self._inbox.put(_Synced(given.commit, _sync(given.fd)))
-        else:
-            self._inbox.put(
-                _SyncedTogether(given, self._filesystem is not None and self._filesystem.sync())
-            )
+    return work
 
 
 def _sync(fd: int) -> OSError | None:

@@ -20,6 +20,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from holdfast.adapters.files.home.anchor_tables import ANCHORS, HOME_TABLE
+from holdfast.adapters.files.home.create import check_above
 from holdfast.adapters.files.home.keys import KEYS
 from holdfast.adapters.files.home.layout import HOME_PARTS, MANIFEST, SESSIONS
 from holdfast.adapters.files.paths import (
@@ -30,7 +32,6 @@ from holdfast.adapters.files.paths import (
     sync_folder,
     write_and_close,
 )
-from holdfast.adapters.files.session.anchors import ANCHORS, HOME_TABLE
 from holdfast.adapters.files.session.outputs import OUTPUTS
 from holdfast.adapters.files.session.quarantine import QUARANTINE
 from holdfast.adapters.files.store import FileStore
@@ -68,6 +69,7 @@ class _Gone(Exception):
 def copy_home(store: FileStore, target: Path, *, now_ms: int) -> Manifest:
     """Copy the home to `target`, which must be absent or empty. Blocks."""
     refuse_taken(target)
+    check_above(target.resolve())
     for _ in range(_TRIES):
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
         try:
@@ -103,7 +105,7 @@ def read_manifest(source: Path) -> Manifest:
     except (OSError, ValueError, RecursionError) as exc:
         why = f"{MANIFEST}: {exc.strerror}" if isinstance(exc, OSError) else str(exc)
         raise Unusable(
-            f"{source} is no backup ({why})",
+            f"{source} is not a backup ({why})",
             code="no_backup",
             hint="name a folder that `holdfast backup` made",
         ) from exc
@@ -200,14 +202,14 @@ def _copy_session(store: FileStore, created: SessionCreated, home: Path, tempora
     parts = (SESSIONS, *created.session.split("/"))
     source, target = home.joinpath(*parts), temporary.joinpath(*parts)
     if source.exists():
-        _copy_lives(store, created.session, source, target)
+        _copy_instances(store, created.session, source, target)
     # Checked after the copy, because a deletion is recorded before its files go. A folder that is
     # missing without a deletion is missing in the copy too; the rest is worth keeping.
     if not store.keeps(created):
         raise _Gone
 
 
-def _copy_lives(store: FileStore, session: SessionId, source: Path, target: Path) -> None:
+def _copy_instances(store: FileStore, session: SessionId, source: Path, target: Path) -> None:
     target.mkdir(mode=FOLDER_MODE, parents=True)
     try:
         for name in _segments(source)[:-1]:
@@ -307,7 +309,7 @@ def _opened(source: Path) -> BinaryIO:
         os.close(fd)
         raise refused(
             str(source),
-            "is no regular file"
+            "is not a regular file"
             if not stat.S_ISREG(status.st_mode)
             else f"is larger than any file of ours ({status.st_size} bytes)",
         )

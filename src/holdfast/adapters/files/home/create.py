@@ -11,8 +11,10 @@ import contextlib
 import fcntl
 import os
 import secrets
+import stat
 from pathlib import Path
 
+from holdfast.adapters.files.home.anchor_tables import AnchorTables
 from holdfast.adapters.files.home.keys import load_keys, make_first_key, no_key
 from holdfast.adapters.files.home.layout import (
     HOME_INSTANCE,
@@ -22,8 +24,7 @@ from holdfast.adapters.files.home.layout import (
     HomeFiles,
 )
 from holdfast.adapters.files.paths import FOLDER_MODE, READ_ONLY, open_folder, refused
-from holdfast.adapters.files.session import create as birth
-from holdfast.adapters.files.session.anchors import AnchorTables
+from holdfast.adapters.files.session.create import create_instance
 from holdfast.errors import Refused, Unusable
 from holdfast.journal.chain import Keyring
 from holdfast.journal.record import Draft
@@ -41,11 +42,12 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
     below.
     """
     real = path.resolve()
+    check_above(real)
     if create:
         try:
             real.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         except FileExistsError as exc:
-            raise Unusable(f"{path} is no folder", hint="name another home") from exc
+            raise Unusable(f"{path} is not a folder", hint="name another home") from exc
         except OSError as exc:
             if exc.errno not in READ_ONLY:
                 raise
@@ -57,7 +59,7 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError as exc:
-        raise Unusable(f"{path} is no folder", hint="name another home") from exc
+        raise Unusable(f"{path} is not a folder", hint="name another home") from exc
     status = os.fstat(fd)
     if status.st_uid != os.geteuid() or status.st_mode & 0o022:
         os.close(fd)
@@ -69,7 +71,23 @@ def open_home_folder(path: Path, *, create: bool) -> int | None:
     return fd
 
 
-def is_born(home: int) -> bool:
+def check_above(home: Path) -> None:
+    """
+    Refuse a place where everybody may rename folders: another user could move the home away, and
+    put an earlier one back later. In a folder with the sticky bit only owners rename.
+    """
+    for folder in home.parents:
+        with contextlib.suppress(FileNotFoundError):
+            mode = folder.stat().st_mode
+            if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+                raise Refused(
+                    f"{folder}: everybody may rename what is in it (mode {stat.S_IMODE(mode):o})",
+                    code="unsafe_path",
+                    hint=f"chmod o-w '{folder}', or name a home elsewhere with --home",
+                )
+
+
+def is_created(home: int) -> bool:
     """Return True if the home's journal has a first segment, or an anchor that remembers one."""
     with contextlib.suppress(FileNotFoundError):
         os.stat(
@@ -78,10 +96,10 @@ def is_born(home: int) -> bool:
             follow_symlinks=False,
         )
         return True
-    return _was_born(home)
+    return _was_created(home)
 
 
-def _was_born(home: int) -> bool:
+def _was_created(home: int) -> bool:
     """
     Return True if the anchor moved on since its creation, or if there are sessions: a journal was
     here.
@@ -97,7 +115,7 @@ def _was_born(home: int) -> bool:
     try:
         anchor = (
             tables.home_cell()
-            .look(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE))
+            .read_slots(Keyring(load_keys(home).by_generation, HOME_SESSION, HOME_INSTANCE))
             .anchor
         )
     except FileNotFoundError:
@@ -112,14 +130,14 @@ def create_home(home: int, path: Path, now: int) -> None:
     lock = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=home)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_born(home):
+        if is_created(home):
             return
-        _bear(home, path, now)
+        _create_all(home, path, now)
     finally:
         os.close(lock)
 
 
-def _bear(home: int, path: Path, now: int) -> None:
+def _create_all(home: int, path: Path, now: int) -> None:
     found = load_keys(home)
     if found.by_generation and found.trouble:
         raise no_key(found.trouble)
@@ -127,7 +145,7 @@ def _bear(home: int, path: Path, now: int) -> None:
     files = HomeFiles(home, path, {1: key}, generation=lambda: 1)
     try:
         created = Draft(*encode_home_event(HomeCreated(home="h-" + secrets.token_hex(8))))
-        birth.bear(files.own(), [created], at=now, writer=f"w{os.getpid()}-birth")
+        create_instance(files.own(), [created], at=now, writer=f"w{os.getpid()}-create")
         os.fsync(home)
         parent = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

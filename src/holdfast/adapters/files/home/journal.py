@@ -17,7 +17,7 @@ from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.home import seal as home_seal
 from holdfast.adapters.files.home.keys import KnownKeys, no_key
 from holdfast.adapters.files.home.layout import HOME_PARTS, HOME_SESSION
-from holdfast.adapters.files.home.registry import Registry
+from holdfast.adapters.files.home.registry import FileRegistry
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
@@ -55,10 +55,10 @@ class HomeJournal:
         self.trouble = trouble
         # The seal of the home itself. Once set it stays: only a person lifts it.
         self.mark: SealMark | None = None
-        self.registry = Registry(files, store.writer)
-        self.lane = AppendQueue(files, store)
+        self.registry = FileRegistry(files, store.writer)
+        self.queue = AppendQueue(files, store)
         self._handle = FileJournal(
-            store, self.lane, files.fence(), verified=trouble is None or bool(keys)
+            store, self.queue, files.fence(), verified=trouble is None or bool(keys)
         )
         # One thread at a time reopens the journal to resolve a commit in doubt.
         self._reopening = threading.Lock()
@@ -118,9 +118,10 @@ class HomeJournal:
             self._handle.spend(sealed_error(HOME_SESSION, mark))
 
     def _verified_to_head(self) -> Fence:
-        return open_at_head(
+        opened = open_at_head(
             self.files, first_mac=None, writer=self._store.writer, now=self._store.now_ms()
         )
+        return opened.fence
 
     def _without_key(self, why: str) -> None:
         """
@@ -164,7 +165,7 @@ class HomeJournal:
         except Damaged as exc:
             raise self._sealed_by(exc) from None
         except KeyMissing:
-            self._keys.look_again()
+            self._keys.reload()
             self.registry.refresh()
 
     def created(self, session: SessionId) -> SessionCreated | None:
@@ -178,7 +179,7 @@ class HomeJournal:
         created = self.created(session)
         if created is None:
             raise Refused(
-                f"there is no session {session}",
+                f"no session {session}",
                 code="unknown",
                 hint="`holdfast sessions list` shows them",
             )
@@ -191,12 +192,14 @@ class HomeJournal:
         return dict(self.registry.state.sealed)
 
     def check_alive(self, journal: FileJournal, *, at_once: bool = False) -> bool:
-        """See `LaneHost`."""
+        """See `CommitHost`."""
         if os.getpid() != self._pid:
             raise forked()
         if self.trouble is not None:
             raise no_key(self.trouble)
-        if self.mark is None and home_seal.is_there(self.files.home):
+        if self.mark is None and os.access(
+            home_seal.PATH, os.F_OK, dir_fd=self.files.home, follow_symlinks=False
+        ):
             self._look_for_mark()
         if self.mark is not None:
             raise sealed_error(HOME_SESSION, self.mark)
@@ -210,7 +213,7 @@ class HomeJournal:
         living = state.sessions.get(journal.session)
         if living is None or living.instance != journal.instance:
             raise Refused(
-                f"this life of {journal.session} is over: it was deleted, restored or unsealed",
+                f"this instance of {journal.session} is over: it was deleted, restored or unsealed",
                 code="unknown",
                 hint="open it again",
             )
@@ -230,7 +233,7 @@ class HomeJournal:
         """Return the key generation of new segments."""
         generation = self.registry.state.generation
         if generation not in self._keys:
-            self._keys.look_again()
+            self._keys.reload()
         return generation
 
     def is_lost(self, generation: int) -> bool:
@@ -249,7 +252,8 @@ class HomeJournal:
 
     def append(self, decide: Callable[[Section], Sequence[Draft]]) -> Appended:
         journal = self._usable_handle()
-        return journal.append_now(decide, since=journal.head, check=Check.SHORT)
+        # A process may run for weeks: without this check, it would write on top of changed records.
+        return journal.append_now(decide, since=journal.head, check=Check.FENCE)
 
     def _usable_handle(self) -> FileJournal:
         """
@@ -258,7 +262,7 @@ class HomeJournal:
         """
         with self._reopening:
             if self._handle.is_in_doubt:
-                self._handle = FileJournal(self._store, self.lane, self._fence_anew())
+                self._handle = FileJournal(self._store, self.queue, self._fence_anew())
             return self._handle
 
     def _fence_anew(self) -> Fence:
@@ -278,7 +282,7 @@ class HomeJournal:
             await self._store.in_thread(self._usable_handle)
         return FileJournal(
             self._store,
-            self.lane,
+            self.queue,
             self._handle.fence.copy(),
             mark=self.mark,
             verified=self.is_verified,

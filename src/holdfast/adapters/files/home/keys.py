@@ -39,11 +39,11 @@ class KnownKeys(dict[int, bytes]):
         super().__init__(trusted_keys(home, found))
         self._home = home
 
-    def look_again(self) -> None:
+    def reload(self) -> None:
         self.update(trusted_keys(self._home, load_keys(self._home).by_generation))
 
     def __missing__(self, generation: int) -> bytes:
-        self.look_again()
+        self.reload()
         found = dict.get(self, generation)
         if found is None:
             raise KeyError(generation)

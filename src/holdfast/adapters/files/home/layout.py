@@ -9,8 +9,8 @@ that it creates are cheap. Nothing here reads a journal, decides or locks.
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from holdfast.adapters.files.home.anchor_tables import AnchorCell, AnchorTables
 from holdfast.adapters.files.home.reserve import Reserve
-from holdfast.adapters.files.session.anchors import AnchorCell, AnchorTables
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring

@@ -11,13 +11,13 @@ is a cache (D9).
 import contextlib
 import threading
 import time
-from bisect import bisect_right
 
 from holdfast.adapters.files.paths import READ_ONLY, walk
 from holdfast.adapters.files.session.catch_up import Damaged, believable, catch_up, fence_at
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.locks import FolderLock
 from holdfast.adapters.files.session.reader import stream
+from holdfast.adapters.session_names import SessionNames
 from holdfast.errors import Busy, NewerVersion
 from holdfast.ids import SessionId
 from holdfast.journal.anchor import Anchor
@@ -31,7 +31,6 @@ from holdfast.ports.snapshots import Snapshot
 from holdfast.session.home.events import (
     HomeState,
     SessionCreated,
-    SessionDeleted,
     decode_home_event,
 )
 from holdfast.session.snapshots.home import decode_home_state, encode_home_state
@@ -55,7 +54,7 @@ class _AnotherPast(Exception):
     """This journal does not contain the record that a snapshot names."""
 
 
-class Registry:
+class FileRegistry:
     """One process's fold of the home's journal."""
 
     def __init__(self, files: SessionFiles, writer: str) -> None:
@@ -73,8 +72,7 @@ class Registry:
         self._kept_seq = 0
         # A genuine record that this program can't read (D8): nothing after it is ever folded.
         self._newer: NewerVersion | None = None
-        # The names of the existing sessions, sorted; None after one was created or deleted.
-        self._names: list[SessionId] | None = None
+        self._names = SessionNames()
 
     def load(self, fence: Fence, kept: Snapshot | None) -> None:
         """
@@ -91,7 +89,8 @@ class Registry:
         state = decode_home_state(kept.data)
         if state is None:
             return False
-        self.state, self._last, self._kept_seq, self._names = state, kept.head, kept.head.seq, None
+        self.state, self._last, self._kept_seq = state, kept.head, kept.head.seq
+        self._names = SessionNames()
         is_past = False
 
         def go_on(record: Record) -> None:
@@ -129,8 +128,8 @@ class Registry:
                 self._newer = exc
                 raise
             self.state.evolve(event, at=record.at)
-            if isinstance(event, SessionCreated | SessionDeleted):
-                self._names = None
+            if isinstance(event, SessionCreated):
+                self._names.add(event.session)
         self._last = Head(record.seq, record.mac)
 
     def page(self, after: SessionId | None, limit: int | None) -> list[SessionCreated]:
@@ -138,16 +137,9 @@ class Registry:
         Return the existing sessions after that name, sorted. Once they are sorted, the cost of a
         page does not depend on their number.
         """
-        names, sessions = self._names, self.state.sessions
-        if names is None:
-            names = sorted(sessions)
-            self._names = names
-        start = bisect_right(names, after) if after is not None else 0
-        return [
-            sessions[name]
-            for name in names[start : None if limit is None else start + limit]
-            if name in sessions
-        ]
+        sessions = self.state.sessions
+        found = (sessions.get(name) for name in self._names.page(sessions, after, limit))
+        return [created for created in found if created is not None]
 
     def is_fresh(self) -> bool:
         """Return True if nothing was added since the last read. One small read; never waits."""
@@ -186,7 +178,7 @@ class Registry:
         """
         files = self._files
         for pause in _PAUSES_SECONDS:
-            anchor = files.anchor.look_twice(files.keys).settled
+            anchor = files.anchor.read_slots_twice(files.keys).settled
             if anchor is not None:
                 return anchor
             lock = files.try_locked()
@@ -202,7 +194,7 @@ class Registry:
         """Settle with the home's write lock held, and release it."""
         files, anchor = self._files, None
         try:
-            anchor = believable(files.anchor.look(files.keys), self._fence)
+            anchor = believable(files.anchor.read_slots(files.keys), self._fence)
             fence = fence_at(files, lock.fd, anchor)
             return catch_up(
                 files, lock.fd, fence, Check.SHORT, writer=self._writer, now=fence.at

@@ -2,10 +2,11 @@
 HOME/reserve: blocks set aside while the disk has room and given back when it is full, so that
 things that already happened can still be recorded.
 
-Only a driver's records and quarantine may use it: they hold outcomes of tools that were started.
-New messages are refused instead. After this process has used the reserve, it refills it after a
-later commit, once the disk has room for more than the reserve: records come first. A file of this
-name that is not a plain file of this user, or has a second link, is neither filled nor emptied.
+Only a driver's records, results that others record (a job's end) and quarantine may use it: they
+hold outcomes of tools that were started. New messages are refused instead. After this process has
+used the reserve, it refills it after a later commit, once the disk has room for more than the
+reserve: records come first. A file of this name that is not a plain file of this user, or has a
+second link, is neither filled nor emptied.
 """
 
 import contextlib
@@ -27,7 +28,8 @@ class Reserve:
     def __init__(self, home: int, size: int = RESERVE_BYTES) -> None:
         self._home, self._size = home, size
         self._guard = threading.Lock()
-        self._spent = False
+        # True if this process used the reserve and has not refilled it since.
+        self.is_spent = False
 
     def fill(self) -> None:
         """
@@ -38,7 +40,7 @@ class Reserve:
             try:
                 if os.fstat(fd).st_blocks * 512 < self._size:
                     os.posix_fallocate(fd, 0, self._size)
-                self._spent = False
+                self.is_spent = False
             finally:
                 os.close(fd)
 
@@ -55,17 +57,12 @@ class Reserve:
                 os.fsync(fd)
             finally:
                 os.close(fd)
-            self._spent = True
+            self.is_spent = True
             return had
-
-    @property
-    def is_spent(self) -> bool:
-        """True if this process used the reserve and has not refilled it since."""
-        return self._spent
 
     def refill_if_spent(self) -> None:
         """Blocks; call it in a thread that may wait."""
-        if not self._spent:
+        if not self.is_spent:
             return
         with contextlib.suppress(OSError):
             room = os.fstatvfs(self._home)

@@ -5,7 +5,6 @@ trusted when it is sealed.
 The seal is durable. Only a person lifts it, by removing the file. An unreadable file seals too.
 """
 
-import os
 import secrets
 
 import msgspec
@@ -15,7 +14,8 @@ from holdfast.adapters.files.paths import create_whole, make_folder, read_file, 
 from holdfast.ports.journal_store import SealMark
 
 _NAME = "home.sealed"
-_PATH = "/".join((*HOME_PARTS, _NAME))
+PATH = "/".join((*HOME_PARTS, _NAME))
+"""Any entry of this name seals. Every append checks it with one system call."""
 _BYTES_MAX = 4096
 
 
@@ -28,11 +28,6 @@ def write(home: int, mark: SealMark) -> None:
             msgspec.json.encode(mark),
             temporary=f".{_NAME}.{secrets.token_hex(8)}.tmp",
         )
-
-
-def is_there(home: int) -> bool:
-    """Check with one system call, in every append. Any entry of this name seals."""
-    return os.access(_PATH, os.F_OK, dir_fd=home, follow_symlinks=False)
 
 
 def read(home: int) -> SealMark | None:

@@ -10,19 +10,20 @@ acknowledged, and is cut like a torn line.
 import logging
 import os
 import threading
-from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.adapters.files.home.reserve import FULL
-from holdfast.adapters.files.paths import check_file, create_whole, read_at, write_and_close
+from holdfast.adapters.files.paths import check_file, read_at
 from holdfast.adapters.files.session.files import SessionFiles
-from holdfast.adapters.files.session.quarantine import TORN_TAIL
-from holdfast.journal.anchor import Anchor, Look
-from holdfast.journal.anchor_cases import Action, Slots, end_of, judge
-from holdfast.journal.fence import End as BatchEnd
-from holdfast.journal.fence import Fed, Fence
+from holdfast.adapters.files.session.tail_repair import (
+    TornTail,
+    VerifiedBytes,
+    cut_torn_tail,
+    make_durable,
+)
+from holdfast.journal.anchor import Anchor, CellReading
+from holdfast.journal.anchor_cases import AnchorAction, Slots, end_of, judge
+from holdfast.journal.fence import BatchEnd, Fed, Fence
 from holdfast.journal.record import Record
-from holdfast.journal.segment import repaired_draft
 from holdfast.journal.verify import Damage, doubtful, tail_is_torn
 from holdfast.limits import KIB, SEGMENT_BYTES
 from holdfast.ports.journal_store import Check
@@ -38,31 +39,13 @@ class Damaged(Exception):
         self.damage = damage
 
 
-class _Piece(NamedTuple):
-    """Verified bytes and their position."""
-
-    number: int
-    offset: int
-    data: bytes
-
-
-class SharedTail(NamedTuple):
-    """
-    Part of a batch that a crash left: the bytes past the last whole batch of its segment, and the
-    bytes of a next segment whose header is not whole.
-    """
-
-    cut: bytes
-    stray: bytes | None = None  # None if there is no such next segment
-
-
 class _Found(NamedTuple):
     """Everything past a fence."""
 
     records: list[Record]
-    pieces: list[_Piece]
+    pieces: list[VerifiedBytes]
     ends: tuple[BatchEnd, ...]  # the ends of the last two whole batches, oldest first
-    tail: SharedTail | None
+    tail: TornTail | None
 
 
 class CaughtUp(NamedTuple):
@@ -76,9 +59,9 @@ def catch_up(
     """
     Move the fence to the head. Raise `Damaged` or an OSError; the fence then stays where it was.
     """
-    look = files.anchor.look(files.keys)
-    anchor = believable(look, fence)
-    if look.slots is Slots.SETTLED and nothing_new(files, folder, fence, anchor, check):
+    reading = files.anchor.read_slots(files.keys)
+    anchor = believable(reading, fence)
+    if reading.slots is Slots.SETTLED and nothing_new(files, folder, fence, anchor, check):
         return CaughtUp([], anchor)
     # If the anchor is behind our own position, check every batch past the anchor again, so that the
     # slots end one batch apart.
@@ -87,19 +70,19 @@ def catch_up(
     _check_anchor(ahead, anchor, found.records)
     _check_position(fence, ahead, found.records)
     past = [end for end in found.ends if end.record.seq > anchor.seq]
-    case = judge(look.slots, end_of(reaches=True, past=bool(past), torn=found.tail is not None))
-    if case.action is Action.CUT_SHORT:
-        if look.missing is not None:
-            raise look.missing
-        raise _cut_short(ahead, doubtful(look.slots))
+    case = judge(reading.slots, end_of(reaches=True, past=bool(past), torn=found.tail is not None))
+    if case.action is AnchorAction.CUT_SHORT:
+        if reading.missing is not None:
+            raise reading.missing
+        raise _cut_short(ahead, doubtful(reading.slots))
     if past:
-        anchor = _make_durable(files, folder, anchor, found.pieces, past)
-    if look.slots is not Slots.SETTLED:
+        anchor = make_durable(files, folder, anchor, found.pieces, past)
+    if reading.slots is not Slots.SETTLED:
         # Case E or F: make both slots readable again, durably, before anybody appends.
         files.anchor.sync()
     records = [record for record in found.records if record.seq > fence.seq]
     if found.tail is not None:
-        repaired, anchor = _cut_torn_tail(
+        repaired, anchor = cut_torn_tail(
             files, folder, ahead, anchor, found.tail, writer=writer, now=now
         )
         records.append(repaired)
@@ -107,18 +90,16 @@ def catch_up(
     return CaughtUp(records, anchor)
 
 
-def believable(look: Look, fence: Fence) -> Anchor:
+def believable(reading: CellReading, fence: Fence) -> Anchor:
     """
-    Return the newest slot that verifies. Raise if no slot verifies, or if the two slots are not one
-    batch apart. Hold the write lock; without it, the read may have met a writer.
+    Return the newest slot that verifies, or raise if none does. `catch_up` judges whether the two
+    slots belong together. Hold the write lock; without it, the read may have met a writer.
     """
-    if look.anchor is None:
-        if look.missing is not None:
-            raise look.missing
+    if reading.anchor is None:
+        if reading.missing is not None:
+            raise reading.missing
         raise _cut_short(fence, "its anchor is missing or does not verify")
-    if look.slots is Slots.APART:
-        raise _cut_short(fence, doubtful(look.slots))
-    return look.anchor
+    return reading.anchor
 
 
 def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
@@ -126,15 +107,20 @@ def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
     Read the anchor without the write lock. If the slots do not verify together, read them again
     under the lock; `catch_up` judges their case.
     """
-    look = files.anchor.look_twice(files.keys)
-    if look.slots is not Slots.SETTLED:
+    reading = files.anchor.read_slots_twice(files.keys)
+    if reading.slots is not Slots.SETTLED:
         with files.locked():
-            look = files.anchor.look(files.keys)
-    return believable(look, fence)
+            reading = files.anchor.read_slots(files.keys)
+    return believable(reading, fence)
 
 
 def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
     """Return a fence at the anchor: verify its segment, record by record, from the header."""
+    return read_to_anchor(files, folder, anchor)[0]
+
+
+def read_to_anchor(files: SessionFiles, folder: int, anchor: Anchor) -> tuple[Fence, list[Record]]:
+    """Like `fence_at`; return the records of the segment too."""
     fence = files.fence(anchor.segment)
     data = files.read_segment(folder, anchor.segment)
     fed = fence.feed(data[: anchor.length])
@@ -158,7 +144,15 @@ def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
                 fence.offset,
             )
         )
-    return fence
+    return fence, fed.records
+
+
+def unchanged_anchor(files: SessionFiles, folder: int, fence: Fence, check: Check) -> Anchor | None:
+    """Return the anchor if nothing was added or changed since we had the lock, else None."""
+    anchor = files.anchor.read(files.keys)
+    if anchor is None or not nothing_new(files, folder, fence, anchor, check):
+        return None
+    return anchor
 
 
 def nothing_new(
@@ -228,7 +222,7 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
     Verify everything past the fence, across segments. The fence ends behind the last whole batch.
     """
     records: list[Record] = []
-    pieces: list[_Piece] = []
+    pieces: list[VerifiedBytes] = []
     ends: tuple[BatchEnd, ...] = ()
     while True:
         data, size = _read_rest(files, folder, fence, check)
@@ -239,7 +233,7 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
         records += fed.records
         ends = (*ends, *fed.ends)[-2:]
         if fed.taken:
-            pieces.append(_Piece(fence.number, before.offset, data[: fed.taken]))
+            pieces.append(VerifiedBytes(fence.number, before.offset, data[: fed.taken]))
         rest = data[fed.taken :]
         if closing is None:
             if has_next and rest:
@@ -260,7 +254,7 @@ def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor
                 pieces[-1] = pieces[-1]._replace(data=data[:whole])
                 before.feed(data[:whole])
                 fence.adopt(before)
-            tail = SharedTail(data[whole:], stray) if whole != len(data) or has_next else None
+            tail = TornTail(data[whole:], stray) if whole != len(data) or has_next else None
             return _Found(records, pieces, ends, tail)
         if fence.offset != closing.length:
             raise _broken(fence, f"the next segment says that it ends at byte {closing.length}")
@@ -352,106 +346,6 @@ def _check_position(fence: Fence, ahead: Fence, records: list[Record]) -> None:
         )
     if any(record.seq == fence.seq and record.mac != fence.mac for record in records):
         raise _broken(fence, f"record {fence.seq} is not the one that was acknowledged")
-
-
-def _make_durable(
-    files: SessionFiles, folder: int, anchor: Anchor, pieces: list[_Piece], past: Sequence[BatchEnd]
-) -> Anchor:
-    """
-    Make durable the records of a peer that died before it acknowledged them: its sync may not have
-    happened.
-
-    The bytes are rewritten, because a failed sync may have marked pages clean that never reached
-    the disk. A crash in here leads here again. The slots end one batch apart: if the newer slot
-    covered several batches, wiping it would cut all of them but the first.
-    """
-    for piece in pieces:
-        skipped = 0 if piece.number != anchor.segment else max(0, anchor.length - piece.offset)
-        if piece.number < anchor.segment or skipped >= len(piece.data):
-            continue
-        fd = files.open_segment(folder, piece.number, os.O_RDWR)
-        write_and_close(fd, piece.data[skipped:], piece.offset + skipped)
-    if past[-1].number != anchor.segment:
-        os.fsync(folder)
-    for end in past:
-        generation, number, offset, record = end
-        place = Anchor(
-            generation, 0, number, offset, record.seq, record.at, record.epoch, record.mac
-        )
-        anchor = write_anchor(files, place, anchor)
-    return anchor
-
-
-def move_anchor(files: SessionFiles, fence: Fence, anchor: Anchor) -> Anchor:
-    """Move the anchor over one batch, which is durable and ends at the fence."""
-    return write_anchor(files, files.anchor_at(fence, 0, 0), anchor)
-
-
-def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
-    """Write this position into the next slot."""
-    moved = place._replace(counter=anchor.counter + 1, epoch=max(anchor.epoch, place.epoch))
-    files.anchor.write(moved, files.keys)
-    if moved.segment != anchor.segment:
-        files.anchor.sync()
-    return moved
-
-
-def _cut_torn_tail(
-    files: SessionFiles,
-    folder: int,
-    fence: Fence,
-    anchor: Anchor,
-    tail: SharedTail,
-    *,
-    writer: str,
-    now: int,
-) -> tuple[Record, Anchor]:
-    """
-    Cut the part of a batch that a crash left. The steps are, in this order:
-
-    1. Quarantine the bytes.
-    2. Create a new segment, whole or absent. Its header closes the torn segment before the cut,
-       names the cut bytes by length and digest, and its first record reports the cut.
-    3. Truncate the torn segment.
-
-    A crash before step 2 finds the same bytes again. After step 2 the header says that these bytes
-    do not count.
-    """
-    segment, beside = files.name(fence.number), files.name(fence.number + 1)
-    where = files.quarantine.keep_cut(TORN_TAIL, segment, fence.offset, tail.cut)
-    if tail.stray:
-        where = files.quarantine.keep_cut(TORN_TAIL, beside, 0, tail.stray)
-    if tail.cut:
-        _sync_segment(
-            files, folder, fence.number
-        )  # a power cut must leave the bytes that the header names, or they look forged
-    next_ = fence.copy()
-    at = max(now, fence.at)
-    next_.enter_next(ignored=tail.cut)
-    header = next_.open_segment(generation=files.generation(), at=at, writer=writer)
-    cut = len(tail.cut) + len(tail.stray or b"")
-    line, record = next_.write(repaired_draft(cut, where), at=at, epoch=next_.epoch, writer=writer)
-    try:
-        create_whole(folder, beside, header + line, temporary=files.temporary(next_.number))
-    except OSError as exc:
-        if exc.errno not in FULL or not files.reserve.free():
-            raise
-        create_whole(folder, beside, header + line, temporary=files.temporary(next_.number))
-    if tail.cut:
-        _sync_segment(files, folder, fence.number, cut_to=fence.offset)
-    fence.adopt(next_)
-    _log.warning("%s: cut %d torn bytes off %s; kept in %s", files.session, cut, segment, where)
-    return record, move_anchor(files, fence, anchor)
-
-
-def _sync_segment(files: SessionFiles, folder: int, number: int, cut_to: int | None = None) -> None:
-    fd = files.open_segment(folder, number, os.O_RDWR)
-    try:
-        if cut_to is not None:
-            os.ftruncate(fd, cut_to)
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _broken(fence: Fence, why: str, byte: int | None = None) -> Damaged:

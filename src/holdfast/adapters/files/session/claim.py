@@ -16,7 +16,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.paths import FOLDER_MODE, open_folder, walk
+from holdfast.adapters.files.paths import FOLDER_MODE, identity, open_folder, walk
 from holdfast.adapters.files.session.catch_up import Damaged, catch_up, nothing_new
 from holdfast.adapters.files.session.locks import (
     KeptFile,
@@ -43,20 +43,23 @@ class DriverClaim:
     """See `holdfast.ports.journal_store.Claim`."""
 
     def __init__(self, journal: "FileJournal", store: "FileStore", fd: int, epoch: int) -> None:
-        self._journal, self._store, self._fd, self._epoch = journal, store, fd, epoch
+        self._journal, self._store, self._fd, self.epoch = journal, store, fd, epoch
+        self._path = _path(journal.files)
+        # An open descriptor names one folder for as long as it is open.
+        self._locked = identity(os.fstat(fd))
         self._released = False
-        journal.lane.claimed_epoch = self.living_epoch
+        journal.queue.claimed_epoch = self.living_epoch
         store.claims.add(self)
-
-    @property
-    def epoch(self) -> int:
-        return self._epoch
 
     def living_epoch(self) -> int | None:
         """Return our epoch while the path names the folder that we locked, else None."""
-        if self._released or not _is_current(self._journal.files, self._fd):
+        if self._released:
             return None
-        return self._epoch
+        try:
+            named = os.stat(self._path, dir_fd=self._journal.files.home, follow_symlinks=False)
+        except OSError:
+            return None
+        return self.epoch if identity(named) == self._locked else None
 
     async def release(self) -> None:
         self.release_now()
@@ -68,8 +71,8 @@ class DriverClaim:
         self._released = True
         self._store.claims.discard(self)
         files = self._journal.files
-        if self._journal.lane.claimed_epoch == self.living_epoch:
-            self._journal.lane.claimed_epoch = lambda: None
+        if self._journal.queue.claimed_epoch == self.living_epoch:
+            self._journal.queue.claimed_epoch = lambda: None
         if keeps_too_many():
             _remove(files, self._fd)
         else:
@@ -157,7 +160,7 @@ def _remove(files: "SessionFiles", fd: int) -> None:
     """
     with contextlib.suppress(OSError):
         if _is_current(files, fd):
-            os.rmdir("/".join((*files.parts, DRIVER)), dir_fd=files.home)
+            os.rmdir(_path(files), dir_fd=files.home)
     close_kept(fd)
 
 
@@ -211,7 +214,11 @@ def _lock_driver_folder(files: "SessionFiles") -> int | None:
 
 def _is_current(files: "SessionFiles", fd: int) -> bool:
     try:
-        now = os.stat("/".join((*files.parts, DRIVER)), dir_fd=files.home, follow_symlinks=False)
-        return os.path.samestat(now, os.fstat(fd))
+        now = os.stat(_path(files), dir_fd=files.home, follow_symlinks=False)
+        return identity(now) == identity(os.fstat(fd))
     except OSError:
         return False
+
+
+def _path(files: "SessionFiles") -> str:
+    return "/".join((*files.parts, DRIVER))

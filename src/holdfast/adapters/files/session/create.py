@@ -26,13 +26,15 @@ from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.quarantine import QUARANTINE
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, check_draft, times_of_birth
+from holdfast.journal.record import Draft, check_draft, times_of_creation
 from holdfast.journal.segment import parse_segment_name
 
 _log = logging.getLogger("holdfast.files")
 
 
-def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -> tuple[Fence, str]:
+def create_instance(
+    files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str
+) -> tuple[Fence, str]:
     """
     Create the anchor, then the folder and the segments, all durably. Return the fence at the head,
     and the first mac. An instance that carries over a long history has many segments.
@@ -41,7 +43,7 @@ def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -
         check_draft(draft)
     fence = files.fence()
     generation = files.generation()
-    times = times_of_birth(first, at)
+    times = times_of_creation(first, at)
     lines = [
         fence.open_segment(
             generation=generation, at=times[0] if times else at, writer=writer, more=bool(first)
@@ -57,7 +59,7 @@ def bear(files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str) -
             lines = [fence.open_segment(generation=generation, at=happened, writer=writer)]
         lines.append(fence.write(draft, at=happened, epoch=0, writer=writer, more=left < 0)[0])
     segments.append(b"".join(lines))
-    files.anchor.bear(files.anchor_at(fence, 0, 0), files.keys)
+    files.anchor.create(files.anchor_at(fence, 0, 0), files.keys)
     _place_segments(files, segments)
     return fence, first_mac
 
@@ -89,7 +91,7 @@ def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
 
 def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequence[bytes]) -> None:
     """Make the folder appear at once with all its segments."""
-    temporary = _being_born(name)
+    temporary = _being_created(name)
     with contextlib.suppress(FileNotFoundError):  # left by a creation of a home that died
         shutil.rmtree(files.home_path.joinpath(*files.parts[:-1], temporary))
     os.mkdir(temporary, FOLDER_MODE, dir_fd=parent)
@@ -107,7 +109,7 @@ def _place_folder(files: SessionFiles, parent: int, name: str, segments: Sequenc
 
 
 def remove_leftovers(
-    home: int, home_path: Path, parts: tuple[str, ...], lives: Collection[InstanceId]
+    home: int, home_path: Path, parts: tuple[str, ...], instances: Collection[InstanceId]
 ) -> list[str]:
     """
     Remove files that no kept instance owns: of creations that died and of deleted instances. The
@@ -115,10 +117,10 @@ def remove_leftovers(
     """
     *above, name = parts
     removed: list[str] = []
-    if not lives and remove_quarantine(home, home_path, parts):
+    if not instances and remove_quarantine(home, home_path, parts):
         removed.append("/".join((QUARANTINE, *parts[1:])))
     with contextlib.suppress(FileNotFoundError), walk(home, *above) as parent:
-        for entry in (_being_born(name), _going(name)):
+        for entry in (_being_created(name), _going(name)):
             if os.access(entry, os.F_OK, dir_fd=parent, follow_symlinks=False):
                 shutil.rmtree(home_path.joinpath(*above, entry))
                 removed.append("/".join((*above, entry)))
@@ -126,16 +128,18 @@ def remove_leftovers(
         for entry in os.listdir(folder):  # noqa: PTH208  by descriptor
             parsed = parse_segment_name(entry)
             is_temporary = entry.startswith(".") and entry.endswith(".tmp")
-            if is_temporary or (parsed is not None and parsed[0] not in lives):
+            if is_temporary or (parsed is not None and parsed[0] not in instances):
                 os.unlink(entry, dir_fd=folder)
                 removed.append("/".join((*parts, entry)))
         os.fsync(folder)
     for path in removed:
-        _log.warning("removed %s, left by a birth that came to nothing or by a deleted life", path)
+        _log.warning(
+            "removed %s, left by a creation that did not finish or by a deleted instance", path
+        )
     return removed
 
 
-def remove_life(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
+def remove_session(home: int, home_path: Path, parts: tuple[str, ...]) -> bool:
     """Remove a deleted session's folder with all its instances; returns whether there was one."""
     *above, name = parts
     removed = False
@@ -168,12 +172,12 @@ def remove_quarantine(home: int, home_path: Path, parts: tuple[str, ...]) -> boo
     return False
 
 
-def _being_born(name: str) -> str:
+def _being_created(name: str) -> str:
     """
     Each session has one temporary name: a creation holds the home's write lock, and a leftover is
     found without listing a folder of a hundred thousand sessions.
     """
-    return f".{name}.born.tmp"
+    return f".{name}.new.tmp"
 
 
 def _going(name: str) -> str:

@@ -17,8 +17,13 @@ from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.home.journal import HomeJournal, draft
 from holdfast.adapters.files.home.keys import KnownKeys, make_next_key
 from holdfast.adapters.files.home.layout import HomeFiles, session_parts
-from holdfast.adapters.files.session import create as birth
 from holdfast.adapters.files.session.catch_up import Damaged
+from holdfast.adapters.files.session.create import (
+    create_instance,
+    remove_leftovers,
+    remove_quarantine,
+    remove_session,
+)
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.adapters.files.session.reader import open_at_head
@@ -44,7 +49,7 @@ class SessionDirectory:
         # One creation or deletion at a time in this process: each must see the one before in the
         # registry.
         self._one_at_a_time = threading.Lock()
-        self._lanes: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = (
+        self._queues: weakref.WeakValueDictionary[tuple[SessionId, InstanceId], AppendQueue] = (
             weakref.WeakValueDictionary()
         )
         self._guard = threading.Lock()
@@ -58,7 +63,7 @@ class SessionDirectory:
         origin: str,
         by: str,
     ) -> FileJournal:
-        born: list[FileJournal] = []
+        made: list[FileJournal] = []
         registry = self._own.registry
 
         def decide(section: Section) -> Sequence[Draft]:
@@ -70,23 +75,23 @@ class SessionDirectory:
                     code="exists",
                     hint="send to it, or choose another name",
                 )
-            lives = state.lives_of(session)
-            if instance in lives:
+            instances = state.lives_of(session)
+            if instance in instances:
                 raise Refused(
                     f"instance {instance} of {session} exists already",
                     code="exists",
                     hint="mint a new instance id",
                 )
-            birth.remove_leftovers(
-                self._files.home, self._files.path, session_parts(session), lives
-            )
+            remove_leftovers(self._files.home, self._files.path, session_parts(session), instances)
             slot = state.slots_used
             files = self._files.at(session, instance, slot)
             # A crash from here to the commit of the record below leaves leftovers, which the next
             # creation removes.
-            fence, first_mac = birth.bear(files, first, at=section.now, writer=self._store.writer)
-            born.append(
-                FileJournal(self._store, self._lane(session, instance, lambda: files), fence)
+            fence, first_mac = create_instance(
+                files, first, at=section.now, writer=self._store.writer
+            )
+            made.append(
+                FileJournal(self._store, self._queue(session, instance, lambda: files), fence)
             )
             return [
                 draft(
@@ -106,34 +111,34 @@ class SessionDirectory:
         registry.refresh()
         if (due := registry.snapshot_if_due()) is not None:
             self._store.keep_snapshot(self._own.files, due)
-        return born[0]
+        return made[0]
 
     def open(self, session: SessionId) -> FileJournal:
         own = self._own
         own.refresh()
         created = own.living(session)
-        lane = self._lane(session, created.instance, lambda: self._files.of(created))
+        queue = self._queue(session, created.instance, lambda: self._files.of(created))
         mark = own.seal_mark(session, created.instance)
         if mark is not None or not own.is_verified:
             return FileJournal(
-                self._store, lane, lane.files.fence(), mark=mark, verified=own.is_verified
+                self._store, queue, queue.files.fence(), mark=mark, verified=own.is_verified
             )
         try:
-            fence = open_at_head(
-                lane.files,
+            opened = open_at_head(
+                queue.files,
                 first_mac=created.first_mac,
                 writer=self._store.writer,
                 now=self._store.now_ms(),
             )
         except (Damaged, FileNotFoundError, KeyMissing) as exc:
             if isinstance(exc, KeyMissing) and own.is_lost(exc.generation):
-                return FileJournal(self._store, lane, lane.files.fence(), verified=False)
-            journal = FileJournal(self._store, lane, lane.files.fence())
+                return FileJournal(self._store, queue, queue.files.fence(), verified=False)
+            journal = FileJournal(self._store, queue, queue.files.fence())
             journal.sealed_by(
-                self._placed(lane.files, created, _damage_from_error(exc)), while_open=False
+                self._placed(queue.files, created, _damage_from_error(exc)), while_open=False
             )
             return journal
-        return FileJournal(self._store, lane, fence)
+        return FileJournal(self._store, queue, opened.fence, records=opened.records)
 
     def _placed(self, files: SessionFiles, created: SessionCreated, damage: Damage) -> Damage:
         """
@@ -151,7 +156,7 @@ class SessionDirectory:
             found.verdict, found.detail or damage.detail, found.at_seq or 0, number, found.byte or 0
         )
 
-    def _lane(
+    def _queue(
         self, session: SessionId, instance: InstanceId, files: Callable[[], SessionFiles]
     ) -> AppendQueue:
         """
@@ -159,14 +164,14 @@ class SessionDirectory:
         it.
         """
         with self._guard:
-            lane = self._lanes.get((session, instance))
-            if lane is None:
-                lane = self._lanes[session, instance] = AppendQueue(files(), self._store)
-            return lane
+            queue = self._queues.get((session, instance))
+            if queue is None:
+                queue = self._queues[session, instance] = AppendQueue(files(), self._store)
+            return queue
 
-    def lanes(self) -> list[AppendQueue]:
+    def queues(self) -> list[AppendQueue]:
         """Return all append queues in use, with the home's own."""
-        return [self._own.lane, *self._lanes.values()]
+        return [self._own.queue, *self._queues.values()]
 
     def delete(self, session: SessionId, *, by: str, at_seq: int | None) -> None:
         def decide(_: Section) -> Sequence[Draft]:
@@ -184,8 +189,8 @@ class SessionDirectory:
             # The session is deleted from here on. After a crash its bytes are leftovers, which the
             # next deletion or creation of that name removes.
             self._own.registry.refresh()
-            birth.remove_life(self._files.home, self._files.path, session_parts(session))
-            birth.remove_quarantine(self._files.home, self._files.path, session_parts(session))
+            remove_session(self._files.home, self._files.path, session_parts(session))
+            remove_quarantine(self._files.home, self._files.path, session_parts(session))
 
     def _finish_deletion(self, session: SessionId) -> bool:
         """
@@ -194,8 +199,8 @@ class SessionDirectory:
         were any.
         """
         home, parts = self._files.home, session_parts(session)
-        folder = birth.remove_life(home, self._files.path, parts)
-        return birth.remove_quarantine(home, self._files.path, parts) or folder
+        folder = remove_session(home, self._files.path, parts)
+        return remove_quarantine(home, self._files.path, parts) or folder
 
     @contextlib.contextmanager
     def _held(self, created: SessionCreated, at_seq: int | None) -> Iterator[None]:
@@ -234,7 +239,7 @@ class SessionDirectory:
 
         with self._one_at_a_time:
             self._own.append(decide)
-        self._keys.look_again()
+        self._keys.reload()
         return made[0]
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.adapters.files.home.anchor_tables import AnchorCell
 from holdfast.adapters.files.home.reserve import Reserve
 from holdfast.adapters.files.paths import open_file, read_at, walk
-from holdfast.adapters.files.session.anchors import AnchorCell
 from holdfast.adapters.files.session.locks import (
     FolderLock,
     KeptFile,
@@ -24,7 +24,7 @@ from holdfast.adapters.files.session.locks import (
     keeps_too_many,
 )
 from holdfast.adapters.files.session.quarantine import Quarantine
-from holdfast.errors import InvariantBroken, NewerVersion, NotSaved, Refused
+from holdfast.errors import NewerVersion, NotSaved, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.chain import KeyMissing, Keyring
@@ -259,13 +259,6 @@ class SessionFiles:
             return None
         return active.file.fd
 
-    @property
-    def active_fd(self) -> int:
-        """The descriptor of the active segment, which was just checked to be unchanged."""
-        if self._active is None:
-            raise InvariantBroken(f"{self.session}: no segment is open")
-        return self._active.file.fd
-
     def active(self, folder: int, number: int, status: os.stat_result) -> int:
         """
         Return a writable descriptor of the file that `status` describes. It is kept from one commit
@@ -356,6 +349,12 @@ class SessionFiles:
         return f".{self.name(number)}.{secrets.token_hex(8)}.tmp"
 
     # --- Fence and anchor
+
+    def has_room(self, fence: Fence) -> bool:
+        """Return True if the next records belong into the fence's segment."""
+        return (
+            fence.where == "middle" and fence.offset < self.segment_bytes and not self.must_rotate
+        )
 
     def fence(self, number: int = 1) -> Fence:
         return Fence(self.keys, self.session, self.instance, number=number)

@@ -61,7 +61,7 @@ def _holds(folder: int, digest: str) -> bool:
 
 def find(files: SessionFiles, digest: str) -> bytes:
     if not _DIGEST.match(digest):
-        raise Refused(f"{digest!r} is no digest", code="malformed")
+        raise Refused(f"{digest!r} is not a digest", code="malformed")
     try:
         with walk(files.home, *files.parts, OUTPUTS) as fd:
             data = read_file(fd, digest, bytes_max=TOOL_OUTPUT_KEPT_BYTES + 1)

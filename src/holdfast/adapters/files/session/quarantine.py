@@ -51,7 +51,7 @@ class Quarantine:
         """Keep the payload durably. Return its path relative to the home."""
         if not _KIND.match(kind):
             raise Refused(
-                f"{kind!r} is no kind of quarantine", code="malformed", hint="use a-z, 0-9 and _"
+                f"{kind!r} is not a kind of quarantine", code="malformed", hint="use a-z, 0-9 and _"
             )
         fd = os.dup(self._home)
         try:

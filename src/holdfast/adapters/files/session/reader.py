@@ -15,7 +15,7 @@ from typing import NamedTuple
 from blake3 import blake3
 
 from holdfast.adapters.files.paths import READ_ONLY, walk
-from holdfast.adapters.files.session.catch_up import Damaged, catch_up, fence_at, read_anchor
+from holdfast.adapters.files.session.catch_up import Damaged, catch_up, read_anchor, read_to_anchor
 from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.errors import Busy
 from holdfast.journal.anchor_cases import Slots
@@ -35,21 +35,28 @@ class Sealing(NamedTuple):
     first_seq: int
 
 
-def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now: int) -> Fence:
-    """Verify the whole journal and return a fence at its head. Raise `Damaged`."""
+class Opened(NamedTuple):
+    """A journal that was verified whole: a fence at its head, and its last records."""
+
+    fence: Fence
+    records: list[Record]  # from the beginning of the anchor's segment to the head
+
+
+def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now: int) -> Opened:
+    """Verify the whole journal. Raise `Damaged`."""
     with walk(files.home, *files.parts) as folder:
-        fence = _walk_to_anchor(files, folder)
+        fence, records = _walk_to_anchor(files, folder)
         for number, closed in closed_segments(files, folder, fence):
             data = _checked(files, folder, number, closed)
             if number == 1:
                 _check_first(data, first_mac)
         if fence.number == 1:
             _check_first(files.read_segment(folder, 1, HEADER_BYTES_MAX), first_mac)
-        advance(files, folder, fence, writer=writer, now=now)
-    return fence
+        records += advance(files, folder, fence, writer=writer, now=now)
+    return Opened(fence, records)
 
 
-def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
+def _walk_to_anchor(files: SessionFiles, folder: int) -> tuple[Fence, list[Record]]:
     """Verify the anchor's segment, record by record, from its header to the anchor."""
     anchor = read_anchor(files, files.fence())
     numbers = set(files.numbers(folder))
@@ -58,7 +65,7 @@ def _walk_to_anchor(files: SessionFiles, folder: int) -> Fence:
     )
     if missing is not None:
         raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
-    return fence_at(files, folder, anchor)
+    return read_to_anchor(files, folder, anchor)
 
 
 def advance(
@@ -68,7 +75,7 @@ def advance(
     Move from the anchor to the head, if there is more. Records are left out if a busy or read-only
     journal does not let us make them durable.
     """
-    is_settled = files.anchor.look_twice(files.keys).slots is Slots.SETTLED
+    is_settled = files.anchor.read_slots_twice(files.keys).slots is Slots.SETTLED
     if is_settled and not _is_more(files, folder, fence):
         return []
     try:

@@ -2,7 +2,7 @@
 Replies and outcomes in quarantine, signed with our key. When a session is unsealed they are shown
 to people and to the model, so an unsigned file is not enough.
 
-    {...payload..., "ours":{"life":"i1","generation":1,"mac":"<64 hex>"}}
+    {...payload..., "ours":{"instance":"i1","generation":1,"mac":"<64 hex>"}}
 
 The mac is keyed BLAKE3 under the `quarantine` subkey of the instance that kept the payload. It
 covers the kind (with its length in 4 bytes before it) and the payload. Cut tails and failed batches
@@ -24,7 +24,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import subkey
 
 _OURS = re.compile(
-    rb',?"ours":\{"life":"([a-z0-9][a-z0-9._-]{0,63})","generation":([1-9][0-9]{0,8}),"mac":"([0-9a-f]{64})"\}\}\Z'
+    rb',?"ours":\{"instance":"([a-z0-9][a-z0-9._-]{0,63})","generation":([1-9][0-9]{0,8}),"mac":"([0-9a-f]{64})"\}\}\Z'
 )
 
 
@@ -53,7 +53,7 @@ def keep_aside(
 
 
 def read_aside(
-    files: SessionFiles, keys: Mapping[int, bytes], lives: Collection[InstanceId], where: str
+    files: SessionFiles, keys: Mapping[int, bytes], instances: Collection[InstanceId], where: str
 ) -> tuple[str, bytes]:
     """
     Return (kind, payload). Raise Refused with code `unknown` if its instance was deleted. Raise
@@ -65,39 +65,40 @@ def read_aside(
     said = _OURS.search(data[-256:])
     if said is None:
         raise _not_ours(where)
-    life, generation = InstanceId(said[1].decode()), int(said[2])
-    if life not in lives:
+    instance, generation = InstanceId(said[1].decode()), int(said[2])
+    if instance not in instances:
         raise Refused(
-            f"{where} is of another life of {files.session}, which was deleted", code="unknown"
+            f"{where} is of another instance of {files.session}, which was deleted", code="unknown"
         )
     payload = data[: len(data) - len(said[0])] + b"}"
     key = keys.get(generation)
-    if key is None or _mac(payload, kind, files.session, life, key) != said[3].decode():
+    if key is None or _mac(payload, kind, files.session, instance, key) != said[3].decode():
         raise _not_ours(where)
     return kind, payload
 
 
 def _vouched(
-    payload: bytes, kind: str, session: SessionId, life: InstanceId, generation: int, key: bytes
+    payload: bytes, kind: str, session: SessionId, instance: InstanceId, generation: int, key: bytes
 ) -> bytes:
     if not (payload.startswith(b"{") and payload.endswith(b"}")):
         return payload
     comma = b"" if payload == b"{}" else b","
-    mac = _mac(payload, kind, session, life, key)
+    mac = _mac(payload, kind, session, instance, key)
     return b"".join(
         (
             payload[:-1],
             comma,
-            b'"ours":{"life":"%s","generation":%d,"mac":"%s"}}'
-            % (life.encode(), generation, mac.encode()),
+            b'"ours":{"instance":"%s","generation":%d,"mac":"%s"}}'
+            % (instance.encode(), generation, mac.encode()),
         )
     )
 
 
-def _mac(payload: bytes, kind: str, session: SessionId, life: InstanceId, key: bytes) -> str:
+def _mac(payload: bytes, kind: str, session: SessionId, instance: InstanceId, key: bytes) -> str:
     name = kind.encode()
     return blake3(
-        len(name).to_bytes(4, "big") + name + payload, key=subkey(key, "quarantine", session, life)
+        len(name).to_bytes(4, "big") + name + payload,
+        key=subkey(key, "quarantine", session, instance),
     ).hexdigest()
 
 

@@ -8,27 +8,19 @@ is taken; otherwise a peer's half-written batch could be judged.
 
 import contextlib
 from collections.abc import Callable
+from functools import partial
 
 from holdfast.adapters.files.paths import walk as walk_folders
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.errors import Busy, NewerVersion, Refused
 from holdfast.ids import SessionId
-from holdfast.journal.anchor import Look
+from holdfast.journal.anchor import CellReading
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
 
 
 def unreadable(session: SessionId, why: str) -> Verdict:
-    return Verdict(
-        session=session,
-        verdict="unreadable",
-        records=0,
-        at_seq=None,
-        segment=None,
-        byte=None,
-        sealed=False,
-        detail=why,
-    )
+    return _verdict(session, "unreadable", why, sealed=False)
 
 
 def verify_files(
@@ -39,79 +31,86 @@ def verify_files(
     is_lost: Callable[[int], bool],
     wait_seconds: float | None = None,
 ) -> Verdict:
-    def verdict(
-        name: VerdictName,
-        detail: str | None,
-        *,
-        records: int = 0,
-        at_seq: int | None = None,
-        segment: str | None = None,
-        byte: int | None = None,
-    ) -> Verdict:
-        return Verdict(
-            session=files.session,
-            verdict=name,
-            records=records,
-            at_seq=at_seq,
-            segment=segment,
-            byte=byte,
-            sealed=sealed,
-            detail=detail,
-        )
+    def read_anchor() -> CellReading:
+        found = files.anchor.read_slots(files.keys)
+        if found.anchor is None and found.missing is not None and is_lost(found.missing.generation):
+            raise found.missing  # any other key never existed, and the slot is not ours
+        return found
 
     try:
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(walk_folders(files.home, *files.parts))
             if not files.keys.newest:
-                return verdict("unreadable", "there is no key to verify it with")
-            segments: list[SegmentBytes] = []
-            locked: list[int] = []
-
-            def find_more() -> None:
-                last = segments[-1].number if segments else 0
-                segments.extend(
-                    segment(number) for number in files.numbers(folder) if number > last
+                return _verdict(
+                    files.session, "unreadable", "no key to verify it with", sealed=sealed
                 )
-
-            def segment(number: int) -> SegmentBytes:
-                return SegmentBytes(number, files.name(number), lambda offset: read(number, offset))
-
-            def read(number: int, offset: int) -> bytes:
-                if number == segments[-1].number and not locked:
-                    locked.append(stack.enter_context(files.locked(wait_seconds)))
-                    # A peer may have added segments since the listing. With the lock held, nobody
-                    # can add more.
-                    find_more()
-                return files.read_segment(folder, number)[offset:]
-
-            def look() -> Look:
-                found = files.anchor.look(files.keys)
-                if (
-                    found.anchor is None
-                    and found.missing is not None
-                    and is_lost(found.missing.generation)
-                ):
-                    raise found.missing  # any other key never existed, and the slot is not ours
-                return found
-
-            find_more()
             found = walk(
                 files.fence(),
-                segments,
-                look,
+                _Segments(files, folder, stack, wait_seconds).found,
+                read_anchor,
                 first_mac=first_mac,
                 closing=lambda number: files.verified_closing(folder, number),
                 is_lost=is_lost,
             )
     except FileNotFoundError:
-        return verdict("cut_short", "its folder is missing")
+        return _verdict(files.session, "cut_short", "its folder is missing", sealed=sealed)
     except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
-        return verdict("unreadable", str(exc))
-    return verdict(
-        found.verdict,
-        found.detail,
+        return _verdict(files.session, "unreadable", str(exc), sealed=sealed)
+    return Verdict(
+        session=files.session,
+        verdict=found.verdict,
         records=found.records,
         at_seq=found.at_seq or None,
         segment=found.segment,
         byte=found.byte,
+        sealed=sealed,
+        detail=found.detail,
     )
+
+
+def _verdict(session: SessionId, name: VerdictName, why: str, *, sealed: bool) -> Verdict:
+    """A verdict without a walk: no record was read."""
+    return Verdict(
+        session=session,
+        verdict=name,
+        records=0,
+        at_seq=None,
+        segment=None,
+        byte=None,
+        sealed=sealed,
+        detail=why,
+    )
+
+
+class _Segments:
+    """The segments of one walk. The last one is read under the write lock, which `stack` holds."""
+
+    def __init__(
+        self,
+        files: SessionFiles,
+        folder: int,
+        stack: contextlib.ExitStack,
+        wait_seconds: float | None,
+    ) -> None:
+        self._files, self._folder, self._stack = files, folder, stack
+        self._wait_seconds = wait_seconds
+        self._locked = False
+        self.found: list[SegmentBytes] = []
+        self._find_more()
+
+    def _find_more(self) -> None:
+        last = self.found[-1].number if self.found else 0
+        self.found.extend(
+            SegmentBytes(number, self._files.name(number), partial(self._read, number))
+            for number in self._files.numbers(self._folder)
+            if number > last
+        )
+
+    def _read(self, number: int, offset: int) -> bytes:
+        if number == self.found[-1].number and not self._locked:
+            self._stack.enter_context(self._files.locked(self._wait_seconds))
+            self._locked = True
+            # A peer may have added segments since the listing. With the lock held, nobody can add
+            # more.
+            self._find_more()
+        return self._files.read_segment(self._folder, number)[offset:]

@@ -50,7 +50,7 @@ async def test_a_home_whose_journal_was_deleted_is_not_born_again(files: Any) ->
     """
     await files.bear()
     shutil.rmtree(files.path / "home")
-    store = await FileStore.open(files.path)
+    store = await FileStore.open_home(files.path)
     try:
         with pytest.raises(Untrusted):
             await store.create(
@@ -65,7 +65,7 @@ def test_two_processes_at_once_make_one_home(files: Any) -> None:
         "import asyncio,sys\nfrom pathlib import Path\nfrom holdfast.adapters.files import FileStore\n"
         "from holdfast.ids import InstanceId, SessionId\n"
         "async def main(n):\n"
-        "    store = await FileStore.open(Path(sys.argv[1]))\n"
+        "    store = await FileStore.open_home(Path(sys.argv[1]))\n"
         "    await store.create(SessionId(f'ops/s{n}'), InstanceId(f'i{n}'), [], origin='created', by='tests')\n"
         "    await store.close()\n"
         "asyncio.run(main(sys.argv[2]))\n"
@@ -75,16 +75,16 @@ def test_two_processes_at_once_make_one_home(files: Any) -> None:
     ]
     assert [process.wait(60) for process in started] == [0, 0, 0, 0]
 
-    async def look() -> tuple[Any, str]:
+    async def reading() -> tuple[Any, str]:
         async with files.store() as store:
             return await store.sessions(), (await store.verify_session(SessionId("_home"))).verdict
 
-    assert asyncio.run(look()) == ([f"ops/s{n}" for n in range(4)], "holds")
+    assert asyncio.run(reading()) == ([f"ops/s{n}" for n in range(4)], "holds")
     assert sorted(path.name for path in (files.path / "keys").iterdir()) == ["1.key"]
 
 
 @in_loop
-async def test_a_living_name_is_refused_and_the_old_life_is_untouched(files: Any) -> None:
+async def test_create_refuses_an_existing_name_and_leaves_its_session_unchanged(files: Any) -> None:
     await files.bear()
     async with files.store() as store:
         with pytest.raises(Refused) as caught:
@@ -101,7 +101,7 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
         folder.mkdir(parents=True, mode=0o700)
         (files.path / "sessions").chmod(0o700)
         (folder / "i0.00000001.jsonl").write_bytes(b"half\n")
-        (folder.parent / ".api.born.tmp").mkdir()
+        (folder.parent / ".api.new.tmp").mkdir()
         (folder.parent / ".api.gone.tmp").mkdir()
         (folder.parent / ".api.gone.tmp" / "i9.00000001.jsonl").write_bytes(b"half\n")
         assert await store.sessions() == []
@@ -117,7 +117,7 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
 
 @in_loop
 async def test_a_deleted_session_is_gone_and_its_name_is_free(files: Any) -> None:
-    """A handle of the old life is refused, also after the name lives again."""
+    """A handle of the old instance is refused, also after the name exists again."""
     await files.bear()
     async with files.store() as store:
         old = await store.open(OPS)
@@ -149,11 +149,11 @@ DIES_BEFORE_IT_REMOVES = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.session import create
+from holdfast.adapters.files.session import directory
 
 async def main():
-    store = await FileStore.open(Path(sys.argv[1]))
-    create.remove_life = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    store = await FileStore.open_home(Path(sys.argv[1]))
+    directory.remove_session = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     await store.delete("ops/api", by="alice")
 
 asyncio.run(main())

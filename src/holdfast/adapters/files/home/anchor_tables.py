@@ -17,13 +17,13 @@ from holdfast.journal.anchor import (
     ANCHOR_BYTES,
     NOTHING_SEEN,
     Anchor,
-    Look,
+    CellReading,
     acknowledged_seq,
     claim_offset,
     encode_claim,
-    encode_newborn,
+    encode_created,
     encode_slot,
-    look_at,
+    read_cell,
     slot_offset,
 )
 from holdfast.journal.anchor_cases import Slots
@@ -103,8 +103,13 @@ class AnchorTables:
         Return a table's descriptor. Raise FileNotFoundError if it is absent and not to be created.
         """
         known = self._open.get(name)
-        if known is not None and self._is_current(name, known):
-            return known.fd
+        if known is not None:
+            try:
+                now = os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False)
+                if now.st_ino == known.inode and now.st_dev == known.device:
+                    return known.fd
+            except FileNotFoundError:
+                pass  # opened below, or reported as missing
         with self._guard:
             return self._table(name, create=create)
 
@@ -114,13 +119,6 @@ class AnchorTables:
         """
         known = self._open.get(name)
         return known.fd if known is not None else self.table(name)
-
-    def _is_current(self, name: str, known: _Table) -> bool:
-        try:
-            now = os.stat(f"{ANCHORS}/{name}", dir_fd=self._home, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return now.st_ino == known.inode and now.st_dev == known.device
 
     def _table(self, name: str, *, create: bool) -> int:
         if create:
@@ -157,47 +155,61 @@ class AnchorCell:
     """The place of one session's anchor."""
 
     def __init__(self, tables: AnchorTables, table: str, offset: int) -> None:
-        self._tables, self._table, self._offset = tables, table, offset
+        self._tables, self.table, self._offset = tables, table, offset
         # The cell's bytes at the last read, and their meaning: equal bytes need no second
         # verification.
-        self._seen: tuple[bytes, Look] = (b"", NOTHING_SEEN)
+        self._seen: tuple[bytes, CellReading] = (b"", NOTHING_SEEN)
+        # True while a slot that was written here is not synced. A claim needs no sync.
+        self._is_dirty = False
 
-    def look(self, keys: Keyring) -> Look:
+    def read_slots(self, keys: Keyring) -> CellReading:
         """Read the cell now. Without the write lock, the read may meet a writer in the middle."""
-        raw = self.read_raw()
-        seen, look = self._seen
-        if raw != seen or look.slots is not Slots.SETTLED:
-            look = look_at(raw, keys)
-            self._seen = (raw, look)
-        return look
+        return self.reading_of(self.read_raw(), keys)
 
-    def look_twice(self, keys: Keyring) -> Look:
+    def reading_of(self, raw: bytes, keys: Keyring) -> CellReading:
+        """Return the meaning of bytes that were just read here."""
+        seen, reading = self._seen
+        if raw != seen or reading.slots is not Slots.SETTLED:
+            reading = read_cell(raw, keys)
+            self._seen = (raw, reading)
+        return reading
+
+    def read_slots_twice(self, keys: Keyring) -> CellReading:
         """
         Read without the lock, several times if needed, so that a slot that is being written is not
         taken for a torn one.
         """
-        look = self.look(keys)
+        reading = self.read_slots(keys)
         for _ in range(_LOOKS):
-            if look.slots is Slots.SETTLED:
+            if reading.slots is Slots.SETTLED:
                 break
-            look = self.look(keys)
-        return look
+            reading = self.read_slots(keys)
+        return reading
 
     def was_settled(self, raw: bytes) -> bool:
         """Return True if these are the bytes of the last read and both slots verified together."""
-        seen, look = self._seen
-        return raw == seen and look.slots is Slots.SETTLED
+        seen, reading = self._seen
+        return raw == seen and reading.slots is Slots.SETTLED
 
     def read(self, keys: Keyring) -> Anchor | None:
         """
         Return the head if both slots verify together. Return None if the caller must read again
         under the write lock.
         """
-        return self.look(keys).settled
+        reading = self.read_slots(keys)
+        return reading.anchor if reading.slots is Slots.SETTLED else None
 
     def read_raw(self) -> bytes:
         try:
-            fd = self._tables.table(self._table)
+            fd = self._tables.table(self.table)
+        except FileNotFoundError:
+            return b""
+        return os.pread(fd, ANCHOR_BYTES, self._offset)
+
+    def read_looked_at(self) -> bytes:
+        """Read the bytes from a table that was checked a moment ago, with the same lock held."""
+        try:
+            fd = self._tables.looked_at(self.table)
         except FileNotFoundError:
             return b""
         return os.pread(fd, ANCHOR_BYTES, self._offset)
@@ -205,7 +217,7 @@ class AnchorCell:
     def read_table(self) -> bytes:
         """Return the whole table of this cell."""
         try:
-            return read_at(self._tables.table(self._table), 0, SESSIONS_PER_TABLE * ANCHOR_BYTES)
+            return read_at(self._tables.table(self.table), 0, SESSIONS_PER_TABLE * ANCHOR_BYTES)
         except FileNotFoundError:
             return b""
 
@@ -215,13 +227,14 @@ class AnchorCell:
         synced later.
         """
         slot, start = encode_slot(anchor, keys), slot_offset(anchor.counter)
+        self._is_dirty = True
         self._write(slot, start)
-        seen, look = self._seen
-        is_next = look.settled is not None and look.settled.counter + 1 == anchor.counter
+        seen, reading = self._seen
+        is_next = reading.settled is not None and reading.settled.counter + 1 == anchor.counter
         if len(seen) == ANCHOR_BYTES and is_next:
             self._seen = (
                 seen[:start] + slot + seen[start + len(slot) :],
-                Look(Slots.SETTLED, anchor),
+                CellReading(Slots.SETTLED, anchor),
             )
 
     def claim(self, epoch: int, generation: int, keys: Keyring) -> None:
@@ -232,13 +245,24 @@ class AnchorCell:
         self._write(encode_claim(epoch, generation, keys), claim_offset(epoch))
 
     def _write(self, data: bytes, start: int) -> None:
-        write_all(self._tables.looked_at(self._table), data, self._offset + start)
+        write_all(self._tables.looked_at(self.table), data, self._offset + start)
 
-    def bear(self, anchor: Anchor, keys: Keyring) -> None:
+    def create(self, anchor: Anchor, keys: Keyring) -> None:
         """Write the whole cell durably. Bytes that a failed creation left here are overwritten."""
-        fd = self._tables.table(self._table, create=True)
-        write_all(fd, encode_newborn(anchor, keys), self._offset)
+        fd = self._tables.table(self.table, create=True)
+        write_all(fd, encode_created(anchor, keys), self._offset)
         os.fsync(fd)
 
     def sync(self) -> None:
-        os.fdatasync(self._tables.table(self._table))
+        # A slot that another thread writes during the sync may not be part of it.
+        self._is_dirty = False
+        try:
+            os.fdatasync(self._tables.table(self.table))
+        except BaseException:
+            self._is_dirty = True
+            raise
+
+    def sync_if_dirty(self) -> None:
+        """Sync the slots that were written here, if any were since the last sync."""
+        if self._is_dirty:
+            self.sync()

@@ -1,0 +1,44 @@
+"""The error for each answer of the server that kept nothing."""
+
+from typing import TYPE_CHECKING
+
+from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
+from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, instance_over, taken_over
+from holdfast.errors import Busy, Fenced, HoldfastError
+from holdfast.ports.journal_store import SealMark
+
+if TYPE_CHECKING:
+    from holdfast.adapters.postgres.store import PostgresStore
+
+AHEAD_MS = 10_000  # the node's clock may be that far ahead of the server's
+
+
+def refusal(store: "PostgresStore", item: FramedAppend, answer: Answer) -> HoldfastError:
+    """The error for a definite answer that kept nothing. In the lane."""
+    tail = item.tail
+    match answer.letter:
+        case "f":
+            return fenced(tail, item.epoch)
+        case "x":
+            return taken_over(tail.session, item.after.seq)
+        case "c":
+            return Busy(
+                f"this node's clock is more than {AHEAD_MS // 1000} s ahead of the database's",
+                code="clock_ahead_of_database",
+                hint="set the clock, then try again",
+            )
+        case "g":
+            return instance_over(tail)
+        case "s":
+            store.lane.read(store.refresh)
+            if store.registry.is_over(tail.session, tail.instance):
+                return instance_over(tail)
+            mark = store.seal_mark(tail.session, tail.instance)
+            mark = mark or SealMark("broken", "it was sealed, and not said why")
+            return error_from_mark(tail.session, mark.code, mark.detail, mark.at_seq)
+        case _:
+            return Busy(f"{tail.session} is being written by others", hint="try again")
+
+
+def fenced(tail: Tail, epoch: int) -> Fenced:
+    return Fenced(f"epoch {epoch} does not drive {tail.session} any more")

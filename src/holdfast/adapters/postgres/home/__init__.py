@@ -1,0 +1,1 @@
+"""The home in the database and this node's folder: creation, start, registry, keys and anchors."""

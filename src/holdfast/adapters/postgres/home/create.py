@@ -1,0 +1,83 @@
+"""
+Make a home in a database: the schema, the node's first key, and the home's first record.
+
+The first record is written last. A schema without it is not a home yet, and running this again
+finishes what an earlier run began.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.adapters.clock import SystemClock
+from holdfast.adapters.files.home.keys import load_keys, make_first_key, no_key
+from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
+from holdfast.adapters.postgres import schema as schemas
+from holdfast.adapters.postgres.home.commits import first_home_lines
+from holdfast.adapters.postgres.home.node_folder import new_node, open_node_folder, write_known
+from holdfast.adapters.postgres.home.nodes import read_era
+from holdfast.adapters.postgres.server import DatabaseAddress, Lost, check_server, connect
+from holdfast.adapters.postgres.session.head import head_row
+from holdfast.errors import Busy
+from holdfast.ports.clock import Clock
+
+
+class MadeHome(NamedTuple):
+    migrations: tuple[str, ...]
+    is_new: bool
+    """False if the schema had a home already; this node may then need its keys."""
+
+
+def create_roles(place: DatabaseAddress) -> str:
+    """Blocks. Make the node's role in a schema that exists; return its name."""
+    wire = connect(place)
+    try:
+        schemas.check_version(wire, place.schema)
+        return schemas.create_roles(wire, place.schema)
+    except Lost as exc:
+        raise Busy(f"the connection was lost: {exc}", hint="run it again") from exc
+    finally:
+        wire.close()
+
+
+def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = None) -> MadeHome:
+    """Blocks. Writes nothing to a server that can't keep the promises."""
+    schemas.check_name(place.schema)
+    wire = connect(place)
+    stack = contextlib.ExitStack()
+    try:
+        facts = check_server(wire)
+        applied = tuple(schemas.migrate(wire, place.schema))
+        schemas.check_version(wire, place.schema)
+        if head_row(wire, HOME_SESSION, HOME_INSTANCE) is not None:
+            return MadeHome(applied, is_new=False)
+        fd = stack.enter_context(_open(folder))
+        key = load_keys(fd).by_generation.get(1) or make_first_key(fd)
+        lines, position = first_home_lines(
+            {1: key}, secrets.token_hex(16), now=(clock or SystemClock()).now_ms(), writer="init"
+        )
+        (row,) = wire.rows(
+            "select hf.create_home(%s, %s, %s::bytea[], %s, %s)",
+            (HOME_SESSION, HOME_INSTANCE, lines, position.head.mac, position.fence.at),
+        )
+        if row[0] is None:
+            raise no_key("another node made the home just now; copy keys/ from it")
+        write_known(fd, key, new_node(), facts, read_era(wire))
+        return MadeHome(applied, is_new=True)
+    except Lost as exc:
+        raise Busy(f"the connection was lost: {exc}", hint="run it again") from exc
+    finally:
+        stack.close()
+        wire.close()
+
+
+@contextlib.contextmanager
+def _open(folder: Path) -> Iterator[int]:
+    fd = open_node_folder(folder)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

@@ -1,0 +1,426 @@
+"""
+The way to the server: connections, what they must find there, and what its errors mean.
+
+A connection is used by one thread, with autocommit, and has no state of its own. Every error of the
+driver is translated here, once. `Lost` is the only error after which nobody knows whether a
+statement was kept.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.adapters.postgres.commit.arrays import register
+from holdfast.errors import (
+    Busy,
+    HoldfastError,
+    InDoubt,
+    NotSaved,
+    ReadOnly,
+    Refused,
+    Unusable,
+    install_hint,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+OLDEST_VERSION = 140000
+CONNECT_SECONDS = 10  # a dead address is reported, not waited for
+LOCK_WAIT_MS = 10_000  # as over files: then Busy
+IDLE_MS = 5_000  # a process that is stopped while it holds a row keeps others no longer
+ANOTHER_TIMELINE = "another_timeline"
+STATEMENT_MS = 60_000  # longer than any statement of ours; a stuck server is then reported
+
+
+class Lost(Exception):
+    """The connection ended while a statement was under way; it may or may not have been kept."""
+
+
+class RowInTheWay(NotSaved):
+    """A row stands where the next record belongs, and no append of ours put it there."""
+
+
+class DatabaseAddress(NamedTuple):
+    """Where a home is: the address without a password, and the schema."""
+
+    url: str
+    schema: str
+    allow_plaintext: bool = False
+    listen_url: str | None = None  # the server itself, where `url` is a pooler
+
+    @property
+    def name(self) -> str:
+        return f"postgres:{self.schema}"
+
+    @property
+    def direct(self) -> "DatabaseAddress":
+        """The same home past a pooler."""
+        return self._replace(url=self.listen_url or self.url)
+
+
+class ServerFacts(NamedTuple):
+    """The facts by which a node knows that this is the server that it knew."""
+
+    system: str
+    timeline: str
+    lsn: int
+
+    @property
+    def history(self) -> str:
+        return f"{self.system}/{self.timeline}"
+
+
+def connect(place: DatabaseAddress) -> "Wire":
+    """Connect, or raise Busy or Unusable with the cause and the next step. Writes nothing."""
+    psycopg = driver()
+    options = _protected(place)
+    try:
+        connection = psycopg.connect(
+            place.url,
+            **options,
+            autocommit=True,
+            connect_timeout=CONNECT_SECONDS,
+            application_name="holdfast",
+            prepare_threshold=1,
+        )
+    except psycopg.ProgrammingError as exc:
+        raise Unusable(
+            f"[storage] url is not a PostgreSQL address: {_first_line(exc)}",
+            code="storage",
+            hint='it looks like "postgresql:///holdfast?host=/run/postgresql"',
+        ) from exc
+    except psycopg.OperationalError as exc:
+        raise _unreachable(exc) from exc
+    try:
+        is_pooled = _is_pooled(connection)
+        if is_pooled:
+            connection.prepare_threshold = None  # the next statement may meet another process
+        else:
+            _set_bounds(connection)
+    except psycopg.Error as exc:
+        error = translated(exc, connection)
+        connection.close()
+        # Nothing was asked yet, so a connection that is lost here leaves nothing open.
+        raise (_unreachable(exc) if isinstance(error, Lost) else error) from exc
+    return Wire(connection, place.schema, is_pooled=is_pooled)
+
+
+def _is_pooled(connection: Any) -> bool:
+    """A pooler names itself in the handshake, and another process answers the statement."""
+    (pid,) = connection.execute("select pg_backend_pid()", prepare=False).fetchone()
+    return bool(pid != connection.info.backend_pid)
+
+
+def _set_bounds(connection: Any) -> None:
+    """Through a pooler nothing is set: it would be set for others. Functions bound themselves."""
+    connection.execute(
+        "select set_config('lock_timeout', %s, false), "
+        "set_config('statement_timeout', %s, false), "
+        "set_config('idle_in_transaction_session_timeout', %s, false)",
+        (str(LOCK_WAIT_MS), str(STATEMENT_MS), str(IDLE_MS)),
+        prepare=False,
+    )
+
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def _protected(place: DatabaseAddress) -> dict[str, str]:
+    """
+    Require TLS with a checked name, except for sockets and loopback. A password in the settings is
+    refused: libpq has better places for it.
+    """
+    psycopg = driver()
+    try:
+        named = psycopg.conninfo.conninfo_to_dict(place.url)
+    except psycopg.ProgrammingError:
+        return {}  # connecting says what is wrong with it
+    if named.get("password"):
+        raise Unusable(
+            "[storage] url has a password in it",
+            code="storage",
+            hint="keep it in ~/.pgpass (0600) or a service file, and take it out of holdfast.toml",
+        )
+    hosts = [each for each in str(named.get("host") or "").split(",") if each]
+    is_local = all(each.startswith(("/", "@")) or each in _LOOPBACK for each in hosts)
+    if is_local or place.allow_plaintext or named.get("service"):
+        return {}
+    if "sslmode" not in named:
+        return {"sslmode": "verify-full"}
+    if named["sslmode"] != "verify-full":
+        raise Unusable(
+            f"[storage] url has sslmode={named['sslmode']}, which does not check the server's name",
+            code="storage",
+            hint="use sslmode=verify-full, or set storage.allow_plaintext = true in a network that "
+            "only you can read",
+        )
+    return {}
+
+
+class Wire:
+    """One connection. Only one thread uses it at a time."""
+
+    def __init__(
+        self, connection: "psycopg.Connection[Any]", schema: str, *, is_pooled: bool
+    ) -> None:
+        self._connection = connection
+        self._schema = schema
+        self.is_pooled = is_pooled
+        self._not_replicated: str | None = None
+        register(connection)
+        connection.add_notice_handler(self._hear)
+
+    def _hear(self, notice: Any) -> None:
+        # The server reports success for a commit whose wait for the standby was cancelled, with
+        # this warning alone.
+        text = notice.message_primary or ""
+        if notice.sqlstate == "01000" and "synchronous replication" in text:
+            self._not_replicated = text
+
+    def rows(
+        self, sql: str, values: Sequence[Any] | Mapping[str, Any] = ()
+    ) -> list[tuple[Any, ...]]:
+        """
+        Run one statement and return its rows. Raise our errors, or `Lost`. In the text, `hf.`
+        stands for the home's schema: a search path does not survive a pooler.
+        """
+        psycopg = driver()
+        self._not_replicated = None
+        try:
+            found = self._connection.execute(_qualified(sql, self._schema), values, binary=True)
+            rows = found.fetchall() if found.description is not None else []
+        except psycopg.Error as exc:
+            raise translated(exc, self._connection) from exc
+        if self._not_replicated is not None:
+            raise InDoubt(
+                f"it is written, and no standby has it: {self._not_replicated}",
+                hint="reopen the session",
+            )
+        return rows
+
+    def script(self, sql: str) -> None:
+        """Run several statements of ours without values."""
+        psycopg = driver()
+        try:
+            self._connection.execute(sql)
+        except psycopg.Error as exc:
+            raise translated(exc, self._connection) from exc
+
+    def one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...] | None:
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several statements, kept together. `Lost` here may mean that they were kept."""
+        psycopg = driver()
+        try:
+            with self._connection.transaction():
+                yield
+        except psycopg.Error as exc:
+            raise translated(exc, self._connection) from exc
+
+    # --- Notices
+
+    def listen(self, channel: str) -> None:
+        self.script(f'listen "{channel}"')
+
+    def take_notices(self) -> list[tuple[bool, str]]:
+        """Return what has arrived, without waiting: whether it is our own, and its text."""
+        psycopg = driver()
+        own = self._connection.info.backend_pid
+        try:
+            found = list(self._connection.notifies(timeout=0))
+        except psycopg.Error as exc:
+            raise translated(exc, self._connection) from exc
+        return [(each.pid == own, each.payload) for each in found]
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    @property
+    def is_in_transaction(self) -> bool:
+        return bool(self._connection.info.transaction_status)
+
+    @property
+    def is_usable(self) -> bool:
+        return not (self._connection.closed or self._connection.broken)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@functools.cache
+def _qualified(sql: str, schema: str) -> str:
+    return sql.replace("hf.", f'"{schema}".')
+
+
+def driver() -> Any:
+    try:
+        import psycopg
+    except ImportError as exc:
+        raise Unusable(
+            "[storage] names PostgreSQL, and psycopg is not installed",
+            code="storage",
+            hint=install_hint("postgres"),
+        ) from exc
+    return psycopg
+
+
+def _unreachable(exc: Exception) -> HoldfastError:
+    """Sort a refused connection by what the operator does next."""
+    text = _first_line(exc)
+    lower = text.lower()
+    state = getattr(exc, "sqlstate", None)
+    if state == "3D000" or ("database" in lower and "does not exist" in lower):
+        return Unusable(
+            f"the database does not exist: {text}",
+            code="storage",
+            hint="createdb NAME, then `holdfast storage init`",
+        )
+    if (
+        state in {"28000", "28P01"}
+        or "authentication failed" in lower
+        or ("role" in lower and "does not exist" in lower)
+    ):
+        return Unusable(
+            f"the server refuses this login: {text}",
+            code="storage",
+            hint="check the user in [storage] url, and the password in ~/.pgpass or the service "
+            "file",
+        )
+    if state == "53300" or "too many" in lower or "connection slots" in lower:
+        return _STATES["53300"](text)
+    if "certificate" in lower:
+        return Unusable(
+            f"the server's certificate is not accepted: {text}",
+            code="storage",
+            hint="name the server as its certificate does, and the authority with sslrootcert= in "
+            "[storage] url",
+        )
+    return Busy(
+        f"the database can't be reached: {text}",
+        code="storage_unreachable",
+        hint="check [storage] url, and that the server runs; nothing was written",
+    )
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).strip() or type(exc).__name__).splitlines()[0]
+
+
+_STATES: dict[str, Callable[[str], HoldfastError]] = {
+    "53100": lambda text: NotSaved(
+        f"the database's disk is full: {text}", hint="free space there, then try again"
+    ),
+    "25006": lambda text: ReadOnly(
+        f"the database takes no writes: {text}",
+        hint="a standby was asked: name the primary, or add target_session_attrs=read-write",
+    ),
+    "55P03": lambda text: Busy(f"another writer holds the row: {text}"),
+    "57014": lambda text: Busy(f"the server gave the statement up: {text}"),
+    "53300": lambda text: Busy(
+        f"the server has no connection left: {text}", hint="raise max_connections, or use a pooler"
+    ),
+    "HF002": lambda text: Busy(
+        f"{text}: it was promoted, restored or replaced",
+        code=ANOTHER_TIMELINE,
+        hint="nothing was written; this node compares its anchors now: try again in a moment",
+    ),
+    "HF004": lambda text: Unusable(
+        f"{text} on this server, so nothing would be durable",
+        code="storage",
+        hint="set synchronous_commit = on",
+    ),
+    "23505": lambda text: RowInTheWay(f"the row exists: {text}"),
+    "HF005": lambda text: Busy(text, hint="look again"),
+    "HF007": lambda text: Refused(
+        f"{text}; nothing is written over",
+        code="exists",
+        hint="name another schema under [storage] in holdfast.toml",
+    ),
+}
+_NO_SCHEMA = frozenset({"3F000", "42P01", "42883"})
+
+
+def translated(exc: Exception, connection: Any) -> Exception:
+    """
+    Return our error for one of the driver's. `Lost` if the connection is gone: a server that ends a
+    session may have committed its statement.
+    """
+    state = getattr(exc, "sqlstate", None) or ""
+    text = _first_line(exc)
+    if connection.broken or connection.closed or state.startswith(("08", "57P")) or not state:
+        return Lost(text)
+    if state in _NO_SCHEMA:
+        return Unusable(
+            f"the database has no home in this schema, or an older one: {text}",
+            code="storage",
+            hint="`holdfast storage status` says which; `holdfast storage init` makes one",
+        )
+    if state == "42501":
+        return Unusable(
+            f"this login may not do that: {text}",
+            code="storage",
+            hint="`holdfast storage init --create-roles` grants what the node needs",
+        )
+    known = _STATES.get(state)
+    if known is not None:
+        return known(text)
+    if state.startswith(("40", "53")):
+        return Busy(f"the server could not do it now: {text} ({state})")
+    return NotSaved(f"the server refused it: {text} ({state})", hint="look at the server's log")
+
+
+def check_server(wire: Wire) -> ServerFacts:
+    """Refuse a server that can't keep the promises. Return its facts."""
+    (settings,) = wire.rows(
+        "select current_setting('server_version_num')::int, current_setting('fsync'), "
+        "current_setting('full_page_writes'), current_setting('synchronous_commit'), "
+        "pg_is_in_recovery(), getdatabaseencoding()::text"
+    )
+    _refuse(ServerSettings(*settings))
+    (facts,) = wire.rows(
+        "select (select system_identifier from pg_control_system())::text, "
+        "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), "
+        "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
+    )
+    return ServerFacts(*facts)
+
+
+class ServerSettings(NamedTuple):
+    version: int
+    fsync: str
+    full_page_writes: str
+    synchronous_commit: str
+    is_recovering: bool
+    encoding: str
+
+
+def _refuse(found: ServerSettings) -> None:
+    if found.version < OLDEST_VERSION:
+        raise Unusable(
+            f"PostgreSQL {found.version // 10000} is too old",
+            code="storage",
+            hint="14 is the oldest that is supported",
+        )
+    if found.is_recovering:
+        raise ReadOnly(
+            "this server is a standby and takes no writes",
+            hint="name the primary in [storage] url, or add target_session_attrs=read-write",
+        )
+    for name in ("fsync", "full_page_writes", "synchronous_commit"):
+        if getattr(found, name) == "off":
+            raise Unusable(
+                f"{name} is off on this server, so nothing would be durable",
+                code="storage",
+                hint=f"set {name} = on",
+            )
+    if found.encoding != "UTF8":
+        raise Unusable(
+            f"the database is encoded as {found.encoding}",
+            code="storage",
+            hint="make one with encoding UTF8",
+        )

@@ -1,0 +1,182 @@
+"""
+The end of one journal, as this process knows it: shared by all handles on the journal.
+
+The lane moves it, and so does a reader that verified further. Records that were read or written
+lately are kept, so that a caller a little behind needs no second read.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from holdfast.adapters.files.home.layout import HOME_SESSION
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.session.position import Position
+from holdfast.errors import BrokenChain, CutShort, Refused, Takeover, Untrusted
+from holdfast.ids import InstanceId, SessionId
+from holdfast.journal.chain import Keyring
+from holdfast.journal.record import Head, Record
+from holdfast.journal.segment import is_own
+from holdfast.ports.journal_store import SealMark
+
+_REMEMBERED_MAX = 256
+_PAGE_ROWS = 64  # a record is at most 1 MiB, so a page is bounded
+
+
+class Tail:
+    def __init__(
+        self, journal: int, session: SessionId, instance: InstanceId, keys: Keyring, slot: int
+    ) -> None:
+        self.journal, self.session, self.instance = journal, session, instance
+        self.keys, self.slot = keys, slot
+        self.guard = threading.RLock()
+        self.position = Position(keys, session, instance)
+        self.epoch = 0  # the head's: that of the newest claim
+        self._remembered: deque[Record] = deque(maxlen=_REMEMBERED_MAX)
+
+    @property
+    def head(self) -> Head:
+        return self.position.head
+
+    def adopt(self, position: Position, records: Sequence[Record]) -> None:
+        """Move to a position that is durable and verified. Never moves back."""
+        with self.guard:
+            if position.head.seq <= self.position.head.seq and self.position.head.seq:
+                return
+            self.position = position
+            self.epoch = max(self.epoch, position.fence.epoch)
+            known = self._remembered[-1].seq if self._remembered else 0
+            if not records or (known and records[0].seq > known + 1):
+                self._remembered.clear()  # what is remembered has no gap
+            self._remembered.extend(record for record in records if record.seq > known)
+
+    def feed(self, rows: Sequence[tuple[Any, ...]]) -> None:
+        """
+        Verify stored lines, each with its seq, and move over them. Another thread of this process
+        may have moved over the first of them since they were read.
+        """
+        with self.guard:
+            position, records = self.position.copy(), []
+            for seq, line in rows:
+                if seq <= position.head.seq:
+                    continue
+                record = position.feed(line)
+                if record is None:
+                    raise taken_over(self.session, position.head.seq)
+                records.append(record)
+            self.adopt(position, records)
+
+    def catch_up(self, wire: Wire, upto: int) -> None:
+        """Read and verify every record up to `upto`, which the head's row names."""
+        while self.head.seq < upto:
+            rows = wire.rows(
+                "select seq, line from hf.record where journal = %s and seq > %s "
+                "order by seq limit %s",
+                (self.journal, self.head.seq, _PAGE_ROWS),
+            )
+            if not rows and self.head.seq < upto:
+                raise missing(self.session, self.head.seq, upto)
+            self.feed(rows)
+
+    def records_after(self, since: Head, read: Callable[[int], list[Record]]) -> list[Record]:
+        """Return the callers' records after `since`. `read` reads what is not remembered."""
+        with self.guard:  # the position and what is remembered move together
+            head = self.head
+            remembered = list(self._remembered) if since.seq < head.seq else []
+        if since.seq > head.seq:
+            raise Refused(
+                f"{self.session}: record {since.seq} is not there yet (the head is {head.seq})",
+                code="unknown_head",
+            )
+        if since.seq == head.seq:
+            self._check_same(since, head.mac)
+            return []
+        if remembered and remembered[0].seq <= since.seq:
+            known = next((record for record in remembered if record.seq == since.seq), None)
+            if known is not None:
+                self._check_same(since, known.mac)
+                return [each for each in remembered if each.seq > since.seq and not is_own(each)]
+        return read(since.seq)
+
+    def records_after_seq(self, seq: int) -> list[Record] | None:
+        """The remembered records after `seq`; None if some of them are not remembered."""
+        with self.guard:
+            head, remembered = self.head, list(self._remembered)
+        if seq < head.seq and not (remembered and remembered[0].seq <= seq + 1):
+            return None
+        return [each for each in remembered if each.seq > seq]
+
+    def _check_same(self, since: Head, mac: bytes) -> None:
+        if since.mac != mac:
+            raise Refused(
+                f"{self.session}: the given record {since.seq} is not this journal's",
+                code="unknown_head",
+                hint="reopen it",
+            )
+
+
+def lines_from(wire: Wire, journal: int, first: int, upto: int | None = None) -> Iterator[bytes]:
+    """Yield the stored lines from record `first` on, page by page."""
+    while True:
+        rows = wire.rows(
+            "select seq, line from hf.record where journal = %s and seq >= %s "
+            "and seq <= coalesce(%s, seq) order by seq limit %s",
+            (journal, first, upto, _PAGE_ROWS),
+        )
+        for _, line in rows:
+            yield line
+        if len(rows) < _PAGE_ROWS:
+            return
+        first = rows[-1][0] + 1
+
+
+def way_on(session: SessionId) -> str:
+    if session == HOME_SESSION:
+        return (
+            "look at it with `holdfast verify`, then restore a backup of the database; or, knowing "
+            "what happened, let the schema's owner set sealed = false for _home in the table head"
+        )
+    return (
+        f"look at it with `holdfast verify {session}`, then decide with "
+        f"`holdfast sessions unseal {session}`"
+    )
+
+
+def taken_over(session: SessionId, at_seq: int) -> Takeover:
+    return Takeover(
+        f"{session}: the record after {at_seq} was not written with our key",
+        at_seq=at_seq,
+        hint=f"nothing was written; {way_on(session)}",
+    )
+
+
+def broken(session: SessionId, at_seq: int, detail: str) -> BrokenChain:
+    return BrokenChain(
+        f"{session}: {detail}", at_seq=at_seq, hint=f"nothing was written; {way_on(session)}"
+    )
+
+
+def missing(session: SessionId, at_seq: int, acknowledged: int) -> CutShort:
+    return CutShort(
+        f"{session} ends with record {at_seq}; record {acknowledged} was acknowledged",
+        at_seq=at_seq,
+        hint=f"nothing was written; {way_on(session)}",
+    )
+
+
+def error_from_mark(session: SessionId, code: str, detail: str, at_seq: int | None) -> Untrusted:
+    kind = {"takeover": Takeover, "broken": BrokenChain, "cut_short": CutShort}.get(code, Untrusted)
+    return kind(f"{session} is sealed: {detail}", at_seq=at_seq, code=code, hint=way_on(session))
+
+
+def instance_over(tail: Tail) -> Refused:
+    return Refused(
+        f"this instance of {tail.session} is over: it was deleted, restored or unsealed",
+        code="unknown",
+        hint="open it again",
+    )
+
+
+def mark_of(error: Untrusted) -> SealMark:
+    return SealMark(error.code, error.message, error.at_seq)

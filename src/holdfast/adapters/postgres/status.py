@@ -1,0 +1,98 @@
+"""The facts of a database that `storage status` and `doctor` report."""
+
+from typing import Any, NamedTuple
+
+from holdfast.adapters.postgres import schema
+from holdfast.adapters.postgres.home.nodes import NodeFacts, all_nodes, read_era
+from holdfast.adapters.postgres.server import DatabaseAddress, check_server, connect
+
+
+def database_facts(place: DatabaseAddress) -> dict[str, Any]:
+    """Blocks. Writes nothing; raises what makes the server unusable."""
+    wire = connect(place)
+    try:
+        facts = check_server(wire)
+        version = schema.version(wire, place.schema)
+        (row,) = wire.rows(
+            "select current_setting('server_version'), current_setting('synchronous_commit'), "
+            "current_setting('synchronous_standby_names'), current_setting('archive_mode'), "
+            "current_user::text"
+        )
+        found = {
+            "store": place.name,
+            "server": f"PostgreSQL {row[0]}",
+            "user": row[4],
+            "schema_version": version,
+            "program_version": schema.newest(),
+            "system": facts.system,
+            "timeline": facts.timeline,
+            "synchronous_commit": row[1],
+            "synchronous_standbys": row[2] or "none",
+            "archive_mode": row[3],
+            "pooled": wire.is_pooled,
+            "notices": "polled" if _is_pooled(place) else "heard",
+        }
+        if version == schema.newest():
+            (counts,) = wire.rows(
+                "select count(*) filter (where session <> '_home'), coalesce(sum(seq), 0)::bigint "
+                "from hf.head where not ended"
+            )
+            found |= {"sessions": counts[0], "records": counts[1]}
+        return found
+    finally:
+        wire.close()
+
+
+def _is_pooled(place: DatabaseAddress) -> bool:
+    """Whether notices would pass a pooler, which hides them."""
+    wire = connect(place.direct)
+    try:
+        return wire.is_pooled
+    finally:
+        wire.close()
+
+
+def nodes_at(place: DatabaseAddress) -> tuple[list[NodeFacts], str]:
+    """Blocks. The nodes of a home, and its present era."""
+    wire = connect(place)
+    try:
+        schema.check_version(wire, place.schema)
+        return all_nodes(wire), read_era(wire).id
+    finally:
+        wire.close()
+
+
+class StorageWarning(NamedTuple):
+    """A setting of the server that keeps every promise, and that an operator should know of."""
+
+    detail: str
+    hint: str
+
+
+def storage_warnings(found: dict[str, Any]) -> list[StorageWarning]:
+    """From the facts that `database_facts` returned."""
+    warned = []
+    if found["notices"] == "polled":
+        warned.append(
+            StorageWarning(
+                "[storage] url leads to a pooler, which hides notices: nodes look for changes once "
+                "a second",
+                "name the server itself as storage.listen_url in holdfast.toml",
+            )
+        )
+    if found["synchronous_standbys"] == "none":
+        warned.append(
+            StorageWarning(
+                "no synchronous standby: a failover can lose what was acknowledged last",
+                "set synchronous_standby_names on the server, if it has standbys",
+            )
+        )
+    elif found["synchronous_commit"] in {"local", "remote_write"}:
+        warned.append(
+            StorageWarning(
+                f"synchronous_commit is {found['synchronous_commit']}: a standby may lack what was "
+                "acknowledged last",
+                "set synchronous_commit = on",
+            )
+        )
+    return warned

@@ -1,0 +1,145 @@
+"""
+C1: a driver whose lease is over writes nothing once another has claimed, whatever it believes. The
+database's clock judges the lease, and a random token tells two claims of one epoch apart.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Generator
+
+import pytest
+from proof.rigs.postgres_world import PostgresWorld
+
+from holdfast.errors import Fenced
+from holdfast.testing.journal_notes import OPS, create_session, everything, say, texts
+from holdfast.testing.loop import in_loop
+
+LEASE_SECONDS = 1.5
+
+_DRIVES = """
+import asyncio, sys
+from pathlib import Path
+from holdfast.adapters.postgres.server import DatabaseAddress
+from holdfast.adapters.postgres.store import PostgresStore
+from holdfast.errors import Fenced
+from holdfast.testing.journal_notes import say
+async def main():
+    store = await PostgresStore.open_home(
+        DatabaseAddress(sys.argv[1], sys.argv[2]), Path(sys.argv[3]), lease_seconds=float(sys.argv[5])
+    )
+    store.lease._me = store.lease._me._replace(machine="another machine")
+    journal = await store.open(sys.argv[4])
+    claim = await journal.claim()
+    await say(journal, "driven", epoch=claim.epoch)
+    print("driving", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    try:
+        await say(journal, "late", epoch=claim.epoch)
+        print("kept", flush=True)
+    except Fenced:
+        print("fenced", flush=True)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def world(postgres_world: Callable[[], PostgresWorld]) -> Generator[PostgresWorld, None, None]:
+    world = postgres_world()
+    yield world
+    world.close()
+
+
+def _driver(world: PostgresWorld) -> "subprocess.Popen[str]":
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            _DRIVES,
+            *world.place[:2],
+            str(world.folder),
+            OPS,
+            str(LEASE_SECONDS),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "driving\n"
+    return process
+
+
+def _go_on(process: "subprocess.Popen[str]") -> str:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+@in_loop
+async def test_a_driver_that_is_stopped_past_its_lease_is_fenced(world: PostgresWorld) -> None:
+    """It can't be claimed before the lease is over, and the stopped driver writes nothing after."""
+    journal = await create_session(await world.store())
+    process = await asyncio.to_thread(_driver, world)
+    with process:
+        try:
+            assert await journal.claim() is None
+            os.kill(process.pid, signal.SIGSTOP)
+            async with asyncio.timeout(LEASE_SECONDS * 10):
+                while (claim := await journal.claim()) is None:  # noqa: ASYNC110  by the clock
+                    await asyncio.sleep(0.05)
+            await say(journal, "driven on", epoch=claim.epoch)
+            os.kill(process.pid, signal.SIGCONT)
+            assert await asyncio.to_thread(_go_on, process) == "fenced\n"
+        finally:
+            process.kill()
+    assert texts(await everything(journal)) == ["born", "driven", "driven on"]
+
+
+@in_loop
+async def test_a_driver_that_lives_keeps_its_claim_past_the_lease(world: PostgresWorld) -> None:
+    """The lease is renewed while the process runs, whatever its turn waits for."""
+    journal = await create_session(await world.store())
+    process = await asyncio.to_thread(_driver, world)
+    with process:
+        try:
+            for _ in range(20):
+                assert await journal.claim() is None
+                await asyncio.sleep(LEASE_SECONDS * 2 / 20)
+            assert await asyncio.to_thread(_go_on, process) == "kept\n"
+        finally:
+            process.kill()
+
+
+@in_loop
+async def test_the_same_epoch_with_another_token_is_fenced(world: PostgresWorld) -> None:
+    """After a lost timeline an epoch is handed out again; the token is not."""
+    journal = await create_session(await world.store())
+    claim = await journal.claim()
+    assert claim is not None
+    world.rows("update head set claim = %s where session = %s", uuid.uuid4(), OPS)
+    with pytest.raises(Fenced):
+        await say(journal, "late", epoch=claim.epoch)
+    assert texts(await everything(journal)) == ["born"]
+
+
+@in_loop
+async def test_an_epoch_that_fell_seals_the_session(world: PostgresWorld) -> None:
+    """A claim that is not higher than the records' epoch comes from a head that went back."""
+    store = await world.store()
+    journal = await create_session(store)
+    for _ in range(3):
+        claim = await journal.claim()
+        assert claim is not None
+        await say(journal, "driven", epoch=claim.epoch)
+        await claim.release()
+    world.rows("update head set epoch = 0 where session = %s", OPS)
+    with pytest.raises(Exception, match="acknowledged"):
+        await journal.claim()
+    assert OPS in await store.seals()

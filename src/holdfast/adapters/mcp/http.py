@@ -1,0 +1,227 @@
+"""
+A server behind an address (streamable HTTP): one request is one POST, sent once.
+
+The client of the MCP library follows redirects, resumes streams and makes up errors that look like
+the server's own. So requests are made here, with its HTTP client alone. A redirect is a failure. A
+body or an event has a bound. Each request has a connection of its own, since a kept one may be
+closed while a request is on its way. No proxy is taken from the environment.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.messages import (
+    Malformed,
+    ServerReply,
+    read_message,
+    write_notification,
+    write_request,
+)
+from holdfast.errors import Unusable, install_hint
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+
+if TYPE_CHECKING:
+    import httpx2
+
+_CONNECT_SECONDS = 10.0
+_CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it may be lost
+_STREAM_BYTES_MAX = 4 * MCP_MESSAGE_BYTES_MAX  # progress and log messages before the one reply
+_STREAM = "text/event-stream"
+_SESSION = "mcp-session-id"
+_SESSION_CHARS_MAX = 512
+_OK = range(200, 300)
+
+
+def http_library() -> Any:
+    """Import the HTTP client that comes with the extra. Raise Unusable with the next step."""
+    try:
+        import httpx2
+    except ImportError as exc:
+        raise Unusable(
+            "servers with an address need the extra mcp", hint=install_hint("mcp")
+        ) from exc
+    return httpx2
+
+
+class HttpConnection:
+    def __init__(self, url: str, *, token: str | None) -> None:
+        library = http_library()
+        self._library = library
+        self._url = url
+        self._headers = {
+            "accept": f"application/json, {_STREAM}",
+            "content-type": "application/json",
+            **({} if token is None else {"authorization": f"Bearer {token}"}),
+        }
+        self._client: httpx2.AsyncClient = library.AsyncClient(
+            follow_redirects=False,
+            trust_env=False,
+            limits=library.Limits(max_keepalive_connections=0),
+            timeout=library.Timeout(None, connect=_CONNECT_SECONDS),
+        )
+        self._next = 1
+        self._version = ""
+        self._names_requests = False
+        self._session: str | None = None
+        self._over = ""
+
+    @property
+    def is_open(self) -> bool:
+        return not self._over
+
+    def speak(self, version: str, *, names_requests: bool = False) -> None:
+        self._version, self._names_requests = version, names_requests
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout_seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> ServerReply:
+        if self._over:
+            raise NeverSent(self._over)
+        number, self._next = self._next, self._next + 1
+        extra = {**self._named(method, params), **(headers or {})}
+        body = write_request(number, method, params)
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await self._exchanged(number, body, extra)
+        except TimeoutError:
+            # Closing the stream asks the server to stop. The outcome stays unknown.
+            raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
+
+    def _named(self, method: str, params: dict[str, Any]) -> dict[str, str]:
+        """The headers by which 2026-07-28 lets others see what a request is."""
+        if not self._names_requests:
+            return {}
+        name = params.get("name", params.get("uri", params.get("taskId")))
+        return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
+
+    async def _exchanged(self, number: int, body: bytes, extra: Mapping[str, str]) -> ServerReply:
+        library = self._library
+        try:
+            async with self._posted(body, extra) as response:
+                self._keep_session(response)
+                async for message in _messages(response):
+                    if isinstance(message, ServerReply) and message.id == number:
+                        return message
+        except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
+            raise NeverSent(f"no connection ({type(exc).__name__})") from exc
+        except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
+            raise ReplyLost(f"the connection broke ({type(exc).__name__})") from exc
+        except Malformed as exc:
+            self._over = str(exc)
+            raise ReplyLost(str(exc)) from exc
+        raise ReplyLost("the server ended its answer without a reply to this request")
+
+    def _posted(self, body: bytes, extra: Mapping[str, str]) -> Any:
+        headers = {**self._headers, **extra}
+        if self._version:
+            headers["mcp-protocol-version"] = self._version
+        if self._session is not None:
+            headers[_SESSION] = self._session
+        return self._client.stream("POST", self._url, content=body, headers=headers)
+
+    def _keep_session(self, response: "httpx2.Response") -> None:
+        found = response.headers.get(_SESSION)
+        if found and len(found) <= _SESSION_CHARS_MAX and self._session is None:
+            self._session = found
+        if response.status_code == 404 and self._session is not None:  # noqa: PLR2004  the status
+            self._over = "the server has ended the session"
+
+    async def notify(self, method: str) -> None:
+        with contextlib.suppress(Exception):
+            async with (
+                asyncio.timeout(_CONNECT_SECONDS),
+                self._posted(write_notification(method), {}) as response,
+            ):
+                await response.aclose()
+
+    async def close(self) -> None:
+        self._over = self._over or "it was closed"
+        if self._session is not None:
+            headers = {**self._headers, _SESSION: self._session}
+            with contextlib.suppress(Exception):  # a server may keep what it likes
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._client.delete(self._url, headers=headers)
+        await self._client.aclose()
+
+
+async def _messages(response: "httpx2.Response") -> AsyncIterator[object]:
+    """Yield the messages of one answer. Raise ReplyLost or Malformed."""
+    kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == _STREAM and response.status_code in _OK:
+        async for event in _events(response):
+            yield read_message(event)
+    elif kind == "application/json":
+        body = bytearray()
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            _refuse_long(len(body), MCP_MESSAGE_BYTES_MAX)
+        # A refusal with another status may carry the server's own error for this request.
+        if response.status_code in _OK or _has_our_shape(bytes(body)):
+            yield read_message(bytes(body))
+        else:
+            raise ReplyLost(f"the server answered with the status {response.status_code}")
+    else:
+        raise ReplyLost(f"the server answered with the status {response.status_code}")
+
+
+def _has_our_shape(body: bytes) -> bool:
+    try:
+        return isinstance(read_message(body), ServerReply)
+    except Malformed:
+        return False
+
+
+async def _events(response: "httpx2.Response") -> AsyncIterator[bytes]:
+    """Yield the data of each event that has any, as the format of event streams defines it."""
+    total, data = 0, bytearray()
+    line = bytearray()
+    async for chunk in response.aiter_bytes():
+        total += len(chunk)
+        _refuse_long(total, _STREAM_BYTES_MAX)
+        line += chunk
+        *lines, rest = bytes(line).replace(b"\r\n", b"\n").split(b"\n")
+        line = bytearray(rest)
+        _refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)
+        for each in lines:
+            if not each and data:
+                yield bytes(data)
+                data = bytearray()
+            elif each.startswith(b"data:"):
+                data += (b"\n" if data else b"") + each[5:].removeprefix(b" ")
+                _refuse_long(len(data), MCP_MESSAGE_BYTES_MAX)
+
+
+def _refuse_long(size: int, most: int) -> None:
+    if size > most:
+        raise ReplyLost(f"the server sent more than {most // MIB} MiB")
+
+
+def param_headers(definition: str, arguments: bytes) -> dict[str, str]:
+    """
+    Return the arguments that the tool's own schema wants in headers. The schema is pinned, so a
+    person has seen which.
+    """
+    from mcp.shared.inbound import mcp_param_headers, x_mcp_header_map
+
+    schema = msgspec.json.decode(definition).get("inputSchema")
+    headers: dict[str, str] = mcp_param_headers(
+        x_mcp_header_map(schema), msgspec.json.decode(arguments)
+    )
+    return headers
+
+
+def flaw_of_headers(definition: str) -> str:
+    """Return why a tool cannot be called over HTTP by its own schema, or an empty text."""
+    from mcp.shared.inbound import find_invalid_x_mcp_header
+
+    return find_invalid_x_mcp_header(msgspec.json.decode(definition).get("inputSchema")) or ""

@@ -1,0 +1,198 @@
+"""
+A server on the other end of two pipes: one line is one message.
+
+The reader keeps at most one line, and a line has a bound. A server that goes past it, or sends a
+line that cannot be read strictly, is cut off: nothing after it could be trusted to be a message.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.messages import (
+    Malformed,
+    ServerReply,
+    read_message,
+    write_answer,
+    write_notification,
+    write_request,
+)
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+
+_READ_BYTES = 64 * 1024
+_CANCELLED = "notifications/cancelled"
+
+
+class PipeConnection:
+    """
+    Owns both descriptors, which do not block. `on_broken` is called once, with the reason, when the
+    connection is over and nobody closed it.
+    """
+
+    def __init__(
+        self, *, reads: int, writes: int, on_broken: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._reads, self._writes = reads, writes
+        self._on_broken = on_broken
+        self._loop = asyncio.get_running_loop()
+        self._line = bytearray()
+        self._next = 1
+        self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
+        self._writing = asyncio.Lock()
+        self._over = ""
+        os.set_blocking(reads, False)
+        os.set_blocking(writes, False)
+        self._loop.add_reader(reads, self._readable)
+
+    @property
+    def is_open(self) -> bool:
+        return not self._over
+
+    def speak(self, version: str, *, names_requests: bool = False) -> None:
+        """Nothing on a pipe depends on the version."""
+
+    async def request(
+        self,
+        method: str,
+        params: dict[str, Any],
+        *,
+        timeout_seconds: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> ServerReply:
+        del headers  # a pipe has none
+        number, self._next = self._next, self._next + 1
+        reply: asyncio.Future[ServerReply] = self._loop.create_future()
+        self._waiting[number] = reply
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                await self._send(write_request(number, method, params))
+                return await reply
+        except TimeoutError:
+            self._tell_cancelled(number)
+            raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
+        except asyncio.CancelledError:
+            self._tell_cancelled(number)
+            raise
+        finally:
+            self._waiting.pop(number, None)
+
+    async def notify(self, method: str) -> None:
+        with contextlib.suppress(NeverSent, ReplyLost):
+            await self._send(write_notification(method))
+
+    async def close(self) -> None:
+        self._end("it was closed")
+
+    # --- writing
+
+    async def _send(self, message: bytes) -> None:
+        """Write one line. A line is never mixed with another, and never written half on purpose."""
+        left = memoryview(message + b"\n")
+        async with self._writing:
+            whole = len(left)
+            while left:
+                if self._over:
+                    self._fail(self._over, sent=len(left) < whole)
+                try:
+                    left = left[os.write(self._writes, left) :]
+                except BlockingIOError:
+                    await self._until_writable()
+                except OSError as exc:
+                    self._end(f"the server no longer reads ({exc.strerror})")
+                    self._fail(self._over, sent=len(left) < whole)
+
+    @staticmethod
+    def _fail(why: str, *, sent: bool) -> None:
+        raise ReplyLost(why) if sent else NeverSent(why)
+
+    async def _until_writable(self) -> None:
+        ready: asyncio.Future[None] = self._loop.create_future()
+        self._loop.add_writer(self._writes, _settle, ready)
+        try:
+            await ready
+        finally:
+            if not self._over:
+                self._loop.remove_writer(self._writes)
+
+    def _tell_cancelled(self, number: int) -> None:
+        """Let the server stop early if it likes. The outcome stays in doubt."""
+        self._say(write_notification(_CANCELLED, {"requestId": number, "reason": "gave up"}))
+
+    def _say(self, message: bytes) -> None:
+        """Write a short line at once, whole or not at all. Its loss does not matter."""
+        if self._over or self._writing.locked() or len(message) >= select.PIPE_BUF:
+            return
+        with contextlib.suppress(OSError):
+            os.write(self._writes, message + b"\n")
+
+    # --- reading
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._reads, _READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as exc:
+            self._break(f"the server can no longer be read ({exc.strerror})")
+            return
+        if not chunk:
+            self._break("the server has closed its output")
+            return
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._line += line
+            whole, self._line = bytes(self._line), bytearray()
+            if not self._take(whole):
+                return
+        self._line += rest
+        if len(self._line) > MCP_MESSAGE_BYTES_MAX:
+            self._break(f"the server sent a line of more than {MCP_MESSAGE_BYTES_MAX // MIB} MiB")
+
+    def _take(self, line: bytes) -> bool:
+        """Take one whole line. Return whether the connection goes on."""
+        if not line.strip():
+            return True
+        if len(line) > MCP_MESSAGE_BYTES_MAX:
+            self._break(f"the server sent a line of more than {MCP_MESSAGE_BYTES_MAX // MIB} MiB")
+            return False
+        try:
+            message = read_message(line)
+        except Malformed as exc:
+            self._break(str(exc))
+            return False
+        if isinstance(message, ServerReply):
+            waiting = self._waiting.get(message.id)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(message)
+        elif message.id is not None:
+            self._say(write_answer(message))
+        return True
+
+    # --- the end
+
+    def _break(self, why: str) -> None:
+        if not self._over:
+            self._end(why)
+            self._on_broken(why)
+
+    def _end(self, why: str) -> None:
+        if self._over:
+            return
+        self._over = why
+        self._line = bytearray()
+        self._loop.remove_reader(self._reads)
+        self._loop.remove_writer(self._writes)
+        os.close(self._reads)
+        os.close(self._writes)
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(ReplyLost(why))
+
+
+def _settle(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)

@@ -1,0 +1,1 @@
+"""From the replies of a server to the outcome of a call: results, questions and tasks."""

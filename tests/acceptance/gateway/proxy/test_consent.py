@@ -1,0 +1,73 @@
+"""Consent never comes from a client, and a client that could forge it is named in the prompt."""
+
+import pytest
+
+from tests.acceptance.gateway.proxy.conftest import Proxied, call_line, said
+
+pytestmark = [pytest.mark.needs_system("bwrap"), pytest.mark.timeout(240)]
+
+
+def test_no_message_of_a_client_answers_a_prompt(proxied: Proxied) -> None:
+    gateway = proxied.gateway
+    proxied.called("wire.echo", "x")
+    prompt = proxied.waiting()
+    # The client of this test runs as the user of the server.
+    assert "could answer this itself; `holdfast serve --as-user`" in prompt["display"]
+    mine = gateway.client(proxied.tokens["alice"])
+    refused = gateway.answer(mine, prompt, "approve_once")
+    assert (refused.status_code, refused.json()["code"]) == (403, "no_authority")
+    for tool in ("approvals.answer", "holdfast.answer", "holdfast.approve"):
+        told = proxied.post(call_line(1, tool, id=prompt["id"])).json()
+        assert told["error"]["code"] == -32602
+    for method in ("approvals/answer", "elicitation/create", "sampling/createMessage"):
+        line = f'{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{}}}}'.encode()
+        assert proxied.post(line).json()["error"]["code"] == -32601
+    for scopes in ("send,approve", "send,admin"):
+        proxied.tokens["alice"] = gateway.token("alice", scopes)
+        refused = proxied.post(call_line(1, "wire.quick", text="x"))
+        assert (refused.status_code, refused.json()["code"]) == (403, "no_authority")
+    found = {each["check"]: each for each in gateway.run("doctor")["checks"]}["clients"]
+    assert (found["state"], "--as-user" in found["hint"]) == ("warning", True)
+    assert proxied.rig.got() == []
+
+
+def test_one_server_has_its_own_names_and_no_other_servers_tools(proxied: Proxied) -> None:
+    listed = proxied.post(b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', path="/mcp/wire")
+    names = [each["name"] for each in listed.json()["result"]["tools"]]
+    assert names == ["echo", "quick", "holdfast.outcome"]
+    told = proxied.post(call_line(1, "quick", text="x"), path="/mcp/wire").json()["result"]
+    assert told == {"content": [{"type": "text", "text": '{"text": "x"}'}]}
+    assert proxied.post(call_line(1, "quick", text="x"), path="/mcp/other").status_code == 404
+
+
+def test_the_servers_own_bytes_are_the_answer(proxied: Proxied) -> None:
+    """Spaces, escapes and numbers as the server wrote them, and its own errors."""
+    exact = r'{"content": [{"type":"text", "text":"\u00e9"}], "x":1.0, "y": 1e2 }'
+    proxied.tools(raw={"tools/call": f'{{"jsonrpc":"2.0","id":$ID,"result":{exact}}}'})
+    body = proxied.post(call_line(7, "wire.quick", text="x")).content
+    assert body == b'{"jsonrpc":"2.0","id":7,"result":' + exact.encode() + b"}"
+    error = r'{"code": -32050, "message": "no", "data": [1.0]}'
+    proxied.tools(raw={"tools/call": f'{{"jsonrpc":"2.0","id":$ID,"error":{error}}}'})
+    body = proxied.post(call_line(8, "wire.quick", text="y")).content
+    assert body == b'{"jsonrpc":"2.0","id":8,"error":' + error.encode() + b"}"
+
+
+def test_a_token_of_another_reader_set_gets_nothing_of_a_persons_own_call(
+    proxied: Proxied,
+) -> None:
+    for audience in ("team:ops", "public"):
+        proxied.tokens[audience] = proxied.gateway.token("alice", "send", audience)
+    proxied.called("wire.echo", "private")
+    prompt = proxied.waiting()
+    proxied.answer(prompt)
+    proxied.sent(1)
+    for audience in ("team:ops", "public"):
+        for name in (prompt["id"], prompt["call"]):
+            assert "No call of yours" in said(proxied.outcome(name, person=audience))
+        # The same call by the same client is another call, under that audience's own policy.
+        denied = proxied.called("wire.echo", "private", person=audience)
+        assert (denied["isError"], "is not allowed for the audience" in said(denied)) == (
+            True,
+            True,
+        )
+    assert said(proxied.outcome(prompt["id"])) == '{"text": "private"}'

@@ -1,7 +1,8 @@
 """
 `[approvals] notify = { webhook = "https://..." }`: one POST per prompt.
 
-The body is the journalled text; `Idempotency-Key` is the delivery's id. A redirect does not confirm
+The body is the journalled text; `Idempotency-Key` and `webhook-id` are the delivery's id. With a
+key, the request is signed as Standard Webhooks ask. A redirect does not confirm
 and is not followed: a message for one address goes to no other.
 """
 
@@ -10,12 +11,16 @@ import contextlib
 import http.client
 import socket
 import ssl
+import time
 from urllib.parse import urlsplit
 
 from holdfast.adapters.channels.command import NOTIFY
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.threads import ThreadPool
+from holdfast.webhook_signature import signature
 
 TIMEOUT_SECONDS = 10.0
+_POSTS = ThreadPool(8, "holdfast-webhook")  # each may wait for a slow server
 _OK, _REDIRECT, _SERVER = 200, 300, 500
 _MAY_PASS = {408, 425, 429}
 
@@ -28,8 +33,15 @@ class WebhookChannel:
 
     name = NOTIFY
 
-    def __init__(self, address: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        key: bytes | None = None,
+        timeout_seconds: float = TIMEOUT_SECONDS,
+    ) -> None:
         self._parts = urlsplit(address)
+        self._key = key
         self._timeout_seconds = timeout_seconds
 
     def takes(self, kind: str, *, of: str) -> bool:  # noqa: ARG002  # prompts of every channel
@@ -38,7 +50,7 @@ class WebhookChannel:
     async def send(self, parcel: Parcel) -> str | None:
         connection = self._connection()
         try:
-            return await asyncio.to_thread(self._post, connection, parcel)
+            return await _POSTS.call(lambda: self._post(connection, parcel))
         except asyncio.CancelledError:
             _cut(
                 connection
@@ -74,8 +86,17 @@ class WebhookChannel:
             "Idempotency-Key": parcel.delivery,
             "User-Agent": "holdfast",
         }
+        body = parcel.text.encode()
+        if self._key is not None:
+            # The clock of this machine, at this try: the receiver compares it with its own.
+            now, ident = int(time.time()), parcel.delivery.replace(".", "-")
+            headers |= {
+                "webhook-id": ident,
+                "webhook-timestamp": str(now),
+                "webhook-signature": signature(self._key, ident=ident, timestamp=now, body=body),
+            }
         try:
-            connection.request("POST", target, parcel.text.encode(), headers)
+            connection.request("POST", target, body, headers)
             status = connection.getresponse().status
         except (OSError, http.client.HTTPException) as exc:
             raise DeliveryInDoubt(

@@ -1,0 +1,1 @@
+"""Discord: its gateway in, through discord.py; one request per message out."""

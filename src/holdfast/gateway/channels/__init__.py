@@ -1,0 +1,1 @@
+"""Chats on the gateway: it decides person, audience and boundary; a platform reports facts."""

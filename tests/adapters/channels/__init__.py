@@ -1,0 +1,1 @@
+"""Chat platforms: what is particular to each."""

@@ -24,8 +24,8 @@ from holdfast.session.home.events import HomeState, decode_home_event
 
 OPS = SessionId("ops/api")
 OTHER = SessionId("ops/db")
-LIFE = InstanceId("i-first")
-LATER_LIFE = InstanceId("i-later")
+INSTANCE = InstanceId("i-first")
+LATER_INSTANCE = InstanceId("i-later")
 
 
 def note(text: str) -> Draft:
@@ -60,10 +60,10 @@ async def everything(journal: Journal, *, after: int = 0) -> list[Record]:
     return records
 
 
-async def born(
-    store: JournalStore, session: SessionId = OPS, *, life: InstanceId = LIFE
+async def create_session(
+    store: JournalStore, session: SessionId = OPS, *, instance: InstanceId = INSTANCE
 ) -> Journal:
-    return await store.create(session, life, [note("born")], origin="created", by="tests")
+    return await store.create(session, instance, [note("born")], origin="created", by="tests")
 
 
 async def say(

@@ -70,7 +70,7 @@ def touch(path: Path) -> None:
 
 
 # An anchor's cell: two slots of 192 bytes. Their counters are readable without a key
-# (docs/journal-format.md).
+# (docs/reference/journal-format.md).
 _SLOT = 192
 
 

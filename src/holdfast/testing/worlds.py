@@ -14,7 +14,7 @@ from holdfast.ports.clock import Clock
 from holdfast.ports.journal_store import Draft, JournalStore
 
 
-class World(Protocol):
+class StoreWorld(Protocol):
     """One home, and the changes that other programs can make to it."""
 
     async def store(self, *, clock: Clock | None = None) -> JournalStore:
@@ -94,8 +94,8 @@ class MemoryWorld:
         self.disk.copy_older_slot(session)
 
     def read_quarantined(self, where: str) -> bytes:
-        for life in self.disk.lives.values():
-            for number, (kind, payload) in enumerate(life.quarantine):
-                if where == f"memory:{life.session}/{life.instance}/quarantine/{number}-{kind}":
+        for stored in self.disk.instances.values():
+            for number, (kind, payload) in enumerate(stored.quarantine):
+                if where == f"memory:{stored.session}/{stored.instance}/quarantine/{number}-{kind}":
                     return payload
         raise LookupError(where)

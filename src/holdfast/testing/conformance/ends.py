@@ -9,9 +9,17 @@ import pytest
 
 from holdfast.errors import Refused, Untrusted
 from holdfast.ports.journal_store import Check, Journal, SealMark
-from holdfast.testing.journal_notes import LATER_LIFE, OPS, born, home_state, note, nothing, say
+from holdfast.testing.journal_notes import (
+    LATER_INSTANCE,
+    OPS,
+    create_session,
+    home_state,
+    note,
+    nothing,
+    say,
+)
 from holdfast.testing.loop import in_loop
-from holdfast.testing.worlds import World
+from holdfast.testing.worlds import StoreWorld
 
 Verb = Callable[[Journal], Awaitable[object]]
 
@@ -33,12 +41,12 @@ VERBS: dict[str, Verb] = {
 
 class EndsSuite:
     @in_loop
-    async def test_a_sealed_session_has_no_driver(self, world: World) -> None:
+    async def test_a_sealed_session_has_no_driver(self, world: StoreWorld) -> None:
         """
         A claim is refused with the code of the seal, and hands out no epoch: there is nothing to
         drive.
         """
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         await say(journal, "one")
         await world.flip(OPS, b"one")
         sealed = await (await world.store()).open(OPS)
@@ -52,21 +60,21 @@ class EndsSuite:
     @pytest.mark.parametrize("verb", VERBS)
     @in_loop
     async def test_an_instance_that_has_ended_is_unknown_whatever_became_of_its_bytes(
-        self, world: World, verb: str, end: str, stored: str
+        self, world: StoreWorld, verb: str, end: str, stored: str
     ) -> None:
         """
         No damage is reported and no seal recorded. The holder of a handle opens the session again.
         A replaced instance can still be read.
         """
         store = await world.store()
-        journal = await born(store)
+        journal = await create_session(store)
         await say(journal, "one")
         if stored == "damaged" and end == "followed":
             await world.flip(OPS, b"one")
         if end == "deleted":
             await store.delete(OPS, by="alice")
         else:
-            await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+            await store.create(OPS, LATER_INSTANCE, [note("goes on")], origin="restore", by="alice")
         if verb == "load" and end == "followed" and stored == "whole":
             await VERBS[verb](journal)
         else:
@@ -77,29 +85,31 @@ class EndsSuite:
 
     @in_loop
     async def test_a_handle_on_a_sealed_instance_that_was_followed_is_unknown(
-        self, world: World
+        self, world: StoreWorld
     ) -> None:
         """A person lifted its seal; the handle belongs to the instance before."""
         store = await world.store()
-        await say(await born(store), "one")
+        await say(await create_session(store), "one")
         await world.flip(OPS, b"one")
         sealed = await (await world.store()).open(OPS)
         assert sealed.sealed is not None
-        await store.create(OPS, LATER_LIFE, [note("unsealed")], origin="unseal", by="alice")
+        await store.create(OPS, LATER_INSTANCE, [note("unsealed")], origin="unseal", by="alice")
         for verb in ("append", "append after a fence", "claim"):
             with pytest.raises(Refused) as refused:
                 await VERBS[verb](sealed)
             assert refused.value.code == "unknown", verb
 
     @in_loop
-    async def test_quarantine_is_the_sessions_and_goes_with_it(self, world: World) -> None:
+    async def test_quarantine_is_the_sessions_and_goes_with_it(self, world: StoreWorld) -> None:
         """
         All instances list the same items, oldest first. A deleted session leaves none behind, and a
         new session of its name starts with none.
         """
         store = await world.store()
-        first = await (await born(store)).quarantine("reply", b'{"text":"one"}')
-        later = await store.create(OPS, LATER_LIFE, [note("goes on")], origin="restore", by="alice")
+        first = await (await create_session(store)).quarantine("reply", b'{"text":"one"}')
+        later = await store.create(
+            OPS, LATER_INSTANCE, [note("goes on")], origin="restore", by="alice"
+        )
         second = await later.quarantine("reply", b'{"text":"two"}')
         assert list(await later.quarantined()) == [first, second]
         assert [await later.read_quarantined(each) for each in (first, second)] == [
@@ -110,5 +120,5 @@ class EndsSuite:
         for where in (first, second):
             with pytest.raises((LookupError, FileNotFoundError)):
                 world.read_quarantined(where)
-        again = await born(store)
+        again = await create_session(store)
         assert list(await again.quarantined()) == []

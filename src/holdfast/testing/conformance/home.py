@@ -10,10 +10,10 @@ import pytest
 from holdfast.errors import InvariantBroken, NewerVersion, Refused, Takeover
 from holdfast.ports.journal_store import Appended, Check, Draft
 from holdfast.testing.journal_notes import (
-    LIFE,
+    INSTANCE,
     OPS,
     OTHER,
-    born,
+    create_session,
     everything,
     home_state,
     nothing,
@@ -22,16 +22,18 @@ from holdfast.testing.journal_notes import (
     texts,
 )
 from holdfast.testing.loop import in_loop
-from holdfast.testing.worlds import World
+from holdfast.testing.worlds import StoreWorld
 
 
 class HomeSuite:
     @in_loop
-    async def test_quarantine_is_durable_and_works_on_a_sealed_session(self, world: World) -> None:
+    async def test_quarantine_is_durable_and_works_on_a_sealed_session(
+        self, world: StoreWorld
+    ) -> None:
         """
         Items are listed oldest first, and each can be read at the path that `quarantine` returned.
         """
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         first = await journal.quarantine("reply", b'{"text":"one"}')
         await world.flip(OPS, b"born")
         with pytest.raises(Takeover):
@@ -43,9 +45,9 @@ class HomeSuite:
         assert world.read_quarantined(second) == b'{"text":"two"}'
 
     @in_loop
-    async def test_outputs_are_found_by_their_digest(self, world: World) -> None:
+    async def test_outputs_are_found_by_their_digest(self, world: StoreWorld) -> None:
         """Outputs are durable. The same bytes are the same output; an unknown one is refused."""
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         data = bytes(range(256)) * 1000
         digest = await journal.keep_output(data)
         assert await journal.keep_output(data) == digest
@@ -55,12 +57,12 @@ class HomeSuite:
             await reopened.output("0" * len(digest))
 
     @in_loop
-    async def test_closing_waits_for_a_running_append(self, world: World) -> None:
+    async def test_closing_waits_for_a_running_append(self, world: StoreWorld) -> None:
         """
         A begun append is kept and acknowledged; a peer's append in the same commit is not affected.
         """
         store = await world.store()
-        journal = await born(store)
+        journal = await create_session(store)
         peer = await store.open(OPS)
         running = [
             asyncio.ensure_future(each.append(says("begun"), since=each.head))
@@ -75,9 +77,9 @@ class HomeSuite:
         assert texts(await everything(peer)) == ["born", "begun", "begun"]
 
     @in_loop
-    async def test_closing_twice_is_once(self, world: World) -> None:
+    async def test_closing_twice_is_once(self, world: StoreWorld) -> None:
         store = await world.store()
-        journal = await born(store)
+        journal = await create_session(store)
         await journal.close()
         await journal.close()
         await store.close()
@@ -85,25 +87,27 @@ class HomeSuite:
         assert texts(await everything(await (await world.store()).open(OPS))) == ["born"]
 
     @in_loop
-    async def test_the_homes_journal_tells_which_sessions_live(self, world: World) -> None:
+    async def test_the_homes_journal_tells_which_sessions_live(self, world: StoreWorld) -> None:
         """
         Creations, deletions and seals are its records, and fold to the same state in every process.
         """
         store = await world.store()
-        ops = await born(store)
-        await born(store, OTHER)
+        ops = await create_session(store)
+        await create_session(store, OTHER)
         await store.delete(OTHER, by="tests")
         await world.flip(OPS, b"born")
         with pytest.raises(Takeover):
             await say(ops, "late", check=Check.FENCE)
         state = await home_state(await world.store())
-        assert {name: created.instance for name, created in state.sessions.items()} == {OPS: LIFE}
+        assert {name: created.instance for name, created in state.sessions.items()} == {
+            OPS: INSTANCE
+        }
         assert {name: sealed.code for name, sealed in state.sealed.items()} == {OPS: "takeover"}
         assert state.sessions[OPS].origin == "created"
         assert await store.seals() == await (await world.store()).seals() == state.sealed
 
     @in_loop
-    async def test_the_homes_journal_keeps_the_same_contract(self, world: World) -> None:
+    async def test_the_homes_journal_keeps_the_same_contract(self, world: StoreWorld) -> None:
         """Several processes append to it, in order, durably."""
         here, there = await (await world.store()).home(), await (await world.store()).home()
         revoked = Draft("token_revoked", 1, b'{"name":"a","by":"tests"}')
@@ -111,7 +115,7 @@ class HomeSuite:
         assert [record.type for record in done.suffix] == ["token_revoked"]
         seen = await there.append(nothing, since=there.head, check=Check.FENCE)
         assert seen.head == done.head
-        await born(await world.store())
+        await create_session(await world.store())
         types = [record.type for record in await everything(await (await world.store()).home())]
         assert [
             each for each in types if each in {"home_created", "token_revoked", "session_created"}
@@ -119,7 +123,7 @@ class HomeSuite:
 
     @in_loop
     async def test_a_record_of_a_newer_program_in_the_home_is_never_skipped(
-        self, world: World
+        self, world: StoreWorld
     ) -> None:
         """
         It is not tampering. This program refuses to create sessions on top of records that it can't
@@ -129,4 +133,4 @@ class HomeSuite:
         home = await store.home()
         await home.append(lambda _: [Draft("of_tomorrow", 1, b"{}")], since=home.head)
         with pytest.raises(NewerVersion):
-            await born(await world.store())
+            await create_session(await world.store())

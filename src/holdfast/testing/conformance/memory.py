@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from holdfast import limits
-from holdfast.ports.memory import Found, Memory, MemoryRow
+from holdfast.ports.memory import Memory, MemoryMatches, MemoryRow
 from holdfast.session.authority.context import Audience
-from holdfast.session.features.memory.items import Circle, query_words
+from holdfast.session.features.memory.items import ReaderSet, query_words
 from holdfast.testing.memory_items import item
 
-ALICE = Circle(Audience.PERSONAL, "personal:alice", "alice")
-OPS = Circle(Audience.TEAM, "team:ops", "bob")
+ALICE = ReaderSet(Audience.PERSONAL, "personal:alice", "alice")
+OPS = ReaderSet(Audience.TEAM, "team:ops", "bob")
 
 
-class Place(Protocol):
+class MemoryPlace(Protocol):
     """A home's memory, and changes by programs without the key."""
 
     def open(self) -> Memory:
@@ -37,24 +37,26 @@ class MemorySuite:
     """The contract of `ports/memory.py`."""
 
     @pytest.fixture
-    def place(self) -> Place:
+    def place(self) -> MemoryPlace:
         raise NotImplementedError("bring a place")
 
     @pytest.fixture
-    def memory(self, place: Place) -> Memory:
+    def memory(self, place: MemoryPlace) -> Memory:
         return place.open()
 
-    def find(self, memory: Memory, text: str, circle: Circle = ALICE, limit: int = 8) -> Found:
-        return memory.find(query_words(text), circle, limit=limit, seconds=60)
+    def find(
+        self, memory: Memory, text: str, reader_set: ReaderSet = ALICE, limit: int = 8
+    ) -> MemoryMatches:
+        return memory.find(query_words(text), reader_set, limit=limit, seconds=60)
 
-    def test_what_was_added_is_found_by_any_of_its_words_and_by_the_next_process(
-        self, place: Place, memory: Memory
+    def test_an_added_item_is_found_by_any_of_its_words_and_by_the_next_process(
+        self, place: MemoryPlace, memory: Memory
     ) -> None:
         assert memory.is_empty()
         assert memory.add(item("1"))
         assert not memory.is_empty()
         for known in (memory, place.open()):
-            assert self.find(known, "which CODE opens it?") == Found((item("1"),))
+            assert self.find(known, "which CODE opens it?") == MemoryMatches((item("1"),))
             assert known.get("m-1") == item("1")
             assert self.find(known, "nothing of that").items == ()
 
@@ -92,19 +94,19 @@ class MemorySuite:
         ],
         ids=str,
     )
-    def test_a_search_is_narrowed_to_its_circle(
+    def test_a_search_is_narrowed_to_its_reader_set(
         self, memory: Memory, other: dict[str, str]
     ) -> None:
         memory.add(item("theirs", **other))
         memory.add(item("mine"))
-        assert self.find(memory, "door code") == Found((item("mine"),))
+        assert self.find(memory, "door code") == MemoryMatches((item("mine"),))
         assert self.find(memory, "door code", OPS).items == ()
 
     def test_a_team_finds_what_any_of_it_formed(self, memory: Memory) -> None:
         shared = item("ours", audience="team", boundary="team:ops", person="carol")
         memory.add(shared)
         memory.add(item("other", audience="team", boundary="team:dev", person="carol"))
-        assert self.find(memory, "door code", OPS) == Found((shared,))
+        assert self.find(memory, "door code", OPS) == MemoryMatches((shared,))
 
     @pytest.mark.parametrize(
         "query",
@@ -112,7 +114,7 @@ class MemorySuite:
             '"',
             '" OR "',
             "door OR *",
-            "circle : x",
+            "reader set : x",
             "NEAR(door code)",
             "door^",
             "-door",
@@ -132,13 +134,13 @@ class MemorySuite:
         assert memory.find([query], ALICE, limit=8, seconds=60).items == ()
 
     def test_a_row_that_does_not_verify_is_never_an_item_and_is_listed_as_what_it_is(
-        self, place: Place, memory: Memory
+        self, place: MemoryPlace, memory: Memory
     ) -> None:
         memory.add(item("1"))
         memory.add(item("2", "the door of the cellar"))
         place.forge("m-1", msgspec.json.encode(item("1", "the door code is 6666")))
         known = place.open()
-        assert self.find(known, "door") == Found(
+        assert self.find(known, "door") == MemoryMatches(
             (item("2", "the door of the cellar"),), unverified=1
         )
         assert known.get("m-1") is None
@@ -149,13 +151,13 @@ class MemorySuite:
         assert known.forget("m-1")
         assert self.find(known, "door").unverified == 0
 
-    def test_a_row_of_another_id_is_not_believed(self, place: Place, memory: Memory) -> None:
+    def test_a_row_of_another_id_is_not_believed(self, place: MemoryPlace, memory: Memory) -> None:
         memory.add(item("1"))
         memory.add(item("2", person="bob", boundary="personal:bob"))
         place.forge("m-1", msgspec.json.encode(item("2", person="bob", boundary="personal:bob")))
         assert place.open().get("m-1") is None
 
-    def test_what_is_forgotten_is_gone(self, place: Place, memory: Memory) -> None:
+    def test_a_forgotten_item_is_gone(self, place: MemoryPlace, memory: Memory) -> None:
         memory.add(item("1"))
         memory.add(item("2"))
         assert memory.forget("m-1")
@@ -178,7 +180,7 @@ class MemorySuite:
             memory.get("m-1"),
             list(memory.rows()),
             memory.forget("m-1"),
-        ) == (Found(()), None, [], False)
+        ) == (MemoryMatches(()), None, [], False)
         assert memory.is_empty()
 
     def test_a_boundary_is_not_filled_without_end(

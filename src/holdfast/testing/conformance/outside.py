@@ -12,7 +12,7 @@ from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Check, SealMark
 from holdfast.testing.journal_notes import (
     OPS,
-    born,
+    create_session,
     everything,
     home_state,
     note,
@@ -22,14 +22,14 @@ from holdfast.testing.journal_notes import (
     texts,
 )
 from holdfast.testing.loop import in_loop
-from holdfast.testing.worlds import World
+from holdfast.testing.worlds import StoreWorld
 
 
 class OutsideHandsSuite:
     @in_loop
-    async def test_whoever_comes_back_sees_any_changed_byte(self, world: World) -> None:
+    async def test_a_returning_writer_detects_any_changed_byte(self, world: StoreWorld) -> None:
         """A same-size edit far behind the handle's position is a takeover; nothing is written."""
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         for text in ("one", "two", "three"):
             await say(journal, text)
         await world.flip(OPS, b"one")
@@ -39,25 +39,28 @@ class OutsideHandsSuite:
         assert "late" not in texts(await everything(reopened))
 
     @in_loop
-    async def test_a_forged_row_is_a_takeover_for_every_append(self, world: World) -> None:
+    async def test_a_forged_row_is_a_takeover_for_every_append(self, world: StoreWorld) -> None:
         """
         This holds for the short check too: nothing past the handle's position is trusted unread.
         """
         for check in Check:
             session = SessionId(f"ops/{check.value}")
-            journal = await born(await world.store(), session)
+            journal = await create_session(await world.store(), session)
             await world.forge(session, note("trust me"))
             with pytest.raises(Takeover):
                 await say(journal, "late", check=check)
             assert texts(await everything(journal)) == ["born"]
 
     @in_loop
-    async def test_a_write_of_ours_never_hides_one_that_is_not(self, world: World) -> None:
+    async def test_a_write_of_ours_never_hides_one_that_is_not(self, world: StoreWorld) -> None:
         """
         An edit is followed by an owned append of a peer that checks the end only. The next fenced
         append still reports a takeover.
         """
-        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        here, there = (
+            await create_session(await world.store()),
+            await (await world.store()).open(OPS),
+        )
         await say(here, "one", "two")
         await there.append(nothing, since=there.head)
         await world.flip(OPS, b"one")
@@ -67,11 +70,11 @@ class OutsideHandsSuite:
             await say(here, "late", check=Check.FENCE)
 
     @in_loop
-    async def test_missing_history_is_cut_short(self, world: World) -> None:
+    async def test_missing_history_is_cut_short(self, world: StoreWorld) -> None:
         """
         Open handles and the next open both notice an older, valid copy in the journal's place.
         """
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         older = await world.copy(OPS)
         await say(journal, "acknowledged")
         await world.put_back(OPS, older)
@@ -81,9 +84,9 @@ class OutsideHandsSuite:
         assert reopened.sealed is not None
 
     @in_loop
-    async def test_missing_history_is_seen_with_no_handle_alive(self, world: World) -> None:
+    async def test_missing_history_is_seen_with_no_handle_alive(self, world: StoreWorld) -> None:
         """The anchor reveals it."""
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         older = await world.copy(OPS)
         await say(journal, "acknowledged")
         await journal.sync_anchor()
@@ -95,14 +98,16 @@ class OutsideHandsSuite:
         assert texts(await everything(reopened)) == ["born"]
 
     @in_loop
-    async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(self, world: World) -> None:
+    async def test_a_wiped_slot_undoes_nothing_that_was_acknowledged(
+        self, world: StoreWorld
+    ) -> None:
         """
         D4: the last batch is cut, and the half of the anchor that names it is wiped or overwritten
         by the other half.
         """
         for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
             session = SessionId(f"ops/wiped-{number}")
-            journal = await born(await world.store(), session)
+            journal = await create_session(await world.store(), session)
             await say(journal, "asked")
             older = await world.copy(session)
             await say(journal, "denied")
@@ -118,13 +123,13 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_wiped_slot_is_written_again_while_its_batch_is_there(
-        self, world: World
+        self, world: StoreWorld
     ) -> None:
         """
         L7: a crash in the middle of writing a slot leaves the same state, so it is not damage.
         Afterwards the rule is as strict as before.
         """
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         await say(journal, "one")
         await world.wipe_newer_slot(OPS)
         await say(journal, "two")
@@ -142,7 +147,7 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(
-        self, world: World
+        self, world: StoreWorld
     ) -> None:
         """
         D4: a wiped half can't be the result of a crash, neither right after the creation nor after
@@ -150,7 +155,7 @@ class OutsideHandsSuite:
         """
         for number, claims in enumerate((False, True)):
             session = SessionId(f"ops/newborn-{number}")
-            journal = await born(await world.store(), session)
+            journal = await create_session(await world.store(), session)
             if claims:
                 assert await world.die_driving(session) == 1
                 assert (await (await world.store()).open(session)).sealed is None
@@ -160,14 +165,14 @@ class OutsideHandsSuite:
             assert reopened.sealed is not None
 
     @in_loop
-    async def test_what_we_wrote_past_the_damage_is_told_from_what_a_stranger_did(
-        self, world: World
+    async def test_beyond_separates_genuine_records_after_the_damage_from_forged_ones(
+        self, world: StoreWorld
     ) -> None:
         """
         They are for people to read: they are never folded, and they exclude the record right at the
         damage.
         """
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         for text in ("one", "two", "three"):
             await say(journal, text)
         await journal.sync_anchor()
@@ -182,8 +187,10 @@ class OutsideHandsSuite:
         assert texts(await reopened.beyond(beyond[0].seq)) == ["three"]
 
     @in_loop
-    async def test_an_identical_copy_in_its_place_is_no_accusation(self, world: World) -> None:
-        journal = await born(await world.store())
+    async def test_an_identical_copy_in_its_place_is_not_an_accusation(
+        self, world: StoreWorld
+    ) -> None:
+        journal = await create_session(await world.store())
         await say(journal, "one")
         await world.put_back(OPS, await world.copy(OPS))
         await say(journal, "two", check=Check.FENCE)
@@ -194,9 +201,9 @@ class OutsideHandsSuite:
         ]
 
     @in_loop
-    async def test_a_takeover_is_sticky_for_the_handle(self, world: World) -> None:
+    async def test_a_takeover_is_sticky_for_the_handle(self, world: StoreWorld) -> None:
         """Restoring the bytes changes nothing."""
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         await say(journal, "one")
         good = await world.copy(OPS)
         await world.flip(OPS, b"one")
@@ -210,13 +217,13 @@ class OutsideHandsSuite:
             journal.append_now(says("latest"), since=journal.head)
 
     @in_loop
-    async def test_a_seal_is_durable_and_for_everyone(self, world: World) -> None:
+    async def test_a_seal_is_durable_and_for_everyone(self, world: StoreWorld) -> None:
         """
         It holds for peers, for later processes, and after the bytes were restored; reads still
         work.
         """
         store = await world.store()
-        here, there = await born(store), await (await world.store()).open(OPS)
+        here, there = await create_session(store), await (await world.store()).open(OPS)
         await say(here, "one")
         good = await world.copy(OPS)
         await world.flip(OPS, b"one")
@@ -234,9 +241,9 @@ class OutsideHandsSuite:
         assert OPS in (await home_state(await world.store())).sealed
 
     @in_loop
-    async def test_an_open_that_finds_damage_seals(self, world: World) -> None:
+    async def test_an_open_that_finds_damage_seals(self, world: StoreWorld) -> None:
         """The seal is durable: the next open reports it too, although the bytes are restored."""
-        journal = await born(await world.store())
+        journal = await create_session(await world.store())
         await say(journal, "one")
         good = await world.copy(OPS)
         await world.flip(OPS, b"one")
@@ -250,13 +257,16 @@ class OutsideHandsSuite:
 
     @in_loop
     async def test_a_session_can_be_sealed_though_its_records_are_genuine(
-        self, world: World
+        self, world: StoreWorld
     ) -> None:
         """
         A reader may find that genuine records contradict each other. The seal is durable, holds for
         everyone, and the first mark stays.
         """
-        here, there = await born(await world.store()), await (await world.store()).open(OPS)
+        here, there = (
+            await create_session(await world.store()),
+            await (await world.store()).open(OPS),
+        )
         mark = SealMark(code="broken", detail="two starts of one call", at_seq=here.head.seq)
         await here.seal(mark)
         await here.seal(SealMark(code="cut_short", detail="a second opinion"))

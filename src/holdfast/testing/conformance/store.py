@@ -12,17 +12,17 @@ heads, claims and changes by other programs. The tests are in the files beside t
 
 import pytest
 
-from holdfast.testing.conformance.appending import AppendingSuite
+from holdfast.testing.conformance.appends import AppendSuite
 from holdfast.testing.conformance.ends import EndsSuite
 from holdfast.testing.conformance.home import HomeSuite
 from holdfast.testing.conformance.outside import OutsideHandsSuite
 from holdfast.testing.conformance.sessions import SessionsSuite
 from holdfast.testing.journal_notes import (
-    LATER_LIFE,
-    LIFE,
+    INSTANCE,
+    LATER_INSTANCE,
     OPS,
     OTHER,
-    born,
+    create_session,
     everything,
     home_state,
     note,
@@ -33,15 +33,15 @@ from holdfast.testing.journal_notes import (
     text_of,
     texts,
 )
-from holdfast.testing.worlds import World
+from holdfast.testing.worlds import StoreWorld
 
 __all__ = [
-    "LATER_LIFE",
-    "LIFE",
+    "INSTANCE",
+    "LATER_INSTANCE",
     "OPS",
     "OTHER",
     "JournalStoreSuite",
-    "born",
+    "create_session",
     "everything",
     "home_state",
     "note",
@@ -54,9 +54,9 @@ __all__ = [
 ]
 
 
-class JournalStoreSuite(AppendingSuite, SessionsSuite, OutsideHandsSuite, HomeSuite, EndsSuite):
+class JournalStoreSuite(AppendSuite, SessionsSuite, OutsideHandsSuite, HomeSuite, EndsSuite):
     """The contract of `ports/journal_store.py`."""
 
     @pytest.fixture
-    def world(self) -> World:
+    def world(self) -> StoreWorld:
         raise NotImplementedError("bring a world")

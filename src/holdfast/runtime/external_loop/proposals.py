@@ -1,0 +1,67 @@
+"""From a loop's own values to the values that are journalled, with every mistake named."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import Unusable
+from holdfast.ids import CallId
+from holdfast.runtime.external_loop.gate import LoopCall, LoopResult
+from holdfast.runtime.verbs.accept import written_as_json
+from holdfast.session.view.messages import ProposedCall
+
+
+def proposals_from(
+    calls: Sequence[LoopCall], prefix: str, parent: CallId | None, path: tuple[str, ...]
+) -> tuple[ProposedCall, ...]:
+    """`prefix` keeps the ids of a nested agent apart from those of the others."""
+    if isinstance(calls, LoopCall | str) or not all(isinstance(each, LoopCall) for each in calls):
+        raise Unusable(
+            "calls is not a list of holdfast.LoopCall",
+            code="malformed",
+            hint='write calls=[holdfast.LoopCall("c1", "restart", {"service": "api"})]',
+        )
+    return tuple(
+        ProposedCall(
+            _tool(each.tool),
+            each.arguments if isinstance(each.arguments, str) else written_as_json(each.arguments),
+            None if each.id is None else prefix + _id(each.id),
+            parent,
+            path,
+            each.may_repeat is True,
+        )
+        for each in calls
+    )
+
+
+def _tool(name: Any) -> str:
+    if not isinstance(name, str):
+        raise Unusable(
+            f"{name!r} is not the name of a tool",
+            code="malformed",
+            hint="name the tool that your model called",
+        )
+    return name
+
+
+def _id(call: Any) -> str:
+    if not isinstance(call, str) or not call:
+        raise Unusable(
+            f"{call!r} is not the id of a call",
+            code="malformed",
+            hint="hand in the id that your model or framework gave the call, or None",
+        )
+    return call
+
+
+def result_from(value: Any) -> LoopResult:
+    """Write the value that a tool returned as text. A value that JSON lacks is written as str()."""
+    if isinstance(value, LoopResult):
+        return value
+    if isinstance(value, str):
+        return LoopResult(value)
+    try:
+        return LoopResult(msgspec.json.encode(value).decode())
+    except (TypeError, ValueError):
+        return LoopResult(str(value))

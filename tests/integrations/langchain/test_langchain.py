@@ -1,0 +1,24 @@
+"""LangChain agents on LangGraph keep the contract of an external loop."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from holdfast.testing.under import UnderContract
+from tests.integrations.guide import run_example, says_alone
+
+pytest.importorskip("langgraph", reason="make test-integrations has it")
+
+
+class TestLangChain(UnderContract):
+    line: ClassVar[str] = "tests.integrations.langchain.scripted:line"
+    cwd: ClassVar[Path | None] = Path(__file__).parents[3]
+
+
+def test_the_example_of_the_guide_runs_as_printed(tmp_path: Path) -> None:
+    assert run_example("langchain", tmp_path) == "waiting\nit is up\n"
+
+
+def test_the_guide_says_what_the_framework_does_alone_in_the_same_crash() -> None:
+    assert says_alone("LangChain on LangGraph", "langchain_alone")

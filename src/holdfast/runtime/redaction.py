@@ -21,10 +21,11 @@ _WITHOUT = "send it again without the secret; revoke the secret if others saw it
 def refuse_secrets(world: World, *texts: str | None, what: str = "message") -> None:
     """Raise Refused if one of the texts, which a person or a client sent, holds a known secret."""
     secrecy = secrecy_of(world.secrets)
-    if any(secrecy.holds(text) for text in texts if text):
-        raise Refused(
-            f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT
-        )
+    for text in texts:
+        if text and secrecy.holds(text):
+            raise Refused(
+                f"the {what} holds a known secret, and was not kept", code="secret", hint=_WITHOUT
+            )
 
 
 def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
@@ -38,12 +39,9 @@ def hidden_event(secrecy: Secrecy, event: SessionEvent) -> SessionEvent:
 
 def hidden_answer(secrecy: Secrecy, answer: ModelAnswer) -> tuple[ModelAnswer, frozenset[int]]:
     """
-    Return the answer with secrets hidden, and the indexes of calls that held one: those may not
-    run.
+    Return an answer that holds secrets without them, and the indexes of calls that held one: those
+    may not run.
     """
-    written = msgspec.json.encode(answer)
-    if not secrecy.holds(written):
-        return answer, frozenset()
     refused = frozenset(
         index for index, call in enumerate(answer.calls) if secrecy.holds(msgspec.json.encode(call))
     )

@@ -18,10 +18,10 @@ from holdfast.ports.tools import OnOutput, ProcessFacts, ToolReturned
 from holdfast.runtime.context import World
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.reports.types import ReminderReport, iso, reminder_report
-from holdfast.session.authority.context import MessageSource, TurnContext, Workspace
-from holdfast.session.commands import CancelReminder, FireReminders, SetReminder
+from holdfast.session.authority.context import TurnContext
+from holdfast.session.commands import AcceptInput, CancelReminder, FireReminders, SetReminder
 from holdfast.session.features.reminders.decide import is_due
-from holdfast.session.features.reminders.evolve import circle_of
+from holdfast.session.features.reminders.evolve import reader_set_of
 from holdfast.session.features.reminders.parse import read_schedule
 from holdfast.session.features.reminders.schedule import Cron, Schedule
 from holdfast.session.state import SessionState
@@ -106,21 +106,19 @@ async def set_by_source(
     wanted: Wanted,
     when: When,
     *,
-    source: MessageSource,
-    agent: str,
-    model: str,
-    workspace: Workspace | None,
+    accept: AcceptInput,
 ) -> ReminderReport:
+    """Set it with the source, agent, model and workspace that its message would have."""
     command = SetReminder(
         reminder=reminder_id(ledger.instance, world.random_bytes(16).hex()),
         text=wanted.text,
         schedule=when.schedule,
         zone=when.zone,
         may_prompt=wanted.may_prompt,
-        source=source,
-        workspace=workspace,
-        agent=agent,
-        model=model,
+        source=accept.source,
+        workspace=accept.workspace,
+        agent=accept.agent,
+        model=accept.model,
     )
     outcome = await ledger.commit(command, check=Check.FENCE)
     made = outcome.of(command)
@@ -128,17 +126,17 @@ async def set_by_source(
 
 
 def reports_of(
-    session: SessionId, state: SessionState, circle: tuple[str, str] | None = None
+    session: SessionId, state: SessionState, reader_set: tuple[str, str] | None = None
 ) -> tuple[ReminderReport, ...]:
     """
-    The active reminders, the next one first; with a circle (audience, boundary), only those that a
-    turn of it may see.
+    The active reminders, the next one first; with a reader set (audience, boundary), only those
+    that a turn of it may see.
     """
     standing = sorted(state.reminders.values(), key=lambda each: (each.next_at, each.reminder))
     return tuple(
         reminder_report(session, state.instance, each)
         for each in standing
-        if circle in (None, circle_of(each))
+        if reader_set in (None, reader_set_of(each))
     )
 
 
@@ -211,9 +209,9 @@ class ReminderWork:
 
     async def _cancel(self, reminder: str) -> str:
         context = self._context()
-        circle = (context.audience.value, context.boundary)
+        reader_set = (context.audience.value, context.boundary)
         command = CancelReminder(
-            reminder=ReminderId(reminder), by=context.requester or "", circle=circle
+            reminder=ReminderId(reminder), by=context.requester or "", reader_set=reader_set
         )
         outcome = await self._ledger.drive(command, check=Check.FENCE)
         return f"{reminder} {outcome.of(command)}"

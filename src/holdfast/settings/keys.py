@@ -1,7 +1,7 @@
 """
 Every section and key of holdfast.toml: how each is read, and its default.
 
-docs/settings.md documents exactly these; a test compares the two.
+docs/reference/settings.md documents exactly these; a test compares the two.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from holdfast.settings.values import Reader, Wrong
 
 class Key(NamedTuple):
     read: Reader
-    default: str  # as written in docs/settings.md
+    default: str  # as written in docs/reference/settings.md
     field: str = ""  # the field of Settings, if one holds it; else its section is read as a whole
     said: Callable[[Any], Any] = lambda value: value  # back to the form in the file
 
@@ -56,8 +56,10 @@ def notify(value: Any) -> Notify:
             f'must be a table such as {{ webhook = "https://..." }}, not {values.shown(value)}'
         )
     found = table(value, NOTIFY_KEYS)
-    if len(found) != 1:
+    if ("webhook" in found) == ("command" in found):
         raise Wrong("must have exactly one of webhook and command")
+    if "secret_env" in found and "webhook" not in found:
+        raise Wrong("secret_env signs a webhook; a command has none", at=("secret_env",))
     return Notify(**found)
 
 
@@ -92,6 +94,7 @@ RULE_KEYS: Mapping[str, Key] = {
 }
 NOTIFY_KEYS: Mapping[str, Key] = {
     "webhook": Key(values.webhook, "none"),
+    "secret_env": Key(values.variable, "none: it is not signed"),
     "command": Key(values.words, "none"),
 }
 
@@ -104,7 +107,50 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
         "tools": Key(values.list_of(values.agents_tool), "all built-in tools"),
         "delegates": Key(values.list_of(values.delegate), "none"),
     },
+    ("models", ANY): {
+        "model": Key(values.provider_model, "must be given"),
+        "base_url": Key(values.base_url, "the provider's own"),
+        "key_env": Key(values.variable, "the provider's own, or none with `base_url`"),
+        "temperature": Key(values.temperature, "the model's own"),
+        "max_output_tokens": Key(values.whole_number(1, 10**7), "the model's own"),
+        "headers": Key(values.headers, "none"),
+    },
+    ("mcp",): {
+        "wait": Key(values.duration(3600), '`"45s"`', "mcp_wait_seconds", values.duration_text),
+    },
+    ("mcp", ANY): {
+        "command": Key(values.words, "none"),
+        "env": Key(values.list_of(values.variable), "none"),
+        "network": Key(values.yes_or_no, "`false`"),
+        "read": Key(values.list_of(values.readable_path), "none"),
+        "write": Key(values.list_of(values.readable_path), "none"),
+        "url": Key(values.server_url, "none"),
+        "token_env": Key(values.variable, "none"),
+        "trust_hints": Key(values.yes_or_no, "`false`"),
+        "relay": Key(values.list_of(values.one_of("prompts", "resources")), "none"),
+    },
     ("people", ANY): {ANY: Key(values.name, "none")},
+    ("hooks", ANY): {
+        "secret_env": Key(values.variable, "must be given"),
+        "person": Key(values.name, "must be given"),
+        "session": Key(values.session_name, "hooks, a slash and NAME"),
+        "text": Key(values.some_text, "a sentence that names the webhook"),
+        "agent": Key(values.some_text, "the default agent"),
+        "team": Key(values.name, "none: the person alone"),
+    },
+    ("channels", ANY): {
+        "kind": Key(values.one_of("slack", "telegram", "discord"), "must be given"),
+        "bot_token_env": Key(values.variable, "must be given"),
+        "app_token_env": Key(values.variable, "none"),
+        "signing_secret_env": Key(values.variable, "none"),
+        "teams": Key(values.teams, "none: every channel is public"),
+        "answers": Key(values.one_of("mentions", "all"), '`"mentions"`'),
+        "prompts": Key(values.one_of("own", "all"), '`"own"`'),
+        "late_max": Key(_expiry, '`"1d"`'),
+        "agent": Key(values.some_text, "the default agent"),
+        "page": Key(values.page, "none: the command that shows a prompt"),
+        "api": Key(values.webhook, "the platform's own"),
+    },
     ("policy", Audience.PERSONAL.value): {ANY: Key(rule, "the tool's own")},
     ("policy", Audience.TEAM.value): {ANY: Key(rule, "the tool's own")},
     ("policy", Audience.PUBLIC.value): {ANY: Key(rule, "the tool's own")},
@@ -143,6 +189,9 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
             "three quarters of the model's window",
             "view_tokens_max",
         ),
+        "model_retry_for": Key(
+            values.duration(24 * 3600), '`"15m"`', "model_retry_for_seconds", values.duration_text
+        ),
         "tool_timeout": Key(
             values.duration(24 * 3600), '`"2m"`', "tool_timeout_seconds", values.duration_text
         ),
@@ -171,11 +220,16 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
     ("tools", "python"): {
         "folder": Key(
             values.some_text, "the folder that a module was loaded from first", "tools_folder"
-        )
+        ),
+        "app": Key(values.some_text, "none", "tools_app"),
     },
     ("secrets",): {"env": Key(values.list_of(values.variable), "none", "secret_names")},
     ("storage",): {
-        "allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem")
+        "allow_network_filesystem": Key(values.yes_or_no, "`false`", "allow_network_filesystem"),
+        "url": Key(values.some_text, "none: files in the home's folder", "storage_url"),
+        "schema": Key(values.some_text, '`"holdfast"`', "storage_schema"),
+        "listen_url": Key(values.some_text, "the value of `url`", "storage_listen_url"),
+        "allow_plaintext": Key(values.yes_or_no, "`false`", "storage_allow_plaintext"),
     },
     ("retention",): {
         "sessions": Key(
@@ -186,9 +240,18 @@ SECTIONS: Mapping[tuple[str, ...], Mapping[str, Key]] = {
             _retention, "kept for good", "retain_quarantine_seconds", values.duration_text
         ),
     },
+    ("telemetry",): {
+        "otlp": Key(values.collector, "none: nothing is exported", "telemetry_otlp"),
+        "key_env": Key(values.variable, "none", "telemetry_key_env"),
+        "key_header": Key(
+            values.header_name, "none: `Authorization`, with `Bearer`", "telemetry_key_header"
+        ),
+        "content": Key(values.yes_or_no, "`false`", "telemetry_content"),
+    },
     ("serve",): {
         "host": Key(values.host, '`"127.0.0.1"`', "serve_host"),
         "port": Key(values.whole_number(0, 65535), "`8321`", "serve_port"),
+        "workers": Key(values.whole_number(1, limits.WORKERS_MAX), "`1`", "serve_workers"),
         "hosts": Key(values.list_of(values.some_text), "none", "serve_hosts"),
         "allow_remote": Key(values.yes_or_no, "`false`", "serve_allow_remote"),
         "workspace": Key(

@@ -43,7 +43,8 @@ def too_deep(text: str, deepest: int) -> int | None:
     Return the line on which a text nests deeper than `deepest`, by brackets or by dots, or None.
     The text is not parsed as TOML.
 
-    >>> too_deep("a.b.c = 1", 3), too_deep("x = 1\\na.b.c.d = 1", 3), too_deep("x = [[[[1]]]]", 3), too_deep("x = 'a.b.c.d'", 3)
+    >>> texts = "a.b.c = 1", "x = 1\\na.b.c.d = 1", "x = [[[[1]]]]", "x = 'a.b.c.d'"
+    >>> tuple(too_deep(text, 3) for text in texts)
     (None, 2, 1, None)
     """
     if text.count(".") + text.count("[") + text.count("{") < deepest:

@@ -13,6 +13,10 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from holdfast.errors import Refused
+from holdfast.ids import session_id
+from holdfast.runtime.context import CODING_AGENTS
+
 Reader = Callable[[Any], Any]
 
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
@@ -24,8 +28,18 @@ _DELEGATE = re.compile(
 )  # after `delegate_`, within the length that providers allow for a tool's name
 DELEGATE_NAME_HINT = "use letters, digits, '_' and '-', 48 at most"
 _MODULE_TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,255}:[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_PLACE = re.compile(r"[A-Za-z0-9-]{1,64}\Z")
+_SERVER = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\Z")
+_SERVER_TOOL = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}\.(?:\*|[A-Za-z0-9_][A-Za-z0-9_./-]{0,127})\Z")
+# The tools of Holdfast itself, for clients of the protocol, and those of coding agents.
+RESERVED_SERVERS = frozenset({"holdfast", *CODING_AGENTS})
 _NAME_CHARS_MAX = 128
 YEAR_SECONDS = 365 * 24 * 3600
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}\Z")
+_HEADERS_MAX = 16  # a gateway asks for one or two
+_HEADER_CHARS_MAX = 512
+_KEY_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
+_WIRE_HEADERS = frozenset({"host", "content-length", "content-type", "transfer-encoding"})
 
 
 class Wrong(Exception):
@@ -87,6 +101,43 @@ def dollars(value: Any) -> float:
     return float(value)
 
 
+def temperature(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 2:  # noqa: PLR2004  # the range of all providers; NaN is in no range
+        raise Wrong(f"must be a number from 0 to 2, not {shown(value)}")
+    return float(value)
+
+
+def provider_model(value: Any) -> str:
+    provider, colon, model = text(value).partition(":")
+    if not (provider and colon and model) or not model.isprintable() or " " in value:
+        raise Wrong(f'must be PROVIDER:MODEL, such as "openai-chat:qwen3", not {shown(value)}')
+    return text(value)
+
+
+def headers(value: Any) -> tuple[tuple[str, str], ...]:
+    """Read a table of HTTP headers. Refuse one that holds a key: others may read this file."""
+    if not isinstance(value, Mapping):
+        raise Wrong(f'must be a table such as {{ X-Team = "ops" }}, not {shown(value)}')
+    if len(value) > _HEADERS_MAX:
+        raise Wrong(f"has {len(value)} headers; {_HEADERS_MAX} are the most")
+    for key, each in value.items():
+        if not _HEADER.match(key):
+            raise Wrong(f"{shown(key)} is not the name of a header", at=(key,))
+        if key.lower() in _KEY_HEADERS:
+            raise Wrong(
+                f"{key} would hold a key: put it into a variable, and name that with key_env",
+                at=(key,),
+            )
+        if key.lower() in _WIRE_HEADERS:
+            raise Wrong(f"{key} is set by the client itself", at=(key,))
+        if not text(each).isascii() or not each.isprintable() or len(each) > _HEADER_CHARS_MAX:
+            raise Wrong(
+                f"{key}: must be one line of ASCII, at most {_HEADER_CHARS_MAX} characters",
+                at=(key,),
+            )
+    return tuple(value.items())
+
+
 def yes_or_no(value: Any) -> bool:
     if not isinstance(value, bool):
         raise Wrong(f"must be true or false, not {shown(value)}")
@@ -133,10 +184,17 @@ def is_name(value: str) -> bool:
 def name(value: Any) -> str:
     if not is_name(text(value)):
         raise Wrong(
-            f"{shown(value)} is no name: it must be in Unicode normal form C, without invisible "
+            f"{shown(value)} is not a name: it must be in Unicode normal form C, without invisible "
             "characters or spaces at its ends"
         )
     return text(value)
+
+
+def session_name(value: Any) -> str:
+    try:
+        return session_id(text(value))
+    except Refused as exc:
+        raise Wrong(exc.message) from exc
 
 
 def list_of(read_one: Reader, *, least: int = 0) -> Reader:
@@ -170,14 +228,15 @@ def words(value: Any) -> tuple[str, ...]:
 
 def variable(value: Any) -> str:
     if not _VARIABLE.match(text(value)):
-        raise Wrong(f"{shown(value)} is no name of an environment variable")
+        raise Wrong(f"{shown(value)} is not the name of an environment variable")
     return text(value)
 
 
 def agents_tool(value: Any) -> str:
-    if not (_TOOL.match(text(value)) or _MODULE_TOOL.match(text(value))):
+    if not any(kind.match(text(value)) for kind in (_TOOL, _MODULE_TOOL, _SERVER_TOOL)):
         raise Wrong(
-            f"{shown(value)} is no tool: use the name of a built-in one, or MODULE:FUNCTION"
+            f"{shown(value)} is not a tool: use the name of a built-in one, MODULE:FUNCTION, or "
+            "SERVER.TOOL of a server in [mcp]"
         )
     return text(value)
 
@@ -188,16 +247,56 @@ def is_delegate_name(value: str) -> bool:
 
 def delegate(value: Any) -> str:
     if not is_delegate_name(text(value)):
-        raise Wrong(f"{shown(value)} is no name that a model can call: {DELEGATE_NAME_HINT}")
+        raise Wrong(f"{shown(value)} is not a name that a model can call: {DELEGATE_NAME_HINT}")
     return text(value)
 
 
 def is_tool_name(value: str) -> bool:
-    return value == "*" or _TOOL.match(value) is not None
+    return value == "*" or any(kind.match(value) for kind in (_TOOL, _SERVER_TOOL))
+
+
+def is_server_name(value: str) -> bool:
+    return value not in RESERVED_SERVERS and _SERVER.match(value) is not None
+
+
+def server_url(value: Any) -> str:
+    """Require https. Allow plain http only to this machine."""
+    address = web_address(value, such_as="https://crm.example.com/mcp")
+    if "#" in address:
+        raise Wrong("must not have a fragment: no server sees it")
+    if not is_private(address):
+        raise Wrong("must be https: anybody between here and there could change the tools")
+    return address
 
 
 def webhook(value: Any) -> str:
     """Require https. Allow plain http only to this machine."""
+    address = web_address(value, such_as="https://example.org/hook")
+    if not is_private(address):
+        raise Wrong("must be https: anybody between here and there could read who is asked what")
+    return address
+
+
+def page(value: Any) -> str:
+    """Require https for a link that people open. Allow plain http only to this machine."""
+    address = web_address(value, such_as="https://holdfast.example.com")
+    if not is_private(address):
+        raise Wrong("must be https: anybody between here and there could answer prompts")
+    return address
+
+
+def teams(value: Any) -> Mapping[str, str]:
+    """Read a table of a platform's channel ids, each with the name of the team that reads it."""
+    if not isinstance(value, Mapping):
+        raise Wrong(f'must be a table such as {{ "C0OPS" = "ops" }}, not {shown(value)}')
+    for key, each in value.items():
+        if not _PLACE.match(key):
+            raise Wrong(f"{shown(key)} is not an id of a channel", at=(key,))
+        name(each)
+    return dict(value)
+
+
+def web_address(value: Any, *, such_as: str) -> str:
     address = text(value)
     try:
         parts = urlsplit(address)
@@ -209,12 +308,37 @@ def webhook(value: Any) -> str:
         or not host
         or any(letter.isspace() for letter in address)
     ):
-        raise Wrong(f"must be an address such as https://example.org/hook, not {shown(value)}")
+        raise Wrong(f"must be an address such as {such_as}, not {shown(value)}")
     if parts.username is not None or parts.password is not None:
         raise Wrong("must not hold a password: addresses end up in logs")
-    if parts.scheme == "http" and not _is_this_machine(host):
-        raise Wrong("must be https: anybody between here and there could read who is asked what")
     return address
+
+
+def base_url(value: Any) -> str:
+    address = web_address(value, such_as="http://127.0.0.1:1234/v1")
+    if "?" in address or "#" in address:
+        raise Wrong("must end with a path: the client adds its own to it")
+    return address
+
+
+def collector(value: Any) -> str:
+    """Require https, as spans name sessions and models. Allow plain http only to this machine."""
+    address = base_url(value)
+    if not is_private(address):
+        raise Wrong("must be https: anybody between here and there could read what agents do")
+    return address
+
+
+def header_name(value: Any) -> str:
+    if not _HEADER.match(text(value)) or value.lower() in _WIRE_HEADERS:
+        raise Wrong(f"{shown(value)} is not the name of a header that can hold a key")
+    return text(value)
+
+
+def is_private(address: str) -> bool:
+    """Return whether nobody between here and there can read what goes to a valid address."""
+    parts = urlsplit(address)
+    return parts.scheme == "https" or _is_this_machine(parts.hostname or "")
 
 
 def readable_path(value: Any) -> str:

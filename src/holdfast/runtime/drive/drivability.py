@@ -11,7 +11,7 @@ import logging
 from holdfast.errors import Unusable
 from holdfast.ports.tools import WRITING_TOOLS
 from holdfast.runtime.context import World
-from holdfast.runtime.drive.binding import agent_tools, tool_for
+from holdfast.runtime.drive.bound_call import agent_tools, tool_for
 from holdfast.session.authority.context import LostContext, TurnContext
 from holdfast.session.state import CallStatus, SessionState, Turn
 
@@ -35,7 +35,7 @@ def why_cannot_drive(world: World, state: SessionState) -> str | None:
             or _unfit_folder(world, turn.agent, turn.context)
         ):
             return lacking
-    if running is None and state.queued:
+    if running is None and state.queued and state.queued[0].loop == "ours":
         first = state.queued[0]
         return lacks(world, first.agent, first.model) or _unfit_folder(
             world, first.agent, first.context
@@ -47,7 +47,7 @@ def lacks(world: World, agent: str, model: str) -> str | None:
     """Return the missing part of this agent and this model, for any turn."""
     try:
         agent_tools(world, world.agent(agent))
-        world.model(model)
+        world.models.resolve(model)
     except Unusable as exc:
         return exc.message
     return None
@@ -72,14 +72,18 @@ def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) 
     """
     Check the turn's workspace.
 
-    There are two cases:
+    There are three cases:
 
-    1. The folder is missing: another process may have it, so this one cannot drive.
-    2. The folder was replaced: this process drives, and approvals for the old folder are voided.
+    1. The folder is on another node that is alive: that node drives.
+    2. The folder is missing: another process may have it, so this one cannot drive.
+    3. The folder was replaced, or its node is gone and the path exists here: this process drives,
+       and approvals for the old folder are voided.
     """
     workspace = context.workspace if isinstance(context, TurnContext) else None
     if workspace is None:
         return None
+    if world.is_left_to(workspace.node):
+        return f"its workspace {workspace.path} is on node {workspace.node}"
     if world.folder_identity(workspace.path) is None:
         return f"its workspace {workspace.path} is not here"
     return code_in_reach(world, agent, workspace.path)

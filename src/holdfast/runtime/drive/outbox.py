@@ -16,9 +16,13 @@ from functools import partial
 
 import msgspec
 
-from holdfast.ids import TurnId
+from holdfast.ids import TurnId, turn_id_of
 from holdfast.ports.clock import Clock
 from holdfast.ports.delivery import Channel, DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.runtime.context import World
+from holdfast.runtime.drive.chat_deliveries import OWING as CHAT_OWING
+from holdfast.runtime.drive.chat_deliveries import owed_to_chats
+from holdfast.runtime.drive.chat_outbox import ChatOutbox, Chats
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.secrecy import Secrecy
 from holdfast.session.authority.context import TurnContext
@@ -27,7 +31,6 @@ from holdfast.session.commands import MarkDelivery, QueueDelivery
 from holdfast.session.events import ApprovalRequested, InputAccepted, SessionEvent, TurnEnded
 from holdfast.session.react import unsettled
 from holdfast.session.state import SessionState
-from holdfast.session.turn_ids import turn_id_of
 
 TRIES_MAX = 3
 SEND_SECONDS_MAX = 30.0  # a drive waits at most this long for one send, whatever the channel does
@@ -37,7 +40,7 @@ Channels = Callable[[], Mapping[str, Channel]]
 _OWING: frozenset[type[SessionEvent]] = frozenset({ApprovalRequested, TurnEnded})
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class PromptNotice(msgspec.Struct, frozen=True, kw_only=True):
     """The notice of a prompt: enough to find it, nothing of the plan."""
 
     id: str
@@ -47,20 +50,23 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owed_by(
-    now: Channels, before: SessionState, events: Sequence[SessionEvent]
+    world: World, before: SessionState, events: Sequence[SessionEvent]
 ) -> tuple[QueueDelivery, ...]:
     """
     Return the deliveries that these events owe, over the current channels. They are decided in the
     same commit, against the same state.
     """
-    if _OWING.isdisjoint(map(type, events)) or not (channels := now()):
-        return ()
-    found: list[QueueDelivery] = []
+    kinds = set(map(type, events))
     came_over = partial(_channel_of, before, events)
+    found: list[QueueDelivery] = []
+    if not CHAT_OWING.isdisjoint(kinds) and ((chats := world.chats()) or before.shown):
+        found.extend(owed_to_chats(chats, before, events, came_over))
+    if _OWING.isdisjoint(kinds) or not (channels := world.channels()):
+        return tuple(found)
     for event in events:
         match event:
             case ApprovalRequested():
-                told = Told(
+                told = PromptNotice(
                     id=event.approval, session=before.session, tool=event.tool, kind=event.kind
                 )
                 found.extend(
@@ -140,8 +146,10 @@ class Outbox:
         secrecy: Secrecy,
         *,
         retry_seconds: float,
+        chats: Chats = dict,
     ) -> None:
         self._channels = channels
+        self._chats = ChatOutbox(chats, ledger, clock, secrecy)
         self._ledger = ledger
         self._clock = clock
         self._secrecy = secrecy
@@ -150,21 +158,31 @@ class Outbox:
     async def settle(self) -> None:
         """Mark as in doubt each delivery that an earlier driver sent and never confirmed."""
         for delivery in unsettled(self._ledger.state):
+            if delivery.to:
+                await self._chats.settle(delivery)
+                continue
             await self._mark(
                 delivery.delivery,
                 "in_doubt",
-                "whoever sent it was gone before it was confirmed; it may or may not have arrived",
+                "the sending process was gone before it was confirmed; it may or may not have "
+                "arrived",
             )
+
+    def may_start(self, state: SessionState) -> tuple[str, ...]:
+        """Return the deliveries that this process may send now."""
+        direct = (each for each in state.deliveries.values() if not each.to and not each.sent)
+        return (*(each.delivery for each in direct), *self._chats.may_start(state))
 
     async def deliver(self, delivery: str) -> None:
         owed = self._ledger.state.deliveries.get(delivery)
         if owed is None or owed.sent:
             return
+        if owed.to:
+            await self._chats.deliver(delivery)
+            return
         channel = self._channels().get(owed.channel)
         if channel is None:
-            await self._mark(
-                delivery, "no_channel", f"there is no channel {owed.channel!r} here any more"
-            )
+            await self._mark(delivery, "no_channel", f"no channel {owed.channel!r} here any more")
             return
         # Crash before this is durable: nothing has left, and it is sent later. Crash after it: the
         # delivery is in doubt.

@@ -8,23 +8,29 @@ part of it may have happened. `jobs/call.py` starts calls that run in the backgr
 """
 
 import asyncio
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import CannotBind, Prepared, Tool, ToolReturned
+from holdfast.ports.tools import CannotBind, InputWanted, Prepared, Tool, ToolReturned
 from holdfast.runtime.cancellation import finish
-from holdfast.runtime.context import World
-from holdfast.runtime.drive.binding import is_delegate, look, scene_of, tool_for
-from holdfast.runtime.jobs.call import CANCELS_JOBS, prepared_cancel, run_as_job
-from holdfast.runtime.ledger.home_ledger import HomeLedger
-from holdfast.runtime.ledger.ledger import Ledger, payload
+from holdfast.runtime.drive.bound_call import (
+    bind_call,
+    bind_to_tool,
+    is_delegate,
+    scene_of,
+    tool_for,
+)
+from holdfast.runtime.drive.drive import Drive
+from holdfast.runtime.jobs.call import CANCELS_JOBS, continue_as_job, prepared_cancel, run_as_job
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.runtime.reminders import ReminderWork
-from holdfast.runtime.streams.feed import Feed
-from holdfast.session.authority.policy import Looked, Policy
-from holdfast.session.commands import FinishCall, StartTool
+from holdfast.session.authority.policy import BoundCall, Policy
+from holdfast.session.commands import AskForInput, FinishCall, StartTool
+from holdfast.session.features.forms.form import FilledForm, said_in, values_of
 from holdfast.session.home.events import GrantProposed
 from holdfast.session.state import Call, Turn
 
@@ -35,21 +41,20 @@ class Ready(NamedTuple):
     """
 
     turn: TurnId
-    looked: Looked
+    bound: BoundCall
     grants: tuple[GrantProposed, ...]
     epoch: int
     prepared: Prepared | None
+    process: dict[str, Any] | None  # by which it is found again after a crash
 
     def start(self, policy: Policy) -> StartTool:
-        facts = self.prepared.process if self.prepared is not None else None
-        process = msgspec.structs.asdict(facts) if facts is not None else None
         return StartTool(
             turn=self.turn,
-            looked=self.looked,
+            bound=self.bound,
             policy=policy,
             grants=self.grants,
             epoch=self.epoch,
-            process=process,
+            process=self.process,
         )
 
     async def abandon(self) -> None:
@@ -57,63 +62,59 @@ class Ready(NamedTuple):
             await finish(self.prepared.abandon())
 
 
-async def run_tool(
-    world: World,
-    ledger: Ledger,
-    home: HomeLedger,
-    feed: Feed,
-    turn_id: TurnId,
-    call_id: CallId,
-    epoch: int,
-) -> None:
-    state = ledger.state
+class StartedCall(NamedTuple):
+    """A call whose start is durable, with the work that runs now."""
+
+    turn: TurnId
+    call: CallId
+    run: int
+    prepared: Prepared
+
+
+async def run_tool(drive: Drive, turn_id: TurnId, call_id: CallId) -> None:
+    """Bind, prepare and start a call that may run, and run it to its recorded outcome."""
+    ledger, state = drive.ledger, drive.ledger.state
     turn, call = state.turns.get(turn_id), state.open_call(turn_id, call_id)
     if turn is None or call is None:
         return
-    looked = await look(world, state, turn, call)
-    if looked.background:
-        await run_as_job(world, ledger, home, turn, call, looked, epoch)
+    tool = tool_for(drive.world, turn, call.tool)
+    bound = await bind_to_tool(drive.world, state, turn, call, tool)
+    if bound.background:
+        await run_as_job(drive, turn, call, bound)
         return
-    ready = await get_ready(
-        world,
-        ledger,
-        turn,
-        call,
-        looked,
-        await home.grants_of(turn.context.requester, ledger.state),
-        epoch,
-    )
+    ready = await get_ready(drive, turn, call, bound, tool, await drive.grants_of(turn))
     run: int | None = None
     try:
-        start = ready.start(world.policy())
+        start = ready.start(drive.world.policy())
         run = (await ledger.drive(start, check=Check.FENCE)).of(start)
     finally:
         if run is None:
             await ready.abandon()
     if run is not None and ready.prepared is not None:
-        await see_through(world, ledger, feed, turn_id, call_id, run, ready.prepared)
+        await run_started_call(drive, StartedCall(turn_id, call_id, run, ready.prepared))
 
 
 async def get_ready(
-    world: World,
-    ledger: Ledger,
+    drive: Drive,
     turn: Turn,
     call: Call,
-    looked: Looked,
+    bound: BoundCall,
+    tool: Tool | None,
     grants: tuple[GrantProposed, ...],
-    epoch: int,
 ) -> Ready:
     """
     Prepare the call up to its commit point. Once its start is committed, the call counts as
     started, whatever happens.
     """
     try:
-        prepared = await _prepared(world, ledger, turn, call, looked)
+        prepared = await _prepared(drive, turn, call, bound, tool)
     except CannotBind as exc:
         # The plan changed since the binding, or the launcher could not get ready. Nothing ran. The
         # start is decided with this problem, as a denial.
-        prepared, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
-    return Ready(turn.turn, looked, grants, epoch, prepared)
+        prepared, bound = None, BoundCall(call=call.call, problem=(exc.code, str(exc)))
+    facts = prepared.process if prepared is not None else None
+    process = drive.world.process_facts(facts) if facts is not None else None
+    return Ready(turn.id, bound, grants, drive.epoch, prepared, process)
 
 
 def starts_at_once(tool: Tool | None) -> bool:
@@ -121,7 +122,7 @@ def starts_at_once(tool: Tool | None) -> bool:
     Whether the tool is a function of this process. Binding and preparing it take no time, so the
     commit that decides it can start it.
     """
-    return tool is not None and tool.definition.kind == "plain"
+    return tool is not None and tool.definition.kind in ("plain", "handed_over")
 
 
 def starts_alone(tool: Tool | None) -> bool:
@@ -132,84 +133,123 @@ def starts_alone(tool: Tool | None) -> bool:
     return tool is not None and not is_delegate(tool)
 
 
-async def see_through(
-    world: World,
-    ledger: Ledger,
-    feed: Feed,
-    turn_id: TurnId,
-    call_id: CallId,
-    run: int,
-    prepared: Prepared,
-) -> None:
+async def run_started_call(drive: Drive, started: StartedCall) -> None:
     """Run a call whose start is durable, and record its outcome."""
-    returned = await _go(world, ledger, feed, turn_id, call_id, prepared)
-    await finish(_record(ledger, turn_id, call_id, run, returned))
+    returned = await _go(drive, started)
+    if returned is not None and returned.wants is not None:
+        await finish(_ask_for_input(drive, started, returned.wants))
+        return
+    if returned is not None and returned.task is not None:
+        await finish(continue_as_job(drive, started.turn, started.call, started.run, returned.task))
+        return
+    await finish(_record(drive.ledger, started, returned))
     if returned is None:
         raise asyncio.CancelledError
 
 
 async def _prepared(
-    world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked
+    drive: Drive, turn: Turn, call: Call, bound: BoundCall, tool: Tool | None
 ) -> Prepared | None:
-    tool = tool_for(world, turn, call.tool)
-    if tool is None or looked.arguments is None or looked.binding is None:
+    world, ledger = drive.world, drive.ledger
+    if tool is None or bound.arguments is None or bound.binding is None:
         return None
     # A reminder is an append to this session, so the runtime does it itself.
     if tool.definition.kind == "reminder":
         return ReminderWork(
-            world, ledger, turn.turn, call.call, tool.definition.name, looked.arguments
+            world, ledger, turn.id, call.call, tool.definition.name, bound.arguments
         )
     if tool.definition.kind == CANCELS_JOBS:
-        return prepared_cancel(world, ledger, turn, looked.arguments)
-    scene = scene_of(world, ledger.state, turn, call.call)
+        return prepared_cancel(world, ledger, turn, bound.arguments)
+    scene = msgspec.structs.replace(
+        scene_of(world, ledger.state, turn, call.call),
+        may_ask=turn.loop == "ours",
+        may_go_on=turn.loop == "ours" and ledger.state.parent is None,
+        filled=_filled(call),
+    )
     return await tool.prepare(
-        looked.arguments.encode(), looked.binding, scene, idempotency_key=call.call
+        bound.arguments.encode(), bound.binding, scene, idempotency_key=call.call
     )
 
 
-async def _go(
-    world: World, ledger: Ledger, feed: Feed, turn: TurnId, call: CallId, prepared: Prepared
-) -> ToolReturned | None:
+def _filled(call: Call) -> FilledForm | None:
+    """Return the form that a person filled in for this call's server, from the journal."""
+    approval = call.approval
+    if approval is None or approval.asked.form is None or approval.answer is None:
+        return None
+    form, answer = approval.asked.form, approval.answer
+    values = values_of(form, said_in(answer.option, answer.reason))
+    return FilledForm(state=form.state, values=values)
+
+
+async def _go(drive: Drive, started: StartedCall) -> ToolReturned | None:
     """
     Run the call to its end. Return None if it was cancelled while running; its effect is then
     unknown.
     """
+    ledger = drive.ledger
+    on_output = drive.runtime.feed.output_of(
+        ledger.session, started.turn, started.call, lambda: ledger.state.seq
+    )
     ledger.attempt.release_nowait()
     try:
-        return await prepared.go(
-            timeout_seconds=world.tool_timeout_seconds,
-            on_output=feed.output_of(ledger.session, turn, call),
+        return await started.prepared.go(
+            timeout_seconds=drive.world.tool_timeout_seconds,
+            on_output=on_output,
         )
     except asyncio.CancelledError:
         return None
 
 
-async def _record(
-    ledger: Ledger, turn: TurnId, call: CallId, run: int, returned: ToolReturned | None
-) -> None:
+async def _ask_for_input(drive: Drive, started: StartedCall, wants: InputWanted) -> None:
+    """
+    Commit point: the call waits for a person. Crash before it: the call is in doubt, as any call
+    whose outcome was not recorded. Crash after it: the prompt stands, and nothing is sent again.
+    """
+    world, ledger, state = drive.world, drive.ledger, drive.ledger.state
+    turn, call = state.turns.get(started.turn), state.open_call(started.turn, started.call)
+    if turn is None or call is None:
+        return
+    bound = await bind_call(world, state, turn, call)
+    command = AskForInput(
+        turn=started.turn,
+        call=started.call,
+        run=started.run,
+        bound=bound,
+        form=wants.form,
+        display=wants.display,
+        warnings=wants.warnings,
+        policy=world.policy(),
+    )
+    produced = ledger.attempt.produced("tool_outcome", msgspec.json.encode(wants))
+    await ledger.drive(command, check=Check.FENCE, keeping=[produced])
+
+
+async def _record(ledger: Ledger, started: StartedCall, returned: ToolReturned | None) -> None:
     """
     Record the outcome. If this was the last call of its batch, the next model call starts in the
     same commit.
     """
+    turn, call, run, _ = started
     if returned is None or returned.outcome == "cancelled":
-        text = "In doubt: it was stopped while it ran. Part of it may have happened; check before trying again."
+        text = (
+            "In doubt: it was stopped while it ran. Part of it may have happened; check before"
+            " trying again."
+        )
         command = FinishCall(
             turn=turn, call=call, run=run, outcome="in_doubt", text=text, code="stopped"
         )
     else:
-        output = (
-            await ledger.journal.keep_output(returned.full) if returned.full is not None else None
-        )
-        code = "timed_out" if returned.outcome == "timed_out" else None
+        output, text = await keep_if_possible(ledger, returned.full, returned.text)
+        code = {"timed_out": "timed_out", "in_doubt": "no_reply"}.get(returned.outcome)
         command = FinishCall(
             turn=turn,
             call=call,
             run=run,
             outcome=returned.outcome,
-            text=returned.text,
+            text=text,
             code=code,
             output=output,
         )
-    produced = ledger.attempt.produced("tool_outcome", payload(command))
+    produced = ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
     # If this finds a takeover, the outcome goes to quarantine and the error says where.
     await ledger.drive(command, check=Check.FENCE, keeping=[produced])

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import Refused
-from holdfast.ids import JobId, job_id
+from holdfast.ids import CallId, JobId, TurnId, job_id
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import (
     CannotBind,
@@ -20,17 +20,18 @@ from holdfast.ports.tools import (
     Prepared,
     PreparedJob,
     ProcessFacts,
+    ServerTask,
     ToolReturned,
 )
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.context import World
-from holdfast.runtime.drive.binding import scene_of, tool_for
+from holdfast.runtime.drive.bound_call import scene_of, tool_for
+from holdfast.runtime.drive.drive import Drive
 from holdfast.runtime.jobs.watcher import hosted_here
-from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.authority.context import TurnContext
-from holdfast.session.authority.policy import Looked
-from holdfast.session.commands import CancelJob, EndJob, JobPlan, StartTool
+from holdfast.session.authority.policy import BoundCall
+from holdfast.session.commands import CancelJob, ContinueAsJob, EndJob, JobPlan, StartTool
 from holdfast.session.events import JobHost
 from holdfast.session.state import Call, Job, Turn
 
@@ -38,24 +39,17 @@ CANCELS_JOBS = "job_cancel"
 """The kind of the tool that only the runtime can run: it writes into the session."""
 
 
-async def run_as_job(
-    world: World,
-    ledger: Ledger,
-    home: HomeLedger,
-    turn: Turn,
-    call: Call,
-    looked: Looked,
-    epoch: int,
-) -> None:
+async def run_as_job(drive: Drive, turn: Turn, call: Call, bound: BoundCall) -> None:
+    world, ledger = drive.world, drive.ledger
     job = job_id(ledger.instance, call.call)
     prepared: PreparedJob | Prepared | None = None
     try:
-        prepared, plan = await _prepared(world, ledger, turn, call, looked, job)
+        prepared, plan = await _prepared(drive, turn, call, bound, job)
     except CannotBind as exc:
-        plan, looked = None, Looked(call=call.call, problem=(exc.code, str(exc)))
+        plan, bound = None, BoundCall(call=call.call, problem=(exc.code, str(exc)))
     submitted: Job | None = None
     try:
-        submitted = await _submit(world, ledger, home, turn, looked, plan, epoch, job)
+        submitted = await _submit(drive, turn, bound, plan, job)
     finally:
         if submitted is None and prepared is not None:
             await finish(prepared.abandon())
@@ -64,48 +58,45 @@ async def run_as_job(
 
 
 async def _prepared(
-    world: World, ledger: Ledger, turn: Turn, call: Call, looked: Looked, job: JobId
+    drive: Drive, turn: Turn, call: Call, bound: BoundCall, job: JobId
 ) -> tuple[PreparedJob | Prepared, JobPlan]:
+    world, ledger = drive.world, drive.ledger
     tool = tool_for(world, turn, call.tool)
-    if tool is None or looked.arguments is None or looked.binding is None or world.jobs is None:
+    if tool is None or bound.arguments is None or bound.binding is None or world.jobs is None:
         raise CannotBind("jobs can't be run here")
     policy = world.policy()
     if (running := len(await world.jobs.present()) + hosted_here()) >= policy.home_jobs_max:
-        text = f"{running} of at most {policy.home_jobs_max} background jobs of this home run already; wait for one to end"
+        text = (
+            f"{running} of at most {policy.home_jobs_max} background jobs of this home run already;"
+            " wait for one to end"
+        )
         raise CannotBind(text, code="too_many_jobs")
-    arguments, scene = looked.arguments.encode(), scene_of(world, ledger.state, turn, call.call)
+    arguments, scene = bound.arguments.encode(), scene_of(world, ledger.state, turn, call.call)
     if not isinstance(tool, LaunchesJobs):
-        task = await tool.prepare(arguments, looked.binding, scene, idempotency_key=call.call)
-        return task, _plan("task", world.jobs.own_process(), policy.job_seconds)
+        task = await tool.prepare(arguments, bound.binding, scene, idempotency_key=call.call)
+        return task, _plan(world, "task", world.jobs.own_process(), policy.job_seconds)
     key = world.jobs.key_of(ledger.instance, job)
     if key is None:
         raise CannotBind(
             "a job's report could not be verified: the home's key is not there", code="no_key"
         )
     launched = await tool.prepare_job(
-        arguments, looked.binding, scene, job=job, key=key, seconds=policy.job_seconds
+        arguments, bound.binding, scene, job=job, key=key, seconds=policy.job_seconds
     )
-    return launched, _plan("process", launched.process, launched.seconds_max)
+    return launched, _plan(world, "process", launched.process, launched.seconds_max)
 
 
-def _plan(host: JobHost, process: ProcessFacts, seconds: float) -> JobPlan:
+def _plan(world: World, host: JobHost, process: ProcessFacts, seconds: float) -> JobPlan:
     return JobPlan(
         host=host,
-        process=msgspec.structs.asdict(process),
+        process=world.process_facts(process),
         seconds_max=seconds,
         bytes_max=limits.JOB_OUTPUT_BYTES_MAX,
     )
 
 
 async def _submit(
-    world: World,
-    ledger: Ledger,
-    home: HomeLedger,
-    turn: Turn,
-    looked: Looked,
-    plan: JobPlan | None,
-    epoch: int,
-    job: JobId,
+    drive: Drive, turn: Turn, bound: BoundCall, plan: JobPlan | None, job: JobId
 ) -> Job | None:
     """
     Commit point: start, job, the call's result and the next model call, in one commit. Return None
@@ -115,18 +106,18 @@ async def _submit(
     before the job is started: the job is found gone, and is in doubt.
     """
     command = StartTool(
-        turn=turn.turn,
-        looked=looked,
-        policy=world.policy(),
-        grants=await home.grants_of(turn.context.requester, ledger.state),
-        epoch=epoch,
+        turn=turn.id,
+        bound=bound,
+        policy=drive.world.policy(),
+        grants=await drive.grants_of(turn),
+        epoch=drive.epoch,
         process=plan.process if plan is not None and plan.host == "process" else None,
         job=plan,
     )
-    outcome = await ledger.drive(command, check=Check.FENCE)
+    outcome = await drive.ledger.drive(command, check=Check.FENCE)
     if outcome.of(command) is None:
         return None
-    submitted = ledger.state.jobs.get(job)
+    submitted = drive.ledger.state.jobs.get(job)
     return (
         submitted if submitted is not None and isinstance(submitted.context, TurnContext) else None
     )
@@ -147,6 +138,29 @@ async def _let_go(world: World, ledger: Ledger, job: Job, prepared: PreparedJob 
     else:
         if tell is not None:
             tell(ledger.session, job.job, None)
+
+
+async def continue_as_job(
+    drive: Drive, turn: TurnId, call: CallId, run: int, task: ServerTask
+) -> None:
+    """
+    Commit point: the server's id of the task is durable before anybody asks for it. Crash before
+    it: the call is in doubt. Crash after it: the task is asked for by its id, and never started
+    again.
+    """
+    ledger, world = drive.ledger, drive.world
+    plan = JobPlan(
+        host="server",
+        process=msgspec.to_builtins(task),
+        seconds_max=world.policy().job_seconds,
+        bytes_max=limits.JOB_OUTPUT_BYTES_MAX,
+    )
+    command = ContinueAsJob(turn=turn, call=call, run=run, plan=plan)
+    produced = ledger.attempt.produced("tool_outcome", msgspec.json.encode(task))
+    await ledger.drive(command, check=Check.FENCE, keeping=[produced])
+    job = job_id(ledger.instance, call)
+    if world.on_job is not None and job in ledger.state.jobs:
+        world.on_job(ledger.session, job, None)
 
 
 # --- the tool that stops a job
@@ -172,7 +186,7 @@ class _PreparedCancel:
         del timeout_seconds, on_output
         context = self._turn.context
         if not isinstance(context, TurnContext):
-            return ToolReturned(outcome="error", text=f"there is no job {self._job}")
+            return ToolReturned(outcome="error", text=f"no job {self._job}")
         by = context.requester or "nobody"
         command = CancelJob(
             job=self._job, by=by, audience=context.audience, boundary=context.boundary
@@ -199,5 +213,4 @@ async def cancel_and_tell(world: World, ledger: Ledger, command: CancelJob) -> s
     job = ledger.state.jobs.get(command.job)
     if job is not None and job.ended is None and job.host == "process" and world.jobs is not None:
         await world.jobs.ask_to_end(ProcessFacts(**job.process))
-    world.notifier.notify(ledger.session)
     return f"Job {command.job} is asked to end. How it ended comes as a message of its own."

@@ -12,44 +12,60 @@ import asyncio
 import codecs
 from collections.abc import AsyncIterator
 
+import msgspec
 from blake3 import blake3
 
 from holdfast.ids import JobId
 from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.jobs.reports import JobReport
-from holdfast.runtime.jobs.verbs import Circle, report_of, session_of_job
+from holdfast.runtime.jobs.verbs import Viewer, report_of, session_of_job
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.service import Service
+from holdfast.runtime.runtime import Runtime
 from holdfast.secrecy import Secrecy, secrecy_of
 from holdfast.session.features.jobs.decide import known_job
 from holdfast.session.state import Job
 
 _LOOK_AGAIN_SECONDS = 0.2  # how soon a follower sees new output
 _READ_BYTES = 64 * 1024
+_LINE_CHARS_MAX = 1024  # of a running job's last line; a longer one is shown from its end
 _VERIFIED = "[the output above was not verified; the verified result follows]\n"
 
 
-async def follow_job(service: Service, job: str, circle: Circle) -> AsyncIterator[str | JobReport]:
+async def follow_job(runtime: Runtime, job: str, viewer: Viewer) -> AsyncIterator[str | JobReport]:
     """Secrets are hidden. A job of another audience or boundary is reported as unknown."""
     name = JobId(job)
-    async with session_of_job(service, name, circle) as ledger:
-        told = _Told(secrecy_of(service.world.secrets))
+    async with session_of_job(runtime, name, viewer) as ledger:
+        told = _Told(secrecy_of(runtime.world.secrets))
         while isinstance(found := known_job(ledger.state, name), Job):
-            if chunk := await _said(service, found, told.bytes_read):
+            if chunk := await _said(runtime, found, told.bytes_read):
                 for piece in told.heard(chunk):
                     yield piece
                 continue
-            if not _still_runs(service, found):
+            if not _still_runs(runtime, found):
                 # All output was read before another process could clear it. Only now is the end
                 # recorded.
-                await service.jobs.settle(ledger)
-            else:
+                await runtime.job_keeper.settle(ledger)
+            if found.host == "server" or _still_runs(runtime, found):
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
-            await ledger.refresh()
+            await ledger.catch_up()
         report = await report_of(ledger, name)
         if rest := told.rest_of(await _all_said(ledger, report)):
             yield rest
         yield report
+
+
+async def show_job(runtime: Runtime, job: str, viewer: Viewer) -> JobReport:
+    """Show one job; a running one with the last line that it wrote. Secrets are hidden."""
+    name = JobId(job)
+    async with session_of_job(runtime, name, viewer) as ledger:
+        report = await report_of(ledger, name)
+        if not isinstance(found := known_job(ledger.state, name), Job):
+            return report
+    told, tail = _Told(secrecy_of(runtime.world.secrets)), ""
+    while chunk := await _said(runtime, found, told.bytes_read):
+        tail = "".join((tail, *told.heard(chunk)))[-_LINE_CHARS_MAX:]
+    lines = [line for line in tail.splitlines() if line.strip()]
+    return msgspec.structs.replace(report, last_output=lines[-1] if lines else None)
 
 
 class _Told:
@@ -90,18 +106,20 @@ class _Told:
         return blake3(text[: self._chars].encode()).digest() == self._digest.digest()
 
 
-async def _said(service: Service, job: Job, after: int) -> bytes:
-    place = service.world.jobs
+async def _said(runtime: Runtime, job: Job, after: int) -> bytes:
+    place = runtime.world.jobs
     return (
         await place.output(job.job, ProcessFacts(**job.process), after=after, bytes_max=_READ_BYTES)
-        if place is not None
+        if place is not None and job.host != "server"
         else b""
     )
 
 
-def _still_runs(service: Service, job: Job) -> bool:
-    place = service.world.jobs
-    return place is not None and (job.host == "task" or place.lives(ProcessFacts(**job.process)))
+def _still_runs(runtime: Runtime, job: Job) -> bool:
+    place = runtime.world.jobs
+    if job.host == "server":
+        return False  # only its server can say, and is asked
+    return place is not None and (job.host == "task" or place.is_alive(ProcessFacts(**job.process)))
 
 
 async def _all_said(ledger: Ledger, report: JobReport) -> str:

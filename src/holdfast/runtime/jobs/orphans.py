@@ -8,12 +8,13 @@ submitted a job is lost, no other process would stop that job.
 
 from collections.abc import Iterable
 
+import msgspec
+
 from holdfast.ids import InstanceId, JobId
 from holdfast.ports.jobs import JobLeft, JobPlace, JobSeen
 from holdfast.ports.journal_store import Journal
 from holdfast.ports.tools import ProcessFacts
 from holdfast.runtime.context import World
-from holdfast.runtime.ledger.ledger import payload
 from holdfast.secrecy import known as known_secrets
 from holdfast.session.commands import EndJob
 from holdfast.session.state import Job
@@ -36,13 +37,14 @@ async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple
         return
     names = {job.job for job in known}
     for left in await _all_of(place, journal.instance, known):
-        seen = await place.look(
+        seen = await place.inspect(
             left.job, left.process, instance=journal.instance, secrets=world.secrets
         )
         # The new instance itself records a known job without a result as in doubt.
         if left.job not in names or seen.returned is not None:
             await journal.quarantine(
-                "tool_outcome", known_secrets().hidden_json(payload(_last_word(left.job, seen)))
+                "tool_outcome",
+                known_secrets().hidden_json(msgspec.json.encode(_last_word(left.job, seen))),
             )
         await _end(place, left)
 
@@ -56,7 +58,7 @@ async def _all_of(
         if job.host == "process"
     ]
     names = {each.job for each in told}
-    found = await place.of_life(instance) if instance is not None else ()
+    found = await place.of_instance(instance) if instance is not None else ()
     return [*told, *(each for each in found if each.job not in names)]
 
 

@@ -37,6 +37,7 @@ class JobReport(msgspec.Struct, frozen=True, kw_only=True):
     host: str | None = None
     text: str | None = None  # its result; only where one job is shown
     output: str | None = None
+    last_output: str | None = None  # the last line of a running job; only where one job is shown
 
 
 def running_job_report(ledger: Ledger, job: Job) -> JobReport:

@@ -20,12 +20,13 @@ from holdfast.runtime.cancellation import wait_for
 from holdfast.runtime.jobs.call import cancel_and_tell
 from holdfast.runtime.jobs.reports import JobReport, ended_job_report, running_job_report
 from holdfast.runtime.jobs.watcher import ENDING_SECONDS, running_jobs
-from holdfast.runtime.ledger.ledger import Ledger, record_at
-from holdfast.runtime.reports import listing
-from holdfast.runtime.reports.index_writer import note
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.record_search import record_at
+from holdfast.runtime.reports import survey
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import arguments_of
-from holdfast.runtime.service import Service
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.verbs.resume import owing
 from holdfast.session.authority.context import Audience
 from holdfast.session.codec import decode
 from holdfast.session.commands import CancelJob
@@ -34,7 +35,7 @@ from holdfast.session.features.jobs.decide import is_seen, known_job
 from holdfast.session.state import EndedJob, Job
 
 
-class Circle(msgspec.Struct, frozen=True, kw_only=True):
+class Viewer(msgspec.Struct, frozen=True, kw_only=True):
     """The reader. `may_all`: the home's owner, in person."""
 
     person: str
@@ -43,7 +44,7 @@ class Circle(msgspec.Struct, frozen=True, kw_only=True):
     may_all: bool = False
 
     @classmethod
-    def local(cls, person: str, *, may_all: bool = False) -> "Circle":
+    def local(cls, person: str, *, may_all: bool = False) -> "Viewer":
         """A person at this machine, with the context that their messages would have."""
         return cls(
             person=person,
@@ -57,12 +58,12 @@ class Circle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unknown(job: str) -> Refused:
-    return Refused(f"there is no job {job}", code="unknown", hint="`holdfast jobs list` shows them")
+    return Refused(f"no job {job}", code="unknown", hint="`holdfast jobs list` shows them")
 
 
 async def list_jobs(
-    service: Service,
-    circle: Circle,
+    runtime: Runtime,
+    viewer: Viewer,
     *,
     session: str | None = None,
     everything: bool = False,
@@ -72,23 +73,23 @@ async def list_jobs(
     List the running jobs; with `everything`, also those that ended recently. A busy session is left
     out, and `patience` names it.
     """
-    patience = patience or service.patience()
+    patience = patience or LockWaitBudget(runtime.world.store)
     if session is not None:
         names = [session_id(session)]
     else:
-        await service.owing(patience)  # records ended jobs, and brings the index up to date
+        await owing(runtime, patience)  # records ended jobs, and brings the index up to date
         names = (
-            [row.session for row in service.world.index.rows()]
+            [row.session async for row in runtime.world.index.rows()]
             if everything
-            else list(listing.with_jobs(service.world))
+            else list(await survey.with_jobs(runtime.world))
         )
     found: list[JobReport] = []
     for name in names:
         if session is None and await patience.busy(name) is not None:
             continue
         try:
-            async with _looked_at(service, name) as ledger:
-                found.extend(await _reports(ledger, circle, everything=everything))
+            async with _looked_at(runtime, name) as ledger:
+                found.extend(await _reports(ledger, viewer, everything=everything))
         except HoldfastError as exc:
             if session is not None:
                 raise
@@ -96,10 +97,10 @@ async def list_jobs(
     return tuple(sorted(found, key=lambda each: each.submitted_at))
 
 
-async def _reports(ledger: Ledger, circle: Circle, *, everything: bool) -> list[JobReport]:
-    found = [running_job_report(ledger, job) for job in running_jobs(ledger) if circle.sees(job)]
+async def _reports(ledger: Ledger, viewer: Viewer, *, everything: bool) -> list[JobReport]:
+    found = [running_job_report(ledger, job) for job in running_jobs(ledger) if viewer.sees(job)]
     over = (
-        [each for _, each in ledger.state.ended_jobs.items() if circle.sees(each)]
+        [each for _, each in ledger.state.ended_jobs.items() if viewer.sees(each)]
         if everything
         else []
     )
@@ -141,43 +142,37 @@ async def _what_ran(ledger: Ledger, over: Sequence[EndedJob]) -> dict[JobId, Any
 
 
 @asynccontextmanager
-async def _looked_at(service: Service, session: SessionId) -> AsyncGenerator[Ledger, None]:
-    async with service.shelf.use(session) as ledger:
+async def _looked_at(runtime: Runtime, session: SessionId) -> AsyncGenerator[Ledger, None]:
+    async with runtime.sessions.use(session) as ledger:
         if ledger.journal.sealed is None and ledger.only_read is None:
-            await ledger.refresh()
-            await service.jobs.settle(ledger)
+            await ledger.catch_up()
+            await runtime.job_keeper.settle(ledger)
         yield ledger
-
-
-async def show_job(service: Service, job: str, circle: Circle) -> JobReport:
-    """Show one job with its arguments and, once it has ended, its result."""
-    async with session_of_job(service, JobId(job), circle) as ledger:
-        return await report_of(ledger, JobId(job))
 
 
 @asynccontextmanager
 async def session_of_job(
-    service: Service, job: JobId, circle: Circle
+    runtime: Runtime, job: JobId, viewer: Viewer
 ) -> AsyncGenerator[Ledger, None]:
     """The session of the job, if the reader may see the job."""
-    async with _looked_at(service, await _name_of_session(service, job)) as ledger:
+    async with _looked_at(runtime, await _name_of_session(runtime, job)) as ledger:
         found = known_job(ledger.state, job)
-        if found is None or not circle.sees(found):
+        if found is None or not viewer.sees(found):
             raise unknown(job)
         yield ledger
 
 
-async def _name_of_session(service: Service, job: JobId) -> SessionId:
+async def _name_of_session(runtime: Runtime, job: JobId) -> SessionId:
     """
     Find the session by the index, or else from the journals. A session that cannot be read now is
     skipped, so that it does not block the others.
     """
-    known = service.world.index.session_of(ApprovalId(job))
-    if known is not None and await service.world.store.current(known) is not None:
+    known = await runtime.world.index.session_of(ApprovalId(job))
+    if known is not None and await runtime.world.store.current(known) is not None:
         return known
-    for name in await service.world.store.sessions():
+    for name in await runtime.world.store.sessions():
         with suppress(HoldfastError):
-            async with _looked_at(service, name) as ledger:
+            async with _looked_at(runtime, name) as ledger:
                 if known_job(ledger.state, job) is not None:
                     return name
     raise unknown(job)
@@ -213,7 +208,7 @@ async def _event(ledger: Ledger, seq: int) -> object:
     )
 
 
-async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
+async def cancel_job(runtime: Runtime, job: str, viewer: Viewer) -> JobReport:
     """
     Record the request durably, then ask the job to end. Return when it has ended, or when that
     takes too long.
@@ -221,24 +216,23 @@ async def cancel_job(service: Service, job: str, circle: Circle) -> JobReport:
     name = JobId(job)
     command = CancelJob(
         job=name,
-        by=circle.person,
-        audience=circle.audience,
-        boundary=circle.boundary,
-        may_all=circle.may_all,
+        by=viewer.person,
+        audience=viewer.audience,
+        boundary=viewer.boundary,
+        may_all=viewer.may_all,
     )
-    async with session_of_job(service, name, circle) as ledger:
-        await cancel_and_tell(service.world, ledger, command)
-        service.jobs.watch(ledger.session)
+    async with session_of_job(runtime, name, viewer) as ledger:
+        await cancel_and_tell(runtime.world, ledger, command)
+        runtime.job_keeper.watch(ledger.session)
         watch = ledger.watch()
         try:
             async with asyncio.timeout(ENDING_SECONDS + 2):
                 while isinstance(known_job(ledger.state, name), Job):
                     watch.clear()
                     await wait_for(watch)
-                    await ledger.refresh()
+                    await ledger.catch_up()
         except TimeoutError:
             pass  # it is another program's task, or does not end: the request stays recorded
         finally:
             ledger.unwatch(watch)
-        note(service.world, ledger)
         return await report_of(ledger, name)

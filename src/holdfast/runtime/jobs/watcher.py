@@ -19,12 +19,12 @@ from holdfast.errors import HoldfastError
 from holdfast.ids import InstanceId, JobId, SessionId
 from holdfast.ports.jobs import JobSeen
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import Prepared, ProcessFacts, ToolReturned
+from holdfast.ports.tools import Prepared, ProcessFacts, ServerTask, ToolReturned
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.context import World
-from holdfast.runtime.ledger.ledger import Ledger, payload
+from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.open_sessions import OpenSessions
-from holdfast.runtime.reports.index_writer import note
+from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.runtime.streams.feed import Feed
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.commands import EndJob
@@ -42,7 +42,7 @@ _HOSTED: set[JobId] = set()
 _log = logging.getLogger("holdfast.jobs")
 
 
-class Found(NamedTuple):
+class ObservedEnd(NamedTuple):
     """An ended job, with its whole output if that is more than the model sees."""
 
     command: EndJob
@@ -64,12 +64,12 @@ class JobKeeper:
     def __init__(
         self,
         world: World,
-        shelf: OpenSessions,
+        opened: OpenSessions,
         feed: Feed,
         drive: Callable[[SessionId], Awaitable[None]],
     ) -> None:
         self._world = world
-        self._shelf = shelf
+        self._opened = opened
         self._feed = feed
         self._drive = drive
         self._group: asyncio.TaskGroup | None = None
@@ -77,7 +77,9 @@ class JobKeeper:
         # Descriptors that report a supervisor's death, by job.
         self._deaths: dict[JobId, int] = {}
         self._asked: dict[JobId, float] = {}
-        self._watched: set[SessionId] = set()
+        # When a server may be asked for a task again.
+        self._next_ask: dict[JobId, float] = {}
+        self.watched: set[SessionId] = set()
         self._due: set[SessionId] = set()
         self._wake = asyncio.Event()
         self._is_leaving = False
@@ -102,14 +104,9 @@ class JobKeeper:
 
     def watch(self, session: SessionId) -> None:
         """Check this session's jobs, now and until none runs."""
-        self._watched.add(session)
+        self.watched.add(session)
         self._due.add(session)
         self._wake.set()
-
-    def notice(self, session: SessionId) -> None:
-        """A record was appended; it may be a cancel."""
-        if session in self._watched:
-            self.watch(session)
 
     # --- the one task
 
@@ -122,26 +119,26 @@ class JobKeeper:
                 for session in sorted(due):
                     await self._look_at(session)
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_AGAIN_SECONDS if self._watched else None):
+                    async with asyncio.timeout(LOOK_AGAIN_SECONDS if self.watched else None):
                         await self._wake.wait()
                         continue
-                self._due |= self._watched
+                self._due |= self.watched
         finally:
             for job in list(self._deaths):
                 self._forget(job)
 
     async def _look_at(self, session: SessionId) -> None:
         try:
-            async with self._shelf.use(session) as ledger:
+            async with self._opened.use(session) as ledger:
                 if ledger.only_read is not None or ledger.journal.sealed is not None:
-                    self._watched.discard(session)
+                    self.watched.discard(session)
                     return
-                await ledger.look()
+                await ledger.catch_up_if_behind()
                 ended = await self.settle(ledger)
                 running = running_jobs(ledger)
         except HoldfastError as exc:  # busy, sealed or in doubt: the job's result stays where it is
             if exc.code == "unknown":  # the session was deleted, and its jobs with it
-                self._watched.discard(session)
+                self.watched.discard(session)
             else:
                 _log.warning(
                     "%s: its jobs could not be looked at (%s): %s", session, exc.code, exc.message
@@ -150,7 +147,7 @@ class JobKeeper:
         for job in running:
             self._listen_for_death(session, job)
         if not running:
-            self._watched.discard(session)
+            self.watched.discard(session)
         if ended and self.drives and self._group is not None and not self._is_leaving:
             self._group.create_task(self._driven(session), name=f"drive {session} after a job")
 
@@ -160,7 +157,7 @@ class JobKeeper:
         driven here.
         """
         try:
-            async with self._shelf.use(session) as ledger:
+            async with self._opened.use(session) as ledger:
                 watch = ledger.watch()
                 try:
                     await self._drive(session)
@@ -202,20 +199,22 @@ class JobKeeper:
         """
         ended = 0
         for job in running_jobs(ledger):
-            found = await self._found(job, ledger.instance)
+            found = (
+                await self._found_at_server(ledger.session, job)
+                if job.host == "server"
+                else await self._found(job, ledger.instance)
+            )
             if found is not None:
                 ended += await self._end(ledger, job, found)
-        if ended:
-            note(self._world, ledger)
         return ended
 
-    async def _found(self, job: Job, instance: InstanceId) -> Found | None:
+    async def _found(self, job: Job, instance: InstanceId) -> ObservedEnd | None:
         process, place = ProcessFacts(**job.process), self._world.jobs
         if place is None:
             return None
         if job.host == "task":
             return self._found_task(job, process)
-        seen = await place.look(job.job, process, instance=instance, secrets=self._world.secrets)
+        seen = await place.inspect(job.job, process, instance=instance, secrets=self._world.secrets)
         if seen.state == "running":
             if job.cancelled_by is not None:
                 await self._stop(job, process)
@@ -224,23 +223,52 @@ class JobKeeper:
         await place.end(job.call, process)
         return self._end_of(job, seen)
 
-    def _found_task(self, job: Job, process: ProcessFacts) -> Found | None:
+    async def _found_at_server(self, session: SessionId, job: Job) -> ObservedEnd | None:
+        """Ask the server that made a task for it. A task that outlives its bound is in doubt."""
+        servers = self._world.servers
+        if servers is None:
+            return None
+        task = msgspec.convert(job.process, ServerTask)
+        is_late = self._world.now_ms() >= job.submitted_at + job.seconds_max * 1000
+        is_unasked = job.job not in self._asked
+        stop = is_unasked and (is_late or job.cancelled_by is not None)
+        now = asyncio.get_running_loop().time()
+        if not stop and now < self._next_ask.get(job.job, now):
+            return None
+        if stop:
+            self._asked[job.job] = now
+        self._next_ask[job.job] = now + task.poll_seconds
+        seen = await servers.task(task, stop=stop)
+        if seen.state != "running":
+            return self._end_of(job, seen)
+        if is_late:
+            return ObservedEnd(
+                in_doubt(job, "it ran out of time, and its server was asked to stop")
+            )
+        asyncio.get_running_loop().call_later(task.poll_seconds, self._look_again, session)
+        return None
+
+    def _look_again(self, session: SessionId) -> None:
+        if session in self.watched:
+            self.watch(session)
+
+    def _found_task(self, job: Job, process: ProcessFacts) -> ObservedEnd | None:
         if job.job in _HOSTED:
             if job.cancelled_by is not None and (task := self._hosted.get(job.job)) is not None:
                 task.cancel()
             return None
         place = self._world.jobs
-        if place is None or (place.lives(process) and process != place.own_process()):
+        if place is None or (place.is_alive(process) and process != place.own_process()):
             return None  # another program hosts it, and is alive
-        return Found(in_doubt(job, "the program that ran it is gone"))
+        return ObservedEnd(in_doubt(job, "the program that ran it is gone"))
 
     @staticmethod
-    def _end_of(job: Job, seen: JobSeen) -> Found:
+    def _end_of(job: Job, seen: JobSeen) -> ObservedEnd:
         if seen.returned is None:
-            return Found(in_doubt(job, seen.why))
+            return ObservedEnd(in_doubt(job, seen.why))
         if seen.was_asked:
-            return Found(stopped(job, seen.returned), seen.returned.full)
-        return Found(ended_as(job, seen.returned), seen.returned.full)
+            return ObservedEnd(stopped(job, seen.returned), seen.returned.full)
+        return ObservedEnd(ended_as(job, seen.returned), seen.returned.full)
 
     async def _stop(self, job: Job, process: ProcessFacts) -> None:
         """
@@ -258,26 +286,25 @@ class JobKeeper:
             self._wake_all()
 
     def _wake_all(self) -> None:
-        self._due |= self._watched
+        self._due |= self.watched
         self._wake.set()
 
-    async def _end(self, ledger: Ledger, job: Job, found: Found) -> int:
+    async def _end(self, ledger: Ledger, job: Job, found: ObservedEnd) -> int:
         """
         Commit point. Crash before it: the job's result stays in its folder for the next check.
         Crash after it: the journal has the result, and the folder may be removed.
         """
         command = found.command
         if found.full is not None:
-            command = msgspec.structs.replace(
-                command, output=await ledger.journal.keep_output(found.full)
-            )
-        produced = ledger.attempt.produced("tool_outcome", payload(command))
+            output, text = await keep_if_possible(ledger, found.full, command.text)
+            command = msgspec.structs.replace(command, output=output, text=text)
+        produced = ledger.attempt.produced("tool_outcome", msgspec.json.encode(command))
         outcome = await ledger.commit(command, check=Check.FENCE, keeping=[produced])
         self._asked.pop(job.job, None)
+        self._next_ask.pop(job.job, None)
         self._forget(job.job)
         if self._world.jobs is not None and job.host == "process":
             await self._world.jobs.clear(job.job)
-        self._world.notifier.notify(ledger.session)
         return int(outcome.of(command) == "ended")
 
     # --- jobs that are tasks of this program
@@ -286,7 +313,7 @@ class JobKeeper:
         returned: ToolReturned | None = None
         is_cancelled = False
         try:
-            async with self._shelf.use(session) as ledger:
+            async with self._opened.use(session) as ledger:
                 record = ledger.state.jobs.get(job)
                 if (
                     record is None
@@ -326,11 +353,12 @@ class JobKeeper:
         ended = await self._end(
             ledger,
             job,
-            Found(stopped(job, None))
-            if returned is None
-            else Found(ended_as(job, returned), returned.full),
+            (
+                ObservedEnd(stopped(job, None))
+                if returned is None
+                else ObservedEnd(ended_as(job, returned), returned.full)
+            ),
         )
-        note(self._world, ledger)
         if ended and self.drives and self._group is not None:
             self._group.create_task(
                 self._driven(ledger.session), name=f"drive {ledger.session} after a job"
@@ -374,5 +402,8 @@ def in_doubt(job: Job, why: str) -> EndJob:
 def stopped(job: Job, returned: ToolReturned | None) -> EndJob:
     """Stopped by Holdfast: part of it may have happened (T6)."""
     said = f"\n{returned.text}" if returned is not None and returned.text else ""
-    text = f"In doubt: it was stopped while it ran. Part of it may have happened; check before trying again.{said}"
+    text = (
+        "In doubt: it was stopped while it ran. Part of it may have happened; check before trying"
+        f" again.{said}"
+    )
     return EndJob(job=job.job, outcome="in_doubt", text=text, code="stopped")

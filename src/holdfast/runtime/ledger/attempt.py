@@ -16,11 +16,11 @@ each other, so a decide sees one state.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from copy import copy
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import (
@@ -42,7 +42,7 @@ from holdfast.secrecy import known
 BUSY_TRIES = 3
 
 
-class Phase(Enum):
+class AttemptState(Enum):
     """The state of an attempt."""
 
     HELD = "held"
@@ -93,18 +93,18 @@ class Attempt:
         self._fold = fold
         self._claim = claim
         # The last folded record. Moves only with durable records, under `_state`.
-        self._position = position
+        self.position = position
         # Excludes folding from deciding. Taken inside the store's lock, never around it, and never
         # over an await.
-        self._state = threading.RLock()
+        self._state = threading.Lock()
         # For the fields below. Held for a few assignments, so the event loop never waits for a
         # decide.
         self._guard = threading.Lock()
-        self._phase = Phase.HELD
+        self.phase = AttemptState.HELD
         # The head at release; None while held.
-        self._fence: Head | None = None
-        # The first Untrusted, Fenced or InDoubt: every later write raises it.
-        self._stopped: Untrusted | Fenced | InDoubt | None = None
+        self.fence: Head | None = None
+        # The first Untrusted, Fenced or InDoubt: every later write raises it. Sticky.
+        self.stopped: Untrusted | Fenced | InDoubt | None = None
         self._produced: list[Produced] = []
         self._quarantined: list[str] = []
         # Running writes, sync and async. Ending waits until there are none.
@@ -114,9 +114,6 @@ class Attempt:
         self._ending = asyncio.Lock()
         self._saving = asyncio.Lock()
         self._idle_waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-        # The thread that runs a decide of this attempt, and the drafts it collects. A write from
-        # that thread joins this one.
-        self._decider: tuple[int, Section, list[Draft]] | None = None
 
     @classmethod
     async def acquire(
@@ -133,7 +130,7 @@ class Attempt:
         """
         attempt = cls(journal, fold, position=Head(0, b""), claim=claim)
         try:
-            attempt._position = await journal.load(fold, after=after)
+            attempt.position = await journal.load(fold, after=after)
             await attempt.write(nothing)
         except BaseException:
             await attempt.dispose()
@@ -141,37 +138,21 @@ class Attempt:
         return attempt
 
     @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
-    def position(self) -> Head:
-        """The last folded record."""
-        return self._position
-
-    @property
-    def fence(self) -> Head | None:
-        """The head at release; None while held."""
-        return self._fence
-
-    @property
     def epoch(self) -> int | None:
         return None if self._claim is None else self._claim.epoch
 
-    @property
-    def stopped(self) -> Untrusted | Fenced | InDoubt | None:
-        """Why nothing can be written any more. Sticky."""
-        return self._stopped
-
-    def is_at_head(self) -> bool:
+    async def is_at_head(self) -> bool:
         """
         Whether every acknowledged record is folded. Saves an append that would only catch up;
         verifies no bytes.
+
+        The store's thread may move the journal's head at any time, before the records are folded
+        here. So the position is compared last: a head that moved in between is then seen.
         """
         return (
-            self._stopped is None
-            and self._position == self._journal.head
-            and self._journal.is_at_head()
+            self.stopped is None
+            and await self._journal.is_at_head()
+            and self.position == self._journal.head
         )
 
     def produced(self, kind: str, payload: bytes) -> Produced:
@@ -181,7 +162,7 @@ class Attempt:
 
         If that never happens, because of a takeover or an abort, it goes to quarantine.
         """
-        item = Produced(kind, known().hidden_json(payload))
+        item = Produced(kind, payload)
         with self._guard:
             self._produced.append(item)
         return item
@@ -200,107 +181,85 @@ class Attempt:
         Make one owned write, held or released. Everything new is folded before it returns.
 
         `decide` is called with the lock held; its suffix holds the records that are not folded yet.
-        Inside a decide use `write_now`, which joins.
+        With `Check.FENCE` this reacquires: all of the active segment is verified, and the attempt
+        holds again. If the lock cannot be had then, try again, then raise `Busy`. The attempt stays
+        released and nothing is lost; call it again.
         """
-        self._check_open()
-        if self._stopped is not None:
-            await self._tell(self._stopped)
-            raise self._stopped
-        self._begin_write()
-        try:
-            try:
-                epoch = self.epoch if as_ is WriteAs.DRIVER else None
-                done = await self._journal.append(
-                    self._deciding(decide), since=self._position, epoch=epoch, check=check
-                )
-                self._move(done, keeping)
-            finally:
-                self._end_write()
-        except (Untrusted, Fenced, InDoubt) as exc:
-            stopped = self._stop(exc)
-            await self._tell(stopped)
-            raise stopped from exc
-        finally:
-            if self._end_wanted and not self._writing:
-                await self.abort()
-        return done
 
-    def write_now(
-        self, decide: Decide, *, keeping: Sequence[Produced] = (), check: Check = Check.SHORT
-    ) -> Appended | None:
-        """
-        Like `write`, for synchronous callers. Inside a decide of this attempt it joins that write
-        and returns None.
+        def decide_on_one_state(section: Section) -> Sequence[Draft]:
+            with self._state:
+                if section.suffix:
+                    folded = self.position.seq
+                    unfolded = [record for record in section.suffix if record.seq > folded]
+                    section = Section(suffix=unfolded, now=section.now)
+                return decide(section)
 
-        Joined drafts are kept or lost with the outer write, whose caller gets the error.
-        """
-        joined = self._decider
-        if joined is not None and joined[0] == threading.get_ident():
-            _, section, drafts = joined
-            drafts.extend(decide(section))
-            return None
-        self._check_open()
-        if self._stopped is not None:
-            raise self._stopped
-        self._begin_write()
-        try:
+        tries_left = BUSY_TRIES if check is Check.FENCE else 1
+        while True:
+            tries_left -= 1
+            self._check_open()
+            if self.stopped is not None:
+                await self._tell(self.stopped)
+                raise self.stopped
+            driving = self._claim if as_ is WriteAs.DRIVER else None
+            epoch = None if driving is None else driving.epoch
+            with self._guard:
+                self._writing += 1
             try:
-                done = self._journal.append_now(
-                    self._deciding(decide), since=self._position, epoch=self.epoch, check=check
-                )
-                self._move(done, keeping)
+                try:
+                    done = await self._journal.append(
+                        decide_on_one_state, since=self.position, epoch=epoch, check=check
+                    )
+                    self._move(done, keeping)
+                finally:
+                    self._end_write()
+            except Busy as exc:
+                if exc.code != Busy.default_code or tries_left == 0:
+                    raise
+            except (Untrusted, Fenced, InDoubt) as exc:
+                stopped = self._stop(exc)
+                await self._tell(stopped)
+                raise stopped from exc
+            else:
+                if check is Check.FENCE and self.phase is AttemptState.RELEASED:
+                    self._hold()
+                return done
             finally:
-                self._end_write()
-        except (Untrusted, Fenced, InDoubt) as exc:
-            # The next asynchronous step moves the produced results to quarantine: each of them
-            # checks.
-            raise self._stop(exc) from exc
-        return done
+                if self._end_wanted and not self._writing:
+                    await self.abort()
+
+    def reacquire(
+        self,
+        decide: Decide = nothing,
+        *,
+        keeping: Sequence[Produced] = (),
+        as_: WriteAs = WriteAs.DRIVER,
+    ) -> Coroutine[Any, Any, Appended]:
+        """Verify all of the active segment and everything new, fold it, and write."""
+        return self.write(decide, keeping=keeping, check=Check.FENCE, as_=as_)
 
     def _check_open(self) -> None:
-        if self._phase is Phase.OVER or self._end_wanted:
+        if self.phase is AttemptState.OVER or self._end_wanted:
             raise InvariantBroken(
                 f"a write through an attempt on {self._journal.session} that is over"
             )
 
-    def _begin_write(self) -> None:
-        """Count a running write. Every call is followed by `_end_write`, whatever happens."""
-        with self._guard:
-            self._writing += 1
-
     def _end_write(self) -> None:
+        """
+        Count the write as ended. After the last running one, apply the requests made meanwhile, and
+        wake the tasks that wait for idle.
+        """
         with self._guard:
             self._writing -= 1
-            if self._writing == 0:
-                self._settle()
-
-    def _settle(self) -> None:
-        """
-        Apply the requests made during the write, and wake the tasks that wait for idle. Called with
-        `_guard` held and no write running.
-        """
-        if self._release_wanted:
-            self._let_go()
-        for loop, idle in self._idle_waiters:
-            # Its loop was closed: nothing waits there, and the write is complete.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(idle.set)
-        self._idle_waiters.clear()
-
-    def _deciding(self, decide: Decide) -> Decide:
-        def decide_on_one_state(section: Section) -> Sequence[Draft]:
-            with self._state:
-                unfolded = [record for record in section.suffix if record.seq > self._position.seq]
-                mine = Section(suffix=unfolded, now=section.now)
-                drafts: list[Draft] = []
-                self._decider = (threading.get_ident(), mine, drafts)
-                try:
-                    own = decide(mine)
-                finally:
-                    self._decider = None
-                return [*drafts, *own]
-
-        return decide_on_one_state
+            if self._writing:
+                return
+            if self._release_wanted:
+                self._let_go()
+            for loop, idle in self._idle_waiters:
+                # Its loop was closed: nothing waits there, and the write is complete.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(idle.set)
+            self._idle_waiters.clear()
 
     def _move(self, done: Appended, keeping: Sequence[Produced]) -> None:
         """
@@ -311,24 +270,24 @@ class Attempt:
             last: Record | None = None
             try:
                 for record in done.suffix:
-                    if record.seq > self._position.seq:
+                    if record.seq > self.position.seq:
                         self._fold(record)
                         last = record
             finally:
                 if last is not None:
-                    self._position = Head(last.seq, last.mac)
-            if done.head.seq > self._position.seq:
-                self._position = done.head
+                    self.position = Head(last.seq, last.mac)
+            if done.head.seq > self.position.seq:
+                self.position = done.head
         if keeping:
             with self._guard:
                 self._produced = [item for item in self._produced if item not in keeping]
 
-    # Release and reacquire
+    # Release and hold
 
     def release_nowait(self) -> None:
         """Release for model I/O; during a write, right after it."""
         with self._guard:
-            if self._phase is not Phase.HELD:
+            if self.phase is not AttemptState.HELD:
                 return
             self._release_wanted = True
             if self._writing == 0:
@@ -341,35 +300,13 @@ class Attempt:
 
     def _let_go(self) -> None:
         self._release_wanted = False
-        if self._phase is Phase.HELD:
-            self._phase, self._fence = Phase.RELEASED, self._position
+        if self.phase is AttemptState.HELD:
+            self.phase, self.fence = AttemptState.RELEASED, self.position
 
-    async def reacquire(
-        self,
-        decide: Decide = nothing,
-        *,
-        keeping: Sequence[Produced] = (),
-        as_: WriteAs = WriteAs.DRIVER,
-    ) -> Appended:
-        """
-        Reacquire: verify all of the active segment and everything new, fold it, and write the
-        drafts of `decide` in the same section.
-
-        If the lock cannot be had, try again, then raise `Busy`. The attempt then stays released and
-        nothing is lost; call it again.
-        """
-        for tries_left in reversed(range(BUSY_TRIES)):
-            try:
-                done = await self.write(decide, keeping=keeping, check=Check.FENCE, as_=as_)
-            except Busy as exc:
-                if exc.code != Busy.default_code or tries_left == 0:
-                    raise
-            else:
-                with self._guard:
-                    if self._phase is Phase.RELEASED:
-                        self._phase, self._fence = Phase.HELD, None
-                return done
-        raise InvariantBroken("reacquire left its loop")
+    def _hold(self) -> None:
+        with self._guard:
+            if self.phase is AttemptState.RELEASED:
+                self.phase, self.fence = AttemptState.HELD, None
 
     # Driving
 
@@ -398,9 +335,9 @@ class Attempt:
         failed commit.
         """
         with self._guard:
-            if self._stopped is None:
-                self._stopped = copy(exc)
-            return self._stopped
+            if self.stopped is None:
+                self.stopped = copy(exc)
+            return self.stopped
 
     async def _tell(self, exc: Untrusted | Fenced | InDoubt) -> None:
         """
@@ -417,13 +354,14 @@ class Attempt:
 
     async def _save_produced(self) -> None:
         """
-        Move each produced result to quarantine, once. A result that cannot be kept there stays in
-        memory, and the next step tries again.
+        Move each produced result to quarantine, once, with known secrets hidden. A result that
+        cannot be kept there stays in memory, and the next step tries again.
         """
         async with self._saving:
             while self._produced:
                 item = self._produced[0]
-                where = await self._journal.quarantine(item.kind, item.payload)
+                shown = known().hidden_json(item.payload)
+                where = await self._journal.quarantine(item.kind, shown)
                 self._quarantined.append(where)
                 with self._guard:
                     self._produced = [each for each in self._produced if each is not item]
@@ -463,15 +401,15 @@ class Attempt:
     async def _abort(self) -> None:
         await self._wait_until_idle()
         async with self._ending:
-            if self._phase is Phase.OVER:
+            if self.phase is AttemptState.OVER:
                 return
             try:
                 await self._save_produced()
-                if self._stopped is None:
+                if self.stopped is None:
                     await self._journal.sync_anchor()
             finally:
                 # From here on, the next claimer cannot tell a crash from a clean end.
-                self._phase, self._fence = Phase.OVER, None
+                self.phase, self.fence = AttemptState.OVER, None
                 if self._claim is not None:
                     await self._claim.release()
 

@@ -19,6 +19,7 @@ from holdfast.session.home.authority import (
     dropping,
     ended_authority,
     restored_authority,
+    withdrawing,
 )
 from holdfast.session.home.events import (
     AnyHomeEvent,
@@ -90,7 +91,10 @@ async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) 
         kept |= {each.name for each in every.tokens if await keep(each)}
         kept |= {each.grant for each in every.grants if await keep(each)}
     await home.choose_at_any_time(
-        lambda state: dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept)
+        lambda state: (
+            *dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept),
+            *withdrawing(state, dict.fromkeys(state.pins), by=by, reason=RESTORED),
+        )
     )
     return Dropped.of(every, kept)
 

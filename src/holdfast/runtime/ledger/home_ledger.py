@@ -9,15 +9,24 @@ grant `_settle` can still activate. Only the session's journal decides that.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from holdfast import limits
 from holdfast.errors import Fenced, HoldfastError, InDoubt, ReadOnly, Refused
 from holdfast.ids import ApprovalId, GrantId
 from holdfast.ports.clock import Clock
-from holdfast.ports.journal_store import Draft, Head, Journal, JournalStore, Record, Section
+from holdfast.ports.journal_store import (
+    Check,
+    Draft,
+    Head,
+    Journal,
+    JournalStore,
+    Record,
+    Section,
+)
 from holdfast.ports.snapshots import KeepsSnapshots
 from holdfast.runtime.ledger.attempt import Attempt, nothing
-from holdfast.runtime.ledger.ledger import record_at
+from holdfast.runtime.ledger.record_search import record_at
 from holdfast.runtime.reports.types import iso
 from holdfast.session.authority.approvals import SCOPES
 from holdfast.session.authority.expiry import Moment, is_over
@@ -34,6 +43,7 @@ from holdfast.session.home.events import (
 )
 from holdfast.session.snapshots.home import decode_home_state
 from holdfast.session.state import SessionState
+from holdfast.threads import BLOCKING
 
 _log = logging.getLogger("holdfast.home")
 # A process that commits all the time compares its clock with the home's time once a minute.
@@ -54,6 +64,8 @@ class HomeLedger:
 
     async def _opened(self) -> Attempt:
         """Open one attempt, however many tasks ask at once: two would fold every record twice."""
+        if self._attempt is not None and self._attempt.stopped is None:
+            return self._attempt
         async with self._opening:
             if self._attempt is not None and isinstance(self._attempt.stopped, InDoubt | Fenced):
                 # Spent. A server keeps running: it opens the home again and reads the outcome, as
@@ -76,7 +88,9 @@ class HomeLedger:
         record's number. Otherwise start empty and return 0.
         """
         kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
-        state = await asyncio.to_thread(decode_home_state, kept.data) if kept is not None else None
+        state = (
+            await BLOCKING.call(lambda: decode_home_state(kept.data)) if kept is not None else None
+        )
         if kept is None or state is None or await _head_of(journal, kept.head.seq) != kept.head:
             self.state = HomeState()
             return 0
@@ -91,7 +105,7 @@ class HomeLedger:
             attempt = await self._opened()
         except ReadOnly:
             return await self._looked()
-        if not attempt.is_at_head():
+        if not await attempt.is_at_head():
             await attempt.write(nothing)
         return self.state
 
@@ -111,20 +125,32 @@ class HomeLedger:
 
     # --- time
 
-    def moment(self, clock_ms: int, *, session_at: int = 0) -> Moment:
+    def moment(self, clock_ms: int | None = None, *, session_at: int = 0) -> Moment:
         """
-        The present for judging expiry: by the clock, and by the newest times in this home's journal
-        and, if given, in a session's.
+        The present for judging expiry, as of the last read: by the clock, and by the newest times
+        in this home's journal and, if given, in a session's.
         """
-        return Moment(
-            clock_ms, max(self.state.time, self.state.believed(session_at, clock=clock_ms))
-        )
+        if clock_ms is None:
+            clock_ms = self.state.time if self._clock is None else self._clock.now_ms()
+        newest = self.state.believed(session_at, clock=clock_ms)
+        return Moment(clock_ms, max(self.state.time, newest))
 
-    def decided_at(self, stamp: int, *, clock_ms: int) -> int:
+    def now_ms(self) -> int:
+        """The later of the clock and the home's time."""
+        return self.moment().now
+
+    def decided_at(self, stamp: int) -> int:
         """The time to decide by, if the next record of a session would carry `stamp`."""
-        return (
-            stamp if self.state.believed(stamp, clock=clock_ms) else max(clock_ms, self.state.time)
-        )
+        now = self.state.time if self._clock is None else self._clock.now_ms()
+        return stamp if self.state.believed(stamp, clock=now) else max(now, self.state.time)
+
+    async def refresh_if_readable(self) -> None:
+        """
+        Catch up with the home's journal, for a list. If the journal cannot be read, the clock alone
+        counts.
+        """
+        with suppress(HoldfastError):
+            await self.refresh()
 
     async def check_clock(self) -> None:
         """
@@ -194,7 +220,7 @@ class HomeLedger:
                     _evolve(ahead, record)
             return [Draft(*encode_home_event(event)) for event in choose(ahead)]
 
-        await (await self._opened()).write(decide)
+        await (await self._opened()).write(decide, check=Check.FENCE)
 
     async def grants_of(
         self, requester: str | None, session: SessionState
@@ -202,14 +228,21 @@ class HomeLedger:
         """
         The requester's active grants, as of now; empty for a turn without a requester. Grants of
         this session that a crash left half made are settled first.
+
+        A grant counts only while the bytes that vouch for it are there: before one is returned, the
+        active segment of the home's journal is hashed again.
         """
         if requester is None:
             return ()
         state = await self.refresh()
         await self._settle(session)
+        if self._attempt is not None and any(
+            grant.requester == requester for grant in state.grants.values()
+        ):
+            await self._attempt.write(nothing, check=Check.FENCE)
         # `decide` compares with the clock and the session's newest time. Here the home's time
         # catches a clock that went back.
-        moment = self.moment(self._clock.now_ms() if self._clock is not None else state.time)
+        moment = self.moment()
         return tuple(
             grant
             for grant in state.grants.values()
@@ -221,7 +254,7 @@ class HomeLedger:
             known = state.grants.get(grant)
             if known is None:
                 raise Refused(
-                    f"there is no grant {grant}",
+                    f"no grant {grant}",
                     code="unknown",
                     hint="`holdfast grants list` shows them",
                 )
@@ -256,6 +289,18 @@ class HomeLedger:
             self._attempt = None
 
 
+def refuse_disputed(moment: Moment, what: str) -> None:
+    """Refuse every approval while it is unknown whether its time is over."""
+    if moment.is_disputed:
+        days = (moment.journal - moment.clock) // 86_400_000
+        raise Refused(
+            f"the journal's newest time ({iso(moment.journal)}) is {days} days ahead of the clock "
+            f"({iso(moment.clock)}), so {what}",
+            code="clock_behind",
+            hint="set the clock; or, if it is right, `holdfast doctor --accept-clock`",
+        )
+
+
 def _refuse_ahead(moment: Moment) -> None:
     if moment.is_ahead:
         days = (moment.clock - moment.journal) // 86_400_000
@@ -279,8 +324,8 @@ def _evolve(state: HomeState, record: Record) -> None:
 
 def _decided(grant: GrantProposed, state: SessionState) -> bool | None:
     """True: its answer is journalled. False: it never will be. None: the prompt is still open."""
-    if (where := state.approvals.get(ApprovalId(grant.approval))) is not None:
-        call = state.open_call(where[0], where[1])
+    if (found := state.find_prompt(ApprovalId(grant.approval))) is not None:
+        _, call = found
         approval = call.approval if call is not None else None
         if approval is not None and approval.asked.approval == grant.approval:
             if (answer := approval.answer) is not None:

@@ -10,31 +10,39 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
-from holdfast.errors import BrokenChain, NewerVersion, ReadOnly, Refused
+from holdfast.errors import BrokenChain, InvariantBroken, NewerVersion, ReadOnly, Refused
 from holdfast.ids import ApprovalId, TurnId
+from holdfast.limits import KIB
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
 from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.ledger.attempt import Attempt, Produced, WriteAs
+from holdfast.runtime.ledger.record_search import record_at
+from holdfast.runtime.ledger.rules import LedgerRules
+from holdfast.session.authority.policy import Policy
 from holdfast.session.codec import decode, encode, half_a_character
 from holdfast.session.commands import SessionCommand
 from holdfast.session.decide import commit as deciding
 from holdfast.session.decide.commit import Committed
 from holdfast.session.events import ApprovalRequested, SessionEvent, ToolStarted, TurnEnded
 from holdfast.session.evolve.fold import evolve, initial
-from holdfast.session.next_steps import DriverFacts
+from holdfast.session.next_steps import DriverFacts, policy_of
 from holdfast.session.snapshots.session import decode_state, encode_state
 from holdfast.session.state import SessionState
 from holdfast.session.transitions import IllegalTransition
 from holdfast.session.view.messages import Usage
+from holdfast.threads import BLOCKING
 
-_REMEMBERED_MAX = 64  # of each kind: a waiting caller asks only for one of the last few
 _RECENT_KEPT = 128
-SNAPSHOT_EVERY = 2000  # records: folding fewer takes no noticeable time
+# An open session without its state: handle, fence, locks, names, some recent records.
+_OPEN_BYTES = 64 * KIB
+# Objects take about three times the bytes of their JSON; the last records are kept beside them.
+_BYTES_PER_BYTE = 4
+_RECENT_KEPT_IDLE = 32
 
 
 class Ending(NamedTuple):
@@ -43,48 +51,28 @@ class Ending(NamedTuple):
     usage: Usage
 
 
-class _Coming(msgspec.Struct, frozen=True):
-    """
-    One event that was decided here and is being written, with the state that it leads to if it is
-    kept as decided.
-    """
+class _PendingEvent(msgspec.Struct, frozen=True):
+    """An event that was decided here and is being written, and the states before and after it."""
 
     draft: Draft
-    at: int
     before: SessionState
     event: SessionEvent
     after: SessionState
-
-    def is_kept_in(self, record: Record, state: SessionState) -> bool:
-        draft = self.draft
-        return (
-            state is self.before
-            and record.at == self.at
-            and (draft.type, draft.version, draft.body)
-            == (record.type, record.version, record.body)
-        )
 
 
 _REMEMBERED: frozenset[type[SessionEvent]] = frozenset({TurnEnded, ToolStarted, ApprovalRequested})
 
 
-class Timekeeper(Protocol):
-    """The home's time; see `HomeLedger`."""
-
-    async def check_clock(self) -> None: ...
-
-    def decided_at(self, stamp: int) -> int: ...
-
-
-Also = Callable[[SessionState, Sequence[SessionEvent]], Sequence[SessionCommand]]
-"""From the state before a commit, and its events, to the commands that go with them."""
-
-
 class Ledger:
     """Owned by the task that opened it; shared by the tasks of one process."""
 
-    def __init__(self, journal: Journal) -> None:
+    # A debug hook for tests: compare each state that a commit decided with the state that a reader
+    # of its record folds.
+    checks_folds: ClassVar[bool] = False
+
+    def __init__(self, journal: Journal, rules: LedgerRules) -> None:
         self.journal = journal
+        self._rules = rules
         self.session, self.instance = journal.session, journal.instance
         # Moves only in `_fold`, with durable records.
         self.state: SessionState = initial(journal.session, journal.instance)
@@ -102,6 +90,8 @@ class Ledger:
         # The mac of the last folded record, and the last record of the newest known snapshot.
         self._last_mac: bytes | None = None
         self._kept_seq = 0
+        # The bytes that the state was read from: the snapshot, and the records since.
+        self._state_bytes = 0
         # The reason why this process only reads: a genuine record of a newer Holdfast, or a place
         # where nothing can be written.
         self.only_read: NewerVersion | ReadOnly | None = None
@@ -111,26 +101,23 @@ class Ledger:
         # Waiting tasks in the order of arrival, so that a seeded simulation wakes them the same way
         # every time.
         self._changed: dict[asyncio.Event, None] = {}
-        # By the number that our record will have if no other record comes first. It saves evolving
-        # the state twice.
-        self._coming: dict[int, _Coming] = {}
-        # Further commands that the events of a commit require: the deliveries owed to channels.
-        # Called for each commit.
-        self.also: Also | None = None
-        # Set by the driver while it holds the claim. Its commits end with the bookkeeping that is
-        # owed.
-        self.driver_facts: Callable[[], DriverFacts] | None = None
-        self.time: Timekeeper | None = None
+        # By the number of the record if no other comes first. It saves evolving the state twice.
+        self._coming: dict[int, _PendingEvent] = {}
+        # The last record that the index and the anchor include, as far as this process knows.
+        self.announced_seq = journal.head.seq
+        # Set by the driver while it holds the claim: its commits end with the owed bookkeeping.
+        self.driver_facts: Callable[[Policy | None], DriverFacts] | None = None
 
     @classmethod
-    async def open(cls, journal: Journal) -> "Ledger":
+    async def open(cls, journal: Journal, rules: LedgerRules | None = None) -> "Ledger":
         """
         Open the ledger, which then owns the handle. The handle is closed with it, or at once if
         opening fails.
         """
-        ledger = cls(journal)
+        ledger = cls(journal, rules or LedgerRules())
         async with _closed_if_it_fails(journal):
             await ledger._come_up()
+        ledger.announced_seq = journal.head.seq
         return ledger
 
     @classmethod
@@ -139,7 +126,7 @@ class Ledger:
         Open a ledger that never writes. Either the journal holds a genuine record of a newer
         Holdfast (D8) and is read up to it, or it lies where nothing can be written.
         """
-        ledger = cls(journal)
+        ledger = cls(journal, LedgerRules())
         ledger.only_read = why
         async with _closed_if_it_fails(journal):
             await ledger._load_what_verifies()
@@ -162,7 +149,10 @@ class Ledger:
         journal from its first record.
         """
         journal = self.journal
-        kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
+        least = self._rules.tuning.snapshot_records_min
+        if not isinstance(journal, KeepsSnapshots) or journal.head.seq < least:
+            return  # a session this short has none
+        kept = await journal.read_snapshot()
         state = decode_state(kept.data) if kept is not None else None
         if (
             kept is None
@@ -176,6 +166,7 @@ class Ledger:
             return
         self.state = state
         self._last_mac, self._kept_seq = kept.head.mac, kept.head.seq
+        self._state_bytes = len(kept.data)
         self.started.update(
             {
                 call.call: call.run
@@ -185,14 +176,24 @@ class Ledger:
             }
         )
 
+    @property
+    def weight(self) -> int:
+        """About how many bytes of memory this open session takes."""
+        return _OPEN_BYTES + _BYTES_PER_BYTE * self._state_bytes
+
+    def rest(self) -> None:
+        """Nobody uses it for now: keep only the last few records for followers."""
+        while len(self.recent) > _RECENT_KEPT_IDLE:
+            self.recent.popleft()
+
     async def keep_snapshot_if_due(self) -> None:
-        """
-        Keep a snapshot once so many records came since the last one that folding them takes
-        noticeable time.
-        """
+        """Keep a snapshot once so many records came since the last one as the tuning says."""
+        await self._keep_snapshot_after(self._rules.tuning.snapshot_every_records)
+
+    async def _keep_snapshot_after(self, every: int) -> None:
         state, journal = self.state, self.journal
         if (
-            state.seq - self._kept_seq < SNAPSHOT_EVERY
+            state.seq - self._kept_seq < every
             or self._attempt is None
             or not isinstance(journal, KeepsSnapshots)
         ):
@@ -200,7 +201,8 @@ class Ledger:
         if self._last_mac is None or journal.sealed is not None or self.attempt.stopped is not None:
             return
         head, self._kept_seq = Head(state.seq, self._last_mac), state.seq
-        data = await asyncio.to_thread(encode_state, state)
+        data = await BLOCKING.call(lambda: encode_state(state))
+        self._state_bytes = len(data)
         await journal.keep_snapshot(Snapshot(head, data))
 
     async def _load_what_verifies(self) -> None:
@@ -224,8 +226,14 @@ class Ledger:
         return self._attempt
 
     @property
-    def epoch(self) -> int | None:
-        return self.attempt.epoch
+    def is_spent(self) -> bool:
+        """Whether nothing can be written any more: it is sealed, stopped or read-only."""
+        return (
+            self.only_read is not None
+            or self.journal.sealed is not None
+            or self._attempt is None
+            or self._attempt.stopped is not None
+        )
 
     @property
     def folded_seq(self) -> int:
@@ -237,8 +245,16 @@ class Ledger:
 
     def _fold(self, record: Record) -> None:
         before, coming = self.state, self._coming.pop(record.seq, None)
-        if coming is not None and coming.is_kept_in(record, before):
+        if (
+            coming is not None
+            and before is coming.before
+            and record.at == coming.after.at
+            and record.body == coming.draft.body
+            and (record.type, record.version) == (coming.draft.type, coming.draft.version)
+        ):
             event, self.state = coming.event, coming.after
+            if self.checks_folds and self.state != self._peek(before, record):
+                raise InvariantBroken(f"record {record.seq} folds to another state than decided")
         else:
             event = decode(record.type, record.version, record.body, seq=record.seq)
             try:
@@ -248,6 +264,7 @@ class Ledger:
                     f"record {record.seq} can't follow the ones before it: {exc}", at_seq=record.seq
                 ) from exc
         self._last_mac = record.mac
+        self._state_bytes += len(record.body)
         self.recent.append(record)
         if type(event) in _REMEMBERED:
             self._remember(record, event, before)
@@ -256,15 +273,19 @@ class Ledger:
         match event:
             case TurnEnded(turn=turn):
                 self.endings[turn] = Ending(record.seq, event, before.turns[turn].usage)
-                _trim(self.endings)
+                self._trim(self.endings)
             case ToolStarted(call=call, run=run):
                 self.started[call] = run
-                _trim(self.started)
+                self._trim(self.started)
             case ApprovalRequested(approval=approval):
                 self.asked[approval] = record
-                _trim(self.asked)
+                self._trim(self.asked)
             case _:
                 pass
+
+    def _trim(self, kept: OrderedDict[Any, Any]) -> None:
+        while len(kept) > self._rules.tuning.remembered_max:
+            kept.popitem(last=False)
 
     def commit(
         self,
@@ -298,29 +319,28 @@ class Ledger:
         as_: WriteAs,
     ) -> Committed:
         committed = Committed(self.state, (), (), (), ())
-        driver = (
-            self.driver_facts() if as_ is WriteAs.DRIVER and self.driver_facts is not None else None
-        )
+        driver: DriverFacts | None = None
+        if as_ is WriteAs.DRIVER and self.driver_facts is not None:
+            driver = self.driver_facts(policy_of(commands))
 
         def decide(section: Section) -> Sequence[Draft]:
             nonlocal committed
             try:
                 committed = self._decided(commands, section, driver)
-                return self._drafts(committed)
+                return self._drafts(committed, has_happened=bool(keeping))
             except UnicodeEncodeError as exc:
                 raise half_a_character() from exc
 
-        before = self.state.seq
+        before, rules = self.state, self._rules
         self.noticed = False
         # A fact that has happened (`keeping`) is recorded whatever the clock says.
-        if commands and self.time is not None and not keeping:
-            await self.time.check_clock()
-        if check is Check.FENCE:
-            await self.attempt.reacquire(decide, keeping=keeping, as_=as_)
-        else:
-            await self.attempt.write(decide, keeping=keeping, as_=as_)
-        if self.state.seq != before:
+        if commands and rules.time is not None and not keeping:
+            await rules.time.check_clock()
+        await self.attempt.write(decide, keeping=keeping, check=check, as_=as_)
+        if self.state.seq != before.seq:
             self.poke()
+        if committed.events and rules.announcer is not None:
+            rules.announcer.committed(self, before, as_)
         if committed.refusal is not None:
             raise committed.refusal
         return committed
@@ -335,21 +355,24 @@ class Ledger:
         state = self.state
         for record in section.suffix:
             state = self._peek(state, record)
-        now = self.time.decided_at(section.now) if self.time is not None else section.now
-        floor = now if self.time is not None else None
+        time, also = self._rules.time, self._rules.also
+        now = time.decided_at(section.now) if time is not None else section.now
+        floor = now if time is not None else None
         committed = deciding.commit(state, commands, now=now, floor=floor, driver=driver)
-        if self.also is None or not (more := self.also(state, committed.events)):
+        if also is None or not (more := also(state, committed.events)):
             return committed
         further = deciding.commit(committed.state, more, now=now, floor=floor)
         events, states = (*committed.events, *further.events), (*committed.states, *further.states)
         return Committed(committed.before, committed.commands, events, states, committed.decided)
 
-    def _drafts(self, committed: Committed) -> list[Draft]:
-        drafts = [Draft(*encode(event)) for event in committed.events]
+    def _drafts(self, committed: Committed, *, has_happened: bool) -> list[Draft]:
+        drafts: list[Draft] = []
         before = committed.before
         self._coming.clear()  # earlier entries that are not folded by now were not kept
-        for draft, event, after in zip(drafts, committed.events, committed.states, strict=True):
-            self._coming[after.seq] = _Coming(draft, after.at, before, event, after)
+        for event, after in zip(committed.events, committed.states, strict=True):
+            draft = Draft(*encode(event), has_happened=has_happened)
+            self._coming[after.seq] = _PendingEvent(draft, before, event, after)
+            drafts.append(draft)
             before = after
         return drafts
 
@@ -358,7 +381,7 @@ class Ledger:
         event = decode(record.type, record.version, record.body, seq=record.seq)
         return evolve(state, event, seq=record.seq, at=record.at)
 
-    async def refresh(self) -> None:
+    async def catch_up(self) -> None:
         """
         Fold the records that others appended. Where nothing can be written, the loaded records are
         complete.
@@ -366,15 +389,15 @@ class Ledger:
         if not isinstance(self.only_read, ReadOnly):
             await self.commit()
 
-    async def look(self) -> None:
+    async def catch_up_if_behind(self) -> None:
         """
-        Like `refresh`, if nothing needs verifying: without new records it takes no lock and no
+        Like `catch_up`, if nothing needs verifying: without new records it takes no lock and no
         other thread.
         """
-        if isinstance(self.only_read, ReadOnly) or self.attempt.is_at_head():
+        if isinstance(self.only_read, ReadOnly) or await self.attempt.is_at_head():
             self.noticed = False
         else:
-            await self.refresh()
+            await self.catch_up()
 
     def poke(self) -> None:
         """Wake all waiting tasks: something may have changed."""
@@ -382,14 +405,7 @@ class Ledger:
             event.set()
 
     def notice(self) -> None:
-        """
-        Handle a hint from the notifier.
-
-        While this process drives, only new records matter. While another process drives, its giving
-        up matters too.
-        """
-        if self.driving and self.attempt.is_at_head():
-            return
+        """Handle a hint from the notifier. The woken tasks find out whether anything is new."""
         self.noticed = True
         self.poke()
 
@@ -404,10 +420,17 @@ class Ledger:
     def unwatch(self, event: asyncio.Event) -> None:
         self._changed.pop(event, None)
 
+    async def settle(self) -> None:
+        """Bring the index and the anchor up to the last record, now, and notify."""
+        if self._rules.announcer is not None:
+            await self._rules.announcer.settle(self)
+
     async def close(self) -> None:
         if self._attempt is not None:
             try:
-                await self.keep_snapshot_if_due()
+                if self._rules.announcer is not None:
+                    await self._rules.announcer.settle_undriven(self)
+                await self._keep_snapshot_after(self._rules.tuning.snapshot_records_min)
             finally:
                 await self._attempt.dispose()
         else:
@@ -421,31 +444,3 @@ async def _closed_if_it_fails(journal: Journal) -> AsyncGenerator[None, None]:
     except BaseException:
         await finish(journal.close())
         raise
-
-
-class _Found(Exception):
-    def __init__(self, record: Record) -> None:
-        self.record = record
-
-
-async def record_at(journal: Journal, seq: int) -> Record | None:
-    """The first record at or after `seq` that verifies."""
-
-    def stop_at_first(record: Record) -> None:
-        raise _Found(record)
-
-    try:
-        await journal.load(stop_at_first, after=seq - 1)
-    except _Found as found:
-        return found.record
-    return None
-
-
-def _trim(kept: OrderedDict[Any, Any]) -> None:
-    while len(kept) > _REMEMBERED_MAX:
-        kept.popitem(last=False)
-
-
-def payload(value: msgspec.Struct) -> bytes:
-    """The produced value as JSON, for quarantine."""
-    return msgspec.json.encode(value)

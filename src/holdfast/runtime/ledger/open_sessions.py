@@ -7,17 +7,20 @@ others need the room: the next user opens it again.
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from weakref import WeakValueDictionary
 
 from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
 from holdfast.ids import InstanceId, SessionId
+from holdfast.limits import MIB
 from holdfast.ports.journal_store import JournalStore
-from holdfast.runtime.ledger.ledger import Also, Ledger, Timekeeper
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.rules import LedgerRules
 
-# Open but unused; enough for the sessions of a busy minute, few enough for any descriptor limit.
-IDLE_KEPT = 64
+# Memory for sessions that are open and unused, by `Ledger.weight`. A thousand conversations fit
+# into it. A store with few descriptors gives up those of quiet sessions by itself.
+IDLE_BYTES_MAX = 128 * MIB
 
 
 class OpenSessions:
@@ -25,16 +28,19 @@ class OpenSessions:
         self,
         store: JournalStore,
         *,
-        on_sealed: Callable[[SessionId, InstanceId], None] | None = None,
-        also: Also | None = None,
-        time: Timekeeper | None = None,
+        on_sealed: Callable[[SessionId, InstanceId], Awaitable[None]] | None = None,
+        rules: LedgerRules | None = None,
+        idle_bytes_max: int = IDLE_BYTES_MAX,
     ) -> None:
         self._store = store
-        self._also = also
-        self._time = time
+        self._rules = rules or LedgerRules()
+        self._idle_bytes_max = idle_bytes_max
         # Called for every session that is found sealed, or is sealed while in use.
         self._on_sealed = on_sealed
         self._ledgers: OrderedDict[SessionId, Ledger] = OrderedDict()
+        # The unused ones, the longest unused first, each with its weight; and the sum of these.
+        self._idle: OrderedDict[Ledger, int] = OrderedDict()
+        self._idle_bytes = 0
         # The number of users of each ledger, also of the dropped ones. A dropped ledger is closed
         # when its last user leaves, never earlier.
         self._users: dict[Ledger, int] = {}
@@ -51,10 +57,13 @@ class OpenSessions:
         try:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
-            self._tell_if_sealed(ledger)
+            await self._tell_if_sealed(ledger)
             # The handle is spent: the next user opens the session again.
             self._set_aside(session, ledger)
             raise
+        else:
+            if self._rules.announcer is not None and self._users.get(ledger) == 1:
+                await self._rules.announcer.put_back(ledger)
         finally:
             await self._put_back(session, ledger)
 
@@ -70,32 +79,24 @@ class OpenSessions:
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
-                self._tell_if_sealed(ledger)
+                await self._tell_if_sealed(ledger)
             self._users[ledger] = self._users.get(ledger, 0) + 1
-            self._ledgers.move_to_end(session)
+            self._idle_bytes -= self._idle.pop(ledger, 0)
             return ledger
 
-    def _tell_if_sealed(self, ledger: Ledger) -> None:
+    async def _tell_if_sealed(self, ledger: Ledger) -> None:
         if ledger.journal.sealed is not None and self._on_sealed is not None:
-            self._on_sealed(ledger.session, ledger.instance)
+            await self._on_sealed(ledger.session, ledger.instance)
 
     async def _opened(self, session: SessionId) -> Ledger:
         try:
-            ledger = await Ledger.open(await self._store.open(session))
-            ledger.also, ledger.time = self._also, self._time
-            return ledger  # noqa: TRY300
+            return await Ledger.open(await self._store.open(session), self._rules)
         except (NewerVersion, ReadOnly) as why:
             return await Ledger.read_only(await self._store.open(session), why)
 
     async def _is_spent(self, ledger: Ledger) -> bool:
         """Whether it is sealed, in doubt, or belongs to an ended instance."""
-        if (
-            ledger.only_read is not None
-            or ledger.journal.sealed is not None
-            or ledger.attempt.stopped is not None
-        ):
-            return True
-        return (
+        return ledger.is_spent or (
             ledger not in self._users
             and await self._store.current(ledger.session) != ledger.instance
         )
@@ -107,6 +108,7 @@ class OpenSessions:
         """
         if self._ledgers.get(session) is ledger:
             del self._ledgers[session]
+            self._idle_bytes -= self._idle.pop(ledger, 0)
 
     async def _close_if_unused(self, session: SessionId, ledger: Ledger) -> None:
         if self._ledgers.get(session) is not ledger and ledger not in self._users:
@@ -116,12 +118,16 @@ class OpenSessions:
         self._users[ledger] = self._users.get(ledger, 1) - 1
         if self._users[ledger] == 0:
             del self._users[ledger]
+            if self._ledgers.get(session) is ledger:
+                ledger.rest()
+                self._idle[ledger] = ledger.weight
+                self._idle_bytes += ledger.weight
         await self._close_if_unused(session, ledger)
-        idle = [(name, each) for name, each in self._ledgers.items() if each not in self._users]
-        for name, each in idle[: max(0, len(idle) - IDLE_KEPT)]:
-            if each not in self._users:  # no task took it while the previous one was closed
-                self._set_aside(name, each)
-                await self._close_if_unused(name, each)
+        # A task may take or close any of them while one is being closed.
+        while self._idle_bytes > self._idle_bytes_max:
+            longest = next(iter(self._idle))
+            self._set_aside(longest.session, longest)
+            await self._close_if_unused(longest.session, longest)
 
     def open_ledgers(self) -> Sequence[Ledger]:
         return tuple(self._ledgers.values())
@@ -133,6 +139,8 @@ class OpenSessions:
         kept = {**dict.fromkeys(self._ledgers.values()), **self._users}
         self._ledgers.clear()
         self._users.clear()
+        self._idle.clear()
+        self._idle_bytes = 0
         async with AsyncExitStack() as closing:  # close each, even if closing another fails
             for ledger in kept:
                 closing.push_async_callback(ledger.close)

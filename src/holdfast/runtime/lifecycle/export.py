@@ -13,8 +13,9 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.ids import TurnId, session_id
 from holdfast.ports.journal_store import Record
-from holdfast.runtime.lifecycle.instances import carried_from
-from holdfast.runtime.service import Service
+from holdfast.runtime.lifecycle.carried import carried_from
+from holdfast.runtime.reports.session_list import show_session
+from holdfast.runtime.runtime import Runtime
 from holdfast.session.codec import decode
 from holdfast.session.events import (
     ApprovalAnswered,
@@ -23,6 +24,7 @@ from holdfast.session.events import (
     CallsProposed,
     DelegateStarted,
     InputAccepted,
+    ModelAnswerDropped,
     ModelAnswered,
     ReminderCancelled,
     ReminderSet,
@@ -41,26 +43,26 @@ from holdfast.session.view.messages import (
 )
 
 
-async def export_lines(service: Service, session: str) -> AsyncIterator[bytes]:
+async def export_lines(runtime: Runtime, session: str) -> AsyncIterator[bytes]:
     """
-    Yield every record as stored, verbatim, line by line: verifiable from docs/journal-format.md and
-    the key alone.
+    Yield every record as stored, verbatim, line by line: verifiable with
+    docs/reference/journal-format.md and the key alone.
     """
-    journal = await service.world.store.open(session_id(session))
+    journal = await runtime.world.store.open(session_id(session))
     try:
-        for line in journal.lines():
+        async for line in journal.lines():
             yield line
     finally:
         await journal.close()
 
 
-async def doubt_about(service: Service, session: str) -> str | None:
+async def doubt_about(runtime: Runtime, session: str) -> str | None:
     """
     Return why the export cannot be believed as it stands: the session is sealed, or cannot be
     verified here. It is exported nevertheless.
     """
     try:
-        sealed = (await service.show(session)).sealed
+        sealed = (await show_session(runtime, session_id(session))).sealed
     except HoldfastError as exc:
         return f"could not be verified ({exc.message})"
     return (
@@ -71,10 +73,10 @@ async def doubt_about(service: Service, session: str) -> str | None:
     )
 
 
-async def export_markdown(service: Service, session: str) -> str:
+async def export_markdown(runtime: Runtime, session: str) -> str:
     """The conversation for people: requests, replies, calls and their approvers."""
     name = session_id(session)
-    journal = await service.world.store.open(name)
+    journal = await runtime.world.store.open(name)
     told = [f"# {name}", ""]
     try:
         carried = await carried_from(journal)
@@ -86,7 +88,7 @@ async def export_markdown(service: Service, session: str) -> str:
             f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is "
             "above is what verified."
         )
-    elif (doubt := await doubt_about(service, name)) is not None:
+    elif (doubt := await doubt_about(runtime, name)) is not None:
         told.append(f"\n> What is above {doubt}.")
     return "\n".join(told) + "\n"
 
@@ -96,7 +98,7 @@ def _conversation(records: Iterable[Record]) -> Iterator[str]:
     foreign: set[TurnId] = set()
     for record in records:
         event = decode(record.type, record.version, record.body, seq=record.seq)
-        yield from _told(
+        yield from _event_lines(
             event, datetime.fromtimestamp(record.at / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         )
         if isinstance(event, InputAccepted) and event.loop == "foreign":
@@ -105,7 +107,7 @@ def _conversation(records: Iterable[Record]) -> Iterator[str]:
             yield f"{event.reply}\n"
 
 
-def _told(event: SessionEvent, when: str) -> Iterator[str]:
+def _event_lines(event: SessionEvent, when: str) -> Iterator[str]:
     match event:
         case InputAccepted() as accepted:
             speaks = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}.get(
@@ -119,6 +121,8 @@ def _told(event: SessionEvent, when: str) -> Iterator[str]:
             yield from ([f"{answered.text}\n"] if answered.text else [])
             for call in answered.calls:
                 yield f"- calls `{call.tool}`\n\n{_fenced(call.arguments)}\n"
+        case ModelAnswerDropped(text=text) if text:
+            yield f"{text}\n\n*The reply was stopped here.*\n"
         case ApprovalRequested() as asked:
             yield f"- asked {', '.join(asked.may_answer)}:\n\n{_fenced(asked.display)}\n"
         case ApprovalAnswered() as answer:
@@ -130,9 +134,15 @@ def _told(event: SessionEvent, when: str) -> Iterator[str]:
         case CallFinished() as finished:
             yield f"- ended: {finished.outcome}\n\n{_fenced(finished.text)}\n"
         case ReminderSet() as reminder:
-            yield f"- **{reminder.by}** set a reminder at {when}, {in_words(reminder.schedule)}\n\n{_quoted(reminder.text)}\n"
+            yield (
+                f"- **{reminder.by}** set a reminder at {when},"
+                f" {in_words(reminder.schedule)}\n\n{_quoted(reminder.text)}\n"
+            )
         case ReminderCancelled() as cancelled:
-            yield f"- the reminder `{cancelled.reminder}` was cancelled by **{cancelled.by}** at {when}\n"
+            yield (
+                f"- the reminder `{cancelled.reminder}` was cancelled by **{cancelled.by}** at"
+                f" {when}\n"
+            )
         case TurnEnded() as ended if ended.outcome != "completed":
             yield f"*The turn {ended.outcome}: {ended.message or ended.code}*\n"
         case TurnImported() as imported:

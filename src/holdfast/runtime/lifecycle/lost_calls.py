@@ -77,4 +77,7 @@ def _in_words(seq: int, event: ToolStarted) -> str:
         if len(event.arguments) <= _ARGUMENTS_CHARS_MAX
         else f"{event.arguments[:_ARGUMENTS_CHARS_MAX]}..."
     )
-    return f"In doubt: {event.tool} {arguments} had begun (record {seq}, past the damage). It may or may not have happened; check before trying again."
+    return (
+        f"In doubt: {event.tool} {arguments} had begun (record {seq}, past the damage). It may or"
+        " may not have happened; check before trying again."
+    )

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from holdfast.errors import Busy, HoldfastError, Refused
 from holdfast.ids import SessionId
-from holdfast.runtime.service import Service
+from holdfast.runtime.runtime import Runtime
+from holdfast.runtime.verbs.resume import owing
 from holdfast.session.react import react, unsettled
 from holdfast.session.state import SessionState
 
@@ -27,29 +28,31 @@ class Old(NamedTuple):
 
 
 async def old_sessions(
-    service: Service, *, before_ms: int, most: int | None = None
+    runtime: Runtime, *, before_ms: int, most: int | None = None
 ) -> Sequence[Old]:
     """Return sessions without a record since `before_ms`, at most `most`."""
-    await service.owing()  # brings the index up to date
+    await owing(runtime)  # brings the index up to date
     found: list[Old] = []
-    for number, row in enumerate(service.world.index.rows()):
+    number = 0
+    async for row in runtime.world.index.rows():
+        number += 1
         if number % _BREATH == 0:
             await asyncio.sleep(0)
         if row.updated_at >= before_ms or row.approvals or row.owes:
             continue
-        old = await _if_old(service, row.session, before_ms)
+        old = await _if_old(runtime, row.session, before_ms)
         found += [old] if old is not None else []
         if len(found) == most:
             break
     return found
 
 
-async def _if_old(service: Service, session: SessionId, before_ms: int) -> Old | None:
+async def _if_old(runtime: Runtime, session: SessionId, before_ms: int) -> Old | None:
     try:
-        async with service.shelf.use(session) as ledger:
+        async with runtime.sessions.use(session) as ledger:
             if ledger.only_read is not None or ledger.journal.sealed is not None:
                 return None
-            await ledger.refresh()
+            await ledger.catch_up()
             return (
                 Old(session, ledger.folded_seq)
                 if _is_idle(ledger.state) and ledger.state.at < before_ms
@@ -72,7 +75,7 @@ def _is_idle(state: SessionState) -> bool:
     )
 
 
-async def let_go(service: Service, sessions: Sequence[Old], *, by: str) -> list[SessionId]:
+async def delete_old(runtime: Runtime, sessions: Sequence[Old], *, by: str) -> list[SessionId]:
     """
     Delete these sessions; return the deleted ones. A session that is being written to, or is gone
     already, is skipped.
@@ -80,9 +83,9 @@ async def let_go(service: Service, sessions: Sequence[Old], *, by: str) -> list[
     gone: list[SessionId] = []
     for old in sessions:
         try:
-            await service.world.store.delete(old.session, by=by, at_seq=old.seq)
+            await runtime.world.store.delete(old.session, by=by, at_seq=old.seq)
         except (Busy, Refused):
             continue
-        service.world.index.forget(old.session)
+        await runtime.world.index.forget(old.session)
         gone.append(old.session)
     return gone

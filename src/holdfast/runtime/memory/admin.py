@@ -7,8 +7,8 @@ their own items only. Names are compared byte for byte. An item of another perso
 missing.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import msgspec
 
@@ -16,8 +16,9 @@ from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import SessionId
 from holdfast.ports.memory import CannotRecall, Memory, MemoryRow
 from holdfast.runtime.reports.types import iso
-from holdfast.runtime.service import Service
+from holdfast.runtime.runtime import Runtime
 from holdfast.secrecy import Secrecy, secrecy_of
+from holdfast.threads import BLOCKING
 
 _PAGE = 500
 
@@ -50,7 +51,7 @@ class MemoryList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def memory_list(
-    service: Service,
+    runtime: Runtime,
     *,
     person: str | None,
     session: SessionId | None = None,
@@ -62,7 +63,7 @@ async def memory_list(
     itself.
     """
     found: list[MemoryReport] = []
-    async for report in memory_items(service, person=person, session=session, after=after):
+    async for report in memory_items(runtime, person=person, session=session, after=after):
         if len(found) == limit:
             return MemoryList(memory=tuple(found), next=found[-1].id)
         found.append(report)
@@ -70,15 +71,15 @@ async def memory_list(
 
 
 async def memory_items(
-    service: Service,
+    runtime: Runtime,
     *,
     person: str | None,
     session: SessionId | None = None,
     after: str | None = None,
 ) -> AsyncIterator[MemoryReport]:
-    memory, secrecy = _memory(service), secrecy_of(service.world.secrets)
+    memory, secrecy = _memory(runtime), secrecy_of(runtime.world.secrets)
     while True:
-        rows = await asyncio.to_thread(_page, memory, after)
+        rows = await BLOCKING.call(partial(_page, memory, after))
         for row in rows:
             if _sees(row, person) and (
                 session is None or (row.item is not None and row.item.session == session)
@@ -89,25 +90,25 @@ async def memory_items(
         after = rows[-1].id
 
 
-async def memory_item(service: Service, name: str, *, person: str | None) -> MemoryReport:
+async def memory_item(runtime: Runtime, name: str, *, person: str | None) -> MemoryReport:
     return _report(
-        await asyncio.to_thread(_row, _memory(service), name, person),
-        secrecy_of(service.world.secrets),
+        await BLOCKING.call(lambda: _row(_memory(runtime), name, person)),
+        secrecy_of(runtime.world.secrets),
     )
 
 
-async def forget_memory(service: Service, name: str, *, person: str | None) -> None:
+async def forget_memory(runtime: Runtime, name: str, *, person: str | None) -> None:
     """Remove an item: durable on return. Its records in the sessions' journals stay."""
-    memory = _memory(service)
-    await asyncio.to_thread(_row, memory, name, person)
-    if not await asyncio.to_thread(memory.forget, name):
+    memory = _memory(runtime)
+    await BLOCKING.call(lambda: _row(memory, name, person))
+    if not await BLOCKING.call(lambda: memory.forget(name)):
         raise _unknown(name)
 
 
-def _memory(service: Service) -> Memory:
-    if service.world.memory is None:
+def _memory(runtime: Runtime) -> Memory:
+    if runtime.world.memory is None:
         raise Unusable("this home has no memory", hint="it is in homes of files")
-    return service.world.memory
+    return runtime.world.memory
 
 
 def _page(memory: Memory, after: str | None) -> list[MemoryRow]:
@@ -148,7 +149,7 @@ def _not_now(exc: CannotRecall) -> Busy:
 
 def _unknown(name: str) -> Refused:
     return Refused(
-        f"there is no memory {name}",
+        f"no memory {name}",
         code="unknown",
         hint="`holdfast memory list` shows what there is",
     )

@@ -8,13 +8,12 @@ cost no sync of their own, and a crash leaves both or neither.
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from holdfast import limits
 from holdfast.ids import TurnId
-from holdfast.ports.memory import CannotRecall, Found
+from holdfast.ports.memory import CannotRecall, MemoryMatches
 from holdfast.runtime.context import World
 from holdfast.secrecy import secrecy_of
 from holdfast.session.authority.context import LostContext, TurnContext
@@ -23,16 +22,17 @@ from holdfast.session.events import InputKind
 from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
 from holdfast.session.features.memory.items import (
     MemoryItem,
-    circle_of,
     may_see,
     query_words,
+    reader_set_of,
     recall_is_owed,
     within_bounds,
 )
 from holdfast.session.state import SessionState, Turn
 from holdfast.session.view.messages import NoteMessage, UserMessage
+from holdfast.threads import ThreadPool
 
-_THREADS = ThreadPoolExecutor(max_workers=4, thread_name_prefix="holdfast-recall")
+_RECALLERS = ThreadPool(4, "holdfast-recall")
 _PATIENCE = 2.0  # times the store's own bound: a disk that does not answer is not awaited longer
 
 
@@ -54,7 +54,7 @@ async def recall_for_open(
     if not recall_is_owed(turn):
         return ()
     texts = [message.text for message in turn.own if isinstance(message, UserMessage | NoteMessage)]
-    return await recall_for(world, state, turn.turn, turn.context, turn.kind, texts)
+    return await recall_for(world, state, turn.id, turn.context, turn.kind, texts)
 
 
 async def recall_for(
@@ -68,27 +68,27 @@ async def recall_for(
     """
     Return the recall to commit with the first model call; empty if there is nothing to record.
     """
-    memory, circle = world.memory, circle_of(context, state.readers)
+    memory, reader_set = world.memory, reader_set_of(context, state.readers)
     words = query_words("\n".join(_asking(kind, text) for text in texts))
-    if memory is None or circle is None or not words or not remembers(world):
+    if memory is None or reader_set is None or not words or not remembers(world):
         return ()
 
-    def find() -> Found:
+    def find() -> MemoryMatches:
         return memory.find(
-            words, circle, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=world.recall_seconds
+            words, reader_set, limit=2 * limits.MEMORY_RECALLED_MAX, seconds=world.recall_seconds
         )
 
     degraded: str | None = None
     items: tuple[MemoryItem, ...] = ()
     try:
         async with asyncio.timeout(world.recall_seconds * _PATIENCE):
-            found = await asyncio.get_running_loop().run_in_executor(_THREADS, find)
+            found = await _RECALLERS.call(find)
     except CannotRecall as exc:
         degraded = str(exc)
     except TimeoutError:
         degraded = "it took too long"
     else:
-        items = within_bounds(item for item in found.items if may_see(item, circle))
+        items = within_bounds(item for item in found.items if may_see(item, reader_set))
         degraded = (
             f"{found.unverified} of what was found does not verify" if found.unverified else None
         )

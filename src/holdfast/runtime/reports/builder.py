@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from holdfast.ids import CallId, TurnId
-from holdfast.runtime.ledger.ledger import Ending, Ledger, record_at
+from holdfast.runtime.ledger.ledger import Ending, Ledger
+from holdfast.runtime.ledger.record_search import record_at
 from holdfast.runtime.reminders import reports_of
 from holdfast.runtime.reports.types import (
     DelegateReport,
@@ -11,6 +12,7 @@ from holdfast.runtime.reports.types import (
     ErrorReport,
     ParentReport,
     RecallReport,
+    RetryReport,
     RunningJob,
     SealedReport,
     SessionReport,
@@ -23,7 +25,6 @@ from holdfast.session.codec import decode
 from holdfast.session.events import CallFinished, InputDropped, ToolStarted, TurnEnded
 from holdfast.session.react import react
 from holdfast.session.state import Phase, SessionState, Turn
-from holdfast.session.turn_ids import find_turn
 
 
 async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
@@ -33,7 +34,7 @@ async def turn_report(ledger: Ledger, turn: TurnId | None) -> TurnReport:
         return TurnReport(session=ledger.session, turn=None, outcome="completed", seq=state.seq)
     if any(each.turn == turn for each in state.queued):
         return TurnReport(session=ledger.session, turn=turn, outcome="queued", seq=state.seq)
-    if (open_turn := find_turn(state, turn)) is not None:
+    if (open_turn := state.find_turn(turn)) is not None:
         return _open(ledger, open_turn)
     if (ending := await _ending(ledger, turn)) is not None:
         return _ended(ledger, turn, ending)
@@ -54,7 +55,7 @@ def _open(ledger: Ledger, turn: Turn) -> TurnReport:
     ]
     return TurnReport(
         session=ledger.session,
-        turn=turn.turn,
+        turn=turn.id,
         outcome="waiting" if waiting else "running",
         approvals=tuple(asked),
         usage=turn.usage,
@@ -134,9 +135,13 @@ def _error(event: TurnEnded) -> ErrorReport:
 
 
 def phase_of(state: SessionState) -> str:
-    """The session's phase in one word: its running turn's phase, else parked, queued or idle."""
+    """
+    The session's phase in one word: its running turn's phase, else parked, queued or idle. A turn
+    that waits for the next try of a model call is `retrying`.
+    """
     if state.running is not None:
-        return state.turns[state.running].phase.value
+        turn = state.turns[state.running]
+        return "retrying" if turn.waits_for_model else turn.phase.value
     if state.turns:
         return Phase.PARKED.value
     return "queued" if state.queued else "idle"
@@ -156,15 +161,17 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
         phase="sealed" if mark is not None else phase_of(state),
         seq=state.seq,
         sealed=SealedReport(mark.code, mark.detail, mark.at_seq) if mark is not None else None,
-        journal=tuple(str(path) for path in ledger.journal.where()),
+        journal=tuple(ledger.journal.where()),
+        store=ledger.journal.store_name(),
         quarantine=tuple(await ledger.journal.quarantined()),
         turns=state.turns_ended + len(state.turns),
         owes=() if mark is not None else tuple(type(effect).__name__ for effect in react(state)),
         usage=state.usage,
         queued=len(state.queued),
-        parked=tuple(turn.turn for turn in state.turns.values() if turn.phase is Phase.PARKED),
+        parked=tuple(turn.id for turn in state.turns.values() if turn.phase is Phase.PARKED),
         model=state.model,
         agent=state.agent,
+        title=state.title,
         waiting=len(asked) - expired,
         expired=expired,
         deliveries=tuple(_deliveries(state)),
@@ -176,6 +183,20 @@ async def session_report(ledger: Ledger, *, now: int) -> SessionReport:
         parent=_parent(state),
         delegates=tuple(_delegates(state)),
         jobs=tuple(_jobs(state)),
+        retry=_retry(state) if mark is None else None,
+    )
+
+
+def _retry(state: SessionState) -> RetryReport | None:
+    turn = state.turns.get(state.running) if state.running is not None else None
+    if turn is None or not turn.waits_for_model:
+        return None
+    return RetryReport(
+        turn=turn.id,
+        kind=turn.last_failure or "",
+        tries=turn.model_failures,
+        since=iso(turn.failing_since),
+        next_at=iso(turn.retry_at),
     )
 
 

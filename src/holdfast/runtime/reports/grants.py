@@ -9,14 +9,18 @@ import msgspec
 
 from holdfast.ids import GrantId, SessionId
 from holdfast.runtime.reports.types import arguments_of, iso
-from holdfast.session.authority.approvals import HERE, ON_THIS_PATH
+from holdfast.runtime.runtime import Runtime
+from holdfast.session.authority.approvals import (
+    FOR_SO_LONG,
+    IN_THIS_CONVERSATION,
+    ON_THIS_PATH,
+    RUNS_NOW_AND,
+)
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.grants import ends_at, flaw_of
 from holdfast.session.authority.policy import Policy, Rule, terms_of
 from holdfast.session.home.events import GrantProposed
-from holdfast.session.view.rendering import render
-
-_IN_SESSION = ", in this session"
+from holdfast.session.view.safe_text import framed, render, render_argument
 
 
 class GrantReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +73,7 @@ def grant_report(
         expires_at=iso(ends),
         covers=covered(grant)
         if flaw is None
-        else f"nothing at present, since {flaw}. Otherwise: {covered(grant)}",
+        else f"nothing at present, because {flaw}. Otherwise: {covered(grant)}",
         counts=flaw is None,
         folder=grant.folder,
         path=grant.path,
@@ -78,17 +82,49 @@ def grant_report(
 
 
 def covered(grant: GrantProposed) -> str:
-    """The text of the answered option, with the requester, the session and the arguments named."""
-    words = grant.offered or f"{grant.tool}, scope {grant.scope}"
-    if grant.scope == "session":
-        words = f"{words.removesuffix(_IN_SESSION)}, in the session {grant.session}"
-        if grant.folder is not None and words.startswith(f"this exact command {HERE}"):
-            words = words.replace(HERE, f"run in {render(grant.folder).text}", 1)
+    """
+    Return the text of the answered option as a sentence of its own: the conversation, the path and
+    the arguments are written out, each in a line as in the prompt. Its duration is left out: the
+    report has the date of its end.
+    """
+    words = grant.offered.removeprefix(RUNS_NOW_AND).rstrip(".") or f"scope {grant.scope}"
+    words = words.rpartition(FOR_SO_LONG)[0] or words
+    words = words.replace(IN_THIS_CONVERSATION, f"in the conversation {grant.session}", 1)
     if grant.path is not None:
         words = words.replace(ON_THIS_PATH, f"on {render(grant.path).text}", 1)
     bound = (
         ""
-        if grant.scope == "folder" and grant.path is None and grant.arguments == "{}"
-        else f": {render(grant.arguments).text}"
+        if grant.scope == "folder" and grant.arguments == "{}"
+        else f":\n{_argument_lines(grant.arguments)}"
     )
-    return f"{render(grant.requester).text} ({render(grant.boundary).text}) may use {grant.tool} without a prompt for {words}{bound}"
+    return f"{grant.tool} runs without a prompt {words}{bound}"
+
+
+def _argument_lines(arguments: str) -> str:
+    """
+    >>> print(_argument_lines('{"order":"A-1","amount":3.5}'))
+    | order: "A-1"
+    | amount: 3.5
+    >>> print(_argument_lines("{}"))
+    | no values
+    """
+    try:
+        values = msgspec.json.decode(arguments.encode(), type=dict[str, msgspec.Raw])
+    except msgspec.MsgspecError:  # a foreign loop's arguments may be any text
+        return framed(render(arguments).text)
+    lines = (
+        f"{render(name).text}: {render_argument(bytes(value).decode()).text}"
+        for name, value in values.items()
+    )
+    return "\n".join(map(framed, lines)) or framed("no values")
+
+
+async def grant_reports(runtime: Runtime) -> tuple[GrantReport, ...]:
+    """The remembered approvals that have not expired, sorted by name."""
+    world, state = runtime.world, await runtime.home.refresh()
+    policy, now = world.policy(), runtime.home.moment(world.clock.now_ms()).now
+    reports = (
+        grant_report(grant, state.granted_at.get(name, 0), policy, now=now)
+        for name, grant in sorted(state.grants.items())
+    )
+    return tuple(each for each in reports if each is not None)

@@ -10,6 +10,7 @@ from holdfast.ids import ApprovalId
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.reports.types import ApprovalReport, approval_report
 from holdfast.session.authority.expiry import Moment
+from holdfast.session.decide.external_loop import returns_until
 from holdfast.session.state import SessionState
 
 
@@ -33,8 +34,6 @@ def prompts_of(ledger: Ledger) -> Sequence[ApprovalReport]:
 
 
 def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
-    if not state.approvals:
-        return frozenset()  # no open turn has a prompt
     return frozenset(
         each.asked.approval for turn in state.turns.values() for each in turn.open_approvals
     )
@@ -42,14 +41,16 @@ def prompts_open(state: SessionState) -> frozenset[ApprovalId]:
 
 def has_expired(state: SessionState, moment: Moment) -> bool:
     """
-    Whether any prompt has expired. Not while the clock is disputed: such a prompt cannot be
-    approved, but it is not closed for that.
+    Whether any prompt has expired, or a turn has waited too long for its external loop. Not while
+    the clock is disputed: such a prompt cannot be approved, but it is not closed for that.
     """
-    return any(
-        moment.now >= each.asked.expires_at
-        for turn in state.turns.values()
-        for each in turn.open_approvals
-    )
+    return any(moment.now >= each for each in expiries(state))
+
+
+def expiries(state: SessionState) -> list[int]:
+    """The times at which prompts expire, and turns that wait for their external loop are lost."""
+    asked = [each.asked.expires_at for turn in state.turns.values() for each in turn.open_approvals]
+    return [*asked, *(returns_until(turn) for turn in state.turns.values() if turn.is_left)]
 
 
 def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
@@ -57,8 +58,8 @@ def prompt_end(state: SessionState, approval: ApprovalId) -> PromptEnd | None:
     How the prompt ended. None if it does not belong to the current instance, or ended so long ago
     that only the journal knows.
     """
-    if (where := state.approvals.get(approval)) is not None:
-        call = state.open_call(where[0], where[1])
+    if (found := state.find_prompt(approval)) is not None:
+        _, call = found
         known = call.approval if call is not None else None
         if known is None or known.asked.approval != approval:
             return None

@@ -7,10 +7,11 @@ Nothing is driven or written. One pass folds only the records about prompts.
 
 import msgspec
 
-from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
+from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId, turn_id_of
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.context import World
 from holdfast.runtime.reports.types import ApprovalReport, approval_report
+from holdfast.session.authority.approvals import EDIT
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.restore import restore
 from holdfast.session.codec import decode
@@ -23,7 +24,6 @@ from holdfast.session.events import (
     SessionBorn,
 )
 from holdfast.session.state import Approval
-from holdfast.session.turn_ids import turn_id_of
 
 _TOLD = frozenset(
     {"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"}
@@ -48,7 +48,10 @@ class _Story:
         self._session = session
         self._instance = instance
         self._contexts: dict[TurnId, TurnContext] = {}
+        self._agents: dict[TurnId, str] = {}
         self._approvals: dict[ApprovalId, Approval] = {}
+        self._editors: dict[CallId, str] = {}
+        self._edited: dict[ApprovalId, str] = {}  # prompts for a call whose values a person changed
         self._parent: DelegateOf | None = None
 
     def fold(self, record: Record) -> None:
@@ -59,12 +62,17 @@ class _Story:
             case SessionBorn():
                 self._parent = event.parent
             case InputAccepted():
+                self._agents[turn_id_of(event.input)] = event.agent
                 context = restore(event.context, session=self._session, instance=self._instance)
                 if isinstance(context, TurnContext):
                     self._contexts[turn_id_of(event.input)] = context
             case ApprovalRequested(approval=name):
                 self._approvals[name] = Approval(asked=event, requested_at=record.at)
+                if event.call in self._editors:
+                    self._edited[name] = self._editors[event.call]
             case ApprovalAnswered(approval=name):
+                if event.option == EDIT:
+                    self._editors[event.call] = event.by
                 self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
             case ApprovalClosed(approval=name, closed_as=closed_as):
                 self._approvals[name] = msgspec.structs.replace(
@@ -77,13 +85,15 @@ class _Story:
         return {name: self._report(each) for name, each in self._approvals.items()}
 
     def _report(self, approval_: Approval) -> ApprovalReport:
-        context = self._contexts.get(approval_.asked.turn)
+        asked = approval_.asked
         return approval_report(
             self._session,
             self._instance,
             None,
             approval_,
-            context=context,
+            context=self._contexts.get(asked.turn),
             parent=self._parent,
+            agent=self._agents.get(asked.turn),
+            edited_by=self._edited.get(asked.approval),
             now=self._now,
         )

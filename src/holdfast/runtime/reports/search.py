@@ -7,22 +7,24 @@ between an append and a search loses nothing.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from holdfast.errors import HoldfastError, Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Record
-from holdfast.ports.search import Said, Search
-from holdfast.runtime.reports.listing import readers_of
+from holdfast.ports.search import Search, SearchedText
+from holdfast.runtime.reports.session_list import readers_of
 from holdfast.runtime.reports.types import iso
-from holdfast.runtime.service import Service
+from holdfast.runtime.runtime import Runtime
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.restore import restore
 from holdfast.session.codec import decode
 from holdfast.session.events import InputAccepted, TurnEnded, TurnImported
 from holdfast.session.state import Reader
 from holdfast.session.view.messages import AssistantMessage, UserMessage
+from holdfast.threads import BLOCKING
 
 WORDS_MAX = 16
 SNIPPET_CHARS = 160
@@ -45,13 +47,13 @@ class SearchReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def search(
-    service: Service, text: str, *, person: str | None, limit: int = 20, after: str | None = None
+    runtime: Runtime, text: str, *, person: str | None, limit: int = 20, after: str | None = None
 ) -> SearchReport:
     """
     Return the pieces that hold all the words, newest first. `person` None sees everything: the
     home's owner at the home itself.
     """
-    found = service.world.search
+    found = runtime.world.search
     words = text.split()[:WORDS_MAX]
     if found is None:
         raise Unusable("this home has no search", hint="it is in homes of files")
@@ -59,12 +61,12 @@ async def search(
         raise Refused(
             "search for at least one word", code="malformed", hint="name words that were said"
         )
-    await _catch_up(service, found)
-    sees = _Sight(service, person)
+    await _catch_up(runtime, found)
+    sees = _Sight(runtime, person)
     hits: list[HitReport] = []
     cursor = after
     while True:
-        page = found.find(words, limit=limit, after=cursor)
+        page = await BLOCKING.call(partial(found.find, words, limit=limit, after=cursor))
         for hit in page:
             if len(hits) == limit:
                 return SearchReport(hits=tuple(hits), next=cursor)
@@ -81,18 +83,18 @@ class _Sight:
     audience and boundary. Looked up once per session.
     """
 
-    def __init__(self, service: Service, person: str | None) -> None:
-        self._service = service
+    def __init__(self, runtime: Runtime, person: str | None) -> None:
+        self._runtime = runtime
         self._person = person
         self._readers: dict[SessionId, frozenset[Reader]] = {}
 
-    async def sees(self, said: Said) -> bool:
+    async def sees(self, said: SearchedText) -> bool:
         if self._person is None:
             return True
         if said.session not in self._readers:
             try:
                 self._readers[said.session] = frozenset(
-                    await readers_of(self._service.shelf, said.session)
+                    await readers_of(self._runtime.sessions, said.session)
                 )
             except HoldfastError:
                 self._readers[said.session] = frozenset()
@@ -102,45 +104,64 @@ class _Sight:
         )
 
 
-async def _catch_up(service: Service, found: Search) -> None:
-    known = found.through()
-    heads = await service.world.store.heads()
+async def _catch_up(runtime: Runtime, found: Search) -> None:
+    known = await BLOCKING.call(found.through)
+    heads = await runtime.world.store.heads()
     for session, instance, seq in heads:
-        life, through = known.get(session, (None, 0))
-        if life == instance and through >= seq:
+        known_instance, through = known.get(session, (None, 0))
+        if known_instance == instance and through >= seq:
             continue
         try:
-            await _add(service, found, session, after=through if life == instance else 0)
+            await _add(runtime, found, session, after=through if known_instance == instance else 0)
         except HoldfastError:
             continue  # sealed or unreadable: text that verified before is still found
     living = {session for session, _, _ in heads}
     for session in known:
         if session not in living:
-            found.forget(session)
+            await BLOCKING.call(partial(found.forget, session))
 
 
-async def _add(service: Service, found: Search, session: SessionId, *, after: int) -> None:
-    journal = await service.world.store.open(session)
-    reader = _Reading(session, journal.instance, lambda turn: found.turn_circle(session, turn))
+async def _add(runtime: Runtime, found: Search, session: SessionId, *, after: int) -> None:
+    journal = await runtime.world.store.open(session)
+    reader = _Reading(session, journal.instance)
     try:
         head = await journal.load(reader.fold, after=after)
     finally:
         await journal.close()
-    found.add(session, journal.instance, head.seq, reader.said)
+
+    def add() -> None:
+        found.add(
+            session,
+            journal.instance,
+            head.seq,
+            reader.with_reader_sets(lambda turn: found.turn_reader_set(session, turn)),
+        )
+
+    await BLOCKING.call(add)
 
 
 class _Reading:
     """Folds only the text of people and models, with the audience and boundary of its turn."""
 
-    def __init__(
-        self,
-        session: SessionId,
-        instance: InstanceId,
-        known: Callable[[TurnId], tuple[str, str] | None],
-    ) -> None:
-        self._session, self._instance, self._known = session, instance, known
-        self._circles: dict[TurnId, tuple[str, str]] = {}
-        self.said: list[Said] = []
+    def __init__(self, session: SessionId, instance: InstanceId) -> None:
+        self._session, self._instance = session, instance
+        self._reader_sets: dict[TurnId, tuple[str, str]] = {}
+        self._said: list[SearchedText] = []
+
+    def with_reader_sets(
+        self, known: Callable[[TurnId], tuple[str, str] | None]
+    ) -> list[SearchedText]:
+        """The text in order. `known` gives the readers of a turn that began before."""
+        for turn in {each.turn for each in self._said} - self._reader_sets.keys():
+            self._reader_sets[turn] = known(turn) or ("", "")
+        return [
+            msgspec.structs.replace(
+                each,
+                audience=self._reader_sets[each.turn][0],
+                boundary=self._reader_sets[each.turn][1],
+            )
+            for each in self._said
+        ]
 
     def fold(self, record: Record) -> None:
         if record.type not in _TOLD:
@@ -148,12 +169,12 @@ class _Reading:
         match decode(record.type, record.version, record.body, seq=record.seq):
             case InputAccepted() as accepted:
                 context = restore(accepted.context, session=self._session, instance=self._instance)
-                circle = (
+                reader_set = (
                     (context.audience.value, context.boundary)
                     if isinstance(context, TurnContext)
                     else ("", "")
                 )
-                self._circles[accepted.turn] = circle
+                self._reader_sets[accepted.turn] = reader_set
                 who = (
                     context.requester
                     if isinstance(context, TurnContext) and accepted.kind != "delegate"
@@ -175,9 +196,8 @@ class _Reading:
     def _say(self, record: Record, turn: TurnId, kind: str, who: str | None, text: str) -> None:
         if not text.strip():
             return
-        audience, boundary = self._circles.get(turn) or self._known(turn) or ("", "")
-        self.said.append(
-            Said(
+        self._said.append(
+            SearchedText(
                 session=self._session,
                 instance=self._instance,
                 turn=turn,
@@ -185,14 +205,14 @@ class _Reading:
                 at=record.at,
                 kind=kind,
                 who=who,
-                audience=audience,
-                boundary=boundary,
+                audience="",
+                boundary="",
                 text=text,
             )
         )
 
 
-def _report(said: Said, words: list[str]) -> HitReport:
+def _report(said: SearchedText, words: list[str]) -> HitReport:
     one_line = " ".join(said.text.split())
     lower = one_line.lower()
     place = min((at for word in words if (at := lower.find(word.lower())) >= 0), default=0)

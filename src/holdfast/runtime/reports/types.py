@@ -13,6 +13,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.ids import ApprovalId, CallId, InstanceId, JobId, ReminderId, SessionId, TurnId
 from holdfast.session.authority.context import TurnContext
+from holdfast.session.authority.plan import Risk
 from holdfast.session.events import DelegateOf
 from holdfast.session.features.reminders.schedule import Cron, in_words
 from holdfast.session.state import Approval, Reminder, Turn
@@ -62,7 +63,7 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
     option: str | None
     kind: str = "approval"
     reason: str = ""
-    dangerous: bool = False
+    risks: tuple[Risk, ...] = ()  # empty: no known risk
     quoted_speakers: tuple[str, ...] = ()
     principal: str | None = None
     path: tuple[
@@ -70,6 +71,9 @@ class ApprovalReport(msgspec.Struct, frozen=True, kw_only=True):
         # For a delegate's prompt: the agents, from the one that a person asked to the one that
         # asks.
     ] = ()
+    provider_id: str | None = None  # the id that the model or an external loop gave the call
+    agent: str | None = None  # wrote the call
+    edited_by: str | None = None  # the person who changed the call's values, if one did
 
 
 class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +87,7 @@ class TurnReport(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorReport | None = None
     usage: Usage = Usage()
     seq: int = 0
+    superseded: tuple[ApprovalId, ...] = ()  # for `send`: the prompts that this message closed
 
 
 class AnswerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,10 +192,20 @@ class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
     boundary: str | None
 
 
+class RetryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that does not answer: how it failed last, since when, and when it is tried again."""
+
+    turn: TurnId
+    kind: str
+    tries: int
+    since: str
+    next_at: str
+
+
 class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId
     instance: InstanceId
-    phase: str  # idle, running, parked, sealed, and the phases of the running turn
+    phase: str  # idle, parked, queued, sealed, retrying, and the phases of the running turn
     seq: int
     sealed: SealedReport | None
     journal: tuple[str, ...]
@@ -202,6 +217,7 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     parked: tuple[TurnId, ...] = ()
     model: str | None = None
     agent: str | None = None
+    title: str = ""  # from the first message, or given by a person
     waiting: int = 0  # prompts that can be answered now
     # Prompts whose time is over; the next process that opens the session records that.
     expired: int = 0
@@ -211,6 +227,18 @@ class SessionReport(msgspec.Struct, frozen=True, kw_only=True):
     parent: ParentReport | None = None  # only for a delegate's session
     delegates: tuple[DelegateReport, ...] = ()  # the last ended ones, then the working ones
     jobs: tuple[RunningJob, ...] = ()  # the running ones
+    retry: RetryReport | None = None  # while the running turn waits for its model
+    store: str | None = None  # postgres:SCHEMA; None for files, which `journal` names
+
+
+class _PromptTime(msgspec.Struct):
+    requested_at: str
+
+
+def asked_at(prompt: msgspec.Raw) -> int:
+    """The time of an ApprovalReport as JSON, without reading the rest. Unix milliseconds."""
+    found = msgspec.json.decode(prompt, type=_PromptTime)
+    return round(datetime.fromisoformat(found.requested_at).timestamp() * 1000)
 
 
 def iso(at: int) -> str:
@@ -240,6 +268,8 @@ def approval_report(
     *,
     context: TurnContext | None = None,
     parent: DelegateOf | None = None,
+    agent: str | None = None,
+    edited_by: str | None = None,
     now: int | None = None,
 ) -> ApprovalReport:
     """
@@ -253,6 +283,10 @@ def approval_report(
     if turn is not None and isinstance(turn.context, TurnContext):
         context = turn.context
     parent = turn.delegate_of if turn is not None else parent
+    call = next((e for e in turn.calls if e.call == asked.call), None) if turn else None
+    path = parent.path if parent is not None else ()
+    if turn is not None and call is not None and call.path:
+        path = (*(path or (turn.agent,)), *call.path)
     state: PromptState = (
         "closed" if closed_as is not None else "answered" if answer is not None else "requested"
     )
@@ -281,10 +315,13 @@ def approval_report(
         option=answer.option if answer else None,
         kind=asked.kind,
         reason=asked.reason,
-        dangerous=asked.dangerous,
+        risks=asked.risks,
         quoted_speakers=context.quoted_speakers if context else (),
         principal=context.principal.value if context else None,
-        path=parent.path if parent is not None else (),
+        path=path,
+        provider_id=call.provider_id if call is not None else None,
+        agent=turn.agent if turn is not None else agent,
+        edited_by=call.edited_by if call is not None else edited_by,
     )
 
 

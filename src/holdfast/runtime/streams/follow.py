@@ -18,9 +18,9 @@ from holdfast.runtime.streams.feed import Feed, Heard
 
 
 async def follow_session(
-    shelf: OpenSessions, feed: Feed, session: SessionId, *, after: int | None
+    opened: OpenSessions, feed: Feed, session: SessionId, *, after: int | None
 ) -> AsyncIterator[Record | Heard]:
-    async with shelf.use(session) as ledger:
+    async with opened.use(session) as ledger:
         watch = ledger.watch()
         cursor = ledger.state.seq if after is None else after
         try:
@@ -28,7 +28,7 @@ async def follow_session(
                 while True:
                     watch.clear()
                     if ledger.journal.sealed is None and not ledger.driving:
-                        await ledger.refresh()
+                        await ledger.catch_up()
                     if cursor == after:
                         _refuse_ahead(ledger, cursor)
                     for record in await _records_after(ledger, cursor):
@@ -48,7 +48,7 @@ def _refuse_ahead(ledger: Ledger, after: int) -> None:
     """
     if after > ledger.state.seq:
         raise Refused(
-            f"there is no record {after} yet in this life of {ledger.session}: its last is "
+            f"{ledger.session} has no record {after} yet in this instance; the last one is "
             f"{ledger.state.seq}",
             code="cursor_ahead",
             hint="follow from the beginning, with after=0",

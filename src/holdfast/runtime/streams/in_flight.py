@@ -22,6 +22,27 @@ class Closed(Unusable):
     """The home was closed during a verb."""
 
 
+class SameEventLoop:
+    """A home belongs to the event loop that opened it. Another one is refused at once, by name."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+
+    def check(self) -> None:
+        """Raise Unusable if another event loop runs here."""
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # only a coroutine can do harm, and none runs without a loop
+        if running is not self._loop:
+            raise Unusable(
+                "this home was opened in another event loop",
+                code="other_event_loop",
+                hint="use it in the loop that opened it; from threads and other loops use "
+                "holdfast.blocking",
+            )
+
+
 class InFlight:
     """One per open home, on one event loop."""
 

@@ -11,11 +11,10 @@ import logging
 import msgspec
 
 from holdfast.errors import Refused, Unusable
-from holdfast.ids import SessionId
+from holdfast.ids import SessionId, new_instance
 from holdfast.ports.journal_store import Draft
 from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import refuse_delegates_name
-from holdfast.runtime.lifecycle.new_instance import new_instance
 from holdfast.runtime.redaction import refuse_secrets
 from holdfast.runtime.reports.types import TurnReport
 from holdfast.session.authority.context import MessageSource, Workspace
@@ -41,6 +40,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     model: str | None = None
     dedup: str | None = None
+    aliases: tuple[str, ...] = ()  # further dedup keys
     workspace: Workspace | None = None
     # Used if the session keeps no workspace for the sender.
     default_workspace: Workspace | None = None
@@ -104,7 +104,8 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
     """
     source = incoming.source
     person = source.person if source is not None else None
-    spec = world.agent(incoming.agent or (state.agent if state.agent in world.agents else None))
+    last = world.agents.get(state.agent) if incoming.agent is None and state.agent else None
+    spec = last or world.agent(incoming.agent)
     if incoming.agent is None and state.agent not in (None, spec.name):
         _log.warning(
             "%s talks to the agent %r, which is not here: %r answers instead",
@@ -126,13 +127,19 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
         text=incoming.text,
         source=source,
         agent=spec.name,
-        model=kept
-        if kept is not None and incoming.model is None
-        else world.model(incoming.model or spec.model).name,
+        model=(
+            kept
+            if kept is not None and incoming.model is None
+            else world.models.resolve(incoming.model or spec.model).name
+        ),
         policy=world.policy(),
-        workspace=incoming.workspace
-        or (lasting if remembered is not None else incoming.default_workspace),
+        workspace=_of_this_node(
+            world,
+            incoming.workspace
+            or (lasting if remembered is not None else incoming.default_workspace),
+        ),
         dedup=incoming.dedup,
+        aliases=incoming.aliases,
         kind=incoming.kind,
     )
 
@@ -146,12 +153,22 @@ def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
     offered = next((each.options for each in report.approvals if each.id == first), ())
     words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
     option = "answer" if words else offered[0] if offered else "deny"
-    hint = f"answer it with one of its options, such as `holdfast approvals answer {first} {option}{words}`; `holdfast approvals show {first}` has all"
+    hint = (
+        f"answer it with one of its options, such as `holdfast approvals answer {first}"
+        f" {option}{words}`; `holdfast approvals show {first}` has all"
+    )
     return Refused(
-        "a plain word is no answer to a prompt; nothing was approved or replaced",
+        "This word does not approve anything. The prompt still waits.",
         code="answer_word",
         hint=hint,
     )
+
+
+def _of_this_node(world: World, workspace: Workspace | None) -> Workspace | None:
+    """Name this node in a folder that a client of this process has given."""
+    if workspace is None or workspace.node or not world.node:
+        return workspace
+    return msgspec.structs.replace(workspace, node=world.node)
 
 
 def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
@@ -159,6 +176,8 @@ def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
     A person's folder is remembered by its path, and its identity is recorded with each message. A
     missing folder means no workspace; no other is guessed.
     """
+    if world.is_left_to(remembered.node):
+        return remembered  # its node drives the turn, and sees what the folder is by then
     identity = world.folder_identity(remembered.path)
     if identity is None:
         _log.warning(
@@ -166,4 +185,4 @@ def _as_it_is_now(world: World, remembered: Workspace) -> Workspace | None:
             remembered.path,
         )
         return None
-    return Workspace(remembered.path, identity)
+    return Workspace(remembered.path, identity, world.node)

@@ -19,10 +19,10 @@ def proposed_grant(
     Return None if the answer grants nothing, or cannot be taken anyway: deciding it gives the
     reason.
     """
-    scope, where = SCOPES.get(command.option), state.approvals.get(command.approval)
-    if scope is None or where is None:
+    scope, found = SCOPES.get(command.option), state.find_prompt(command.approval)
+    if scope is None or found is None:
         return None
-    turn, call = state.turns[where[0]], state.open_call(where[0], where[1])
+    turn, call = found
     if (
         call is None
         or call.approval is None

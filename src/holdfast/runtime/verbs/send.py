@@ -9,18 +9,17 @@ nothing behind, and returns the report of the earlier one.
 import msgspec
 
 from holdfast.errors import CannotDrive
-from holdfast.ids import SessionId, TurnId
+from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.context import World
-from holdfast.runtime.delegates.delegation import Delegation
+from holdfast.runtime.delegates.delegation import asked_below
 from holdfast.runtime.drive.drivability import code_in_reach, lacks
 from holdfast.runtime.drive.driver import Driver
-from holdfast.runtime.drive.turn import TurnRunner
+from holdfast.runtime.drive.turn import drive_turn, turn_standing
 from holdfast.runtime.ledger.ledger import Ledger
-from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.memory.recall import remembers
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.types import ErrorReport, TurnReport
+from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.verbs.accept import (
     Incoming,
     accepting,
@@ -29,115 +28,134 @@ from holdfast.runtime.verbs.accept import (
     refuse_unfit,
 )
 from holdfast.session.commands import AcceptInput, Expire, SessionCommand, StartTurn
+from holdfast.session.decide.inputs import is_repeat, prompts_superseded_by
+from holdfast.session.evolve.fold import initial
 from holdfast.session.results import Accepted, Duplicate, OnlyAnAnswerWord
 
 
-class Sending:
-    """One per service; it keeps no state."""
-
-    def __init__(
-        self, world: World, shelf: OpenSessions, delegation: Delegation, drives: TurnRunner
-    ) -> None:
-        self._world = world
-        self._shelf = shelf
-        self._delegation = delegation
-        self._drives = drives
-
-    async def send(self, session: SessionId, incoming: Incoming, *, wait: bool) -> TurnReport:
-        refuse_unfit(self._world, session, incoming)
-        await ensure_session(self._world, session, by=incoming.sender)
-        async with self._shelf.use(session) as ledger:
-            driver = self._drives.driver(ledger)
-            accept = accepting(self._world, ledger.state, incoming)
-            if wait:
-                self._refuse_code_in_reach(accept)
-            accept = msgspec.structs.replace(
-                accept, asked_below=await self._delegation.asked_below(ledger.state)
-            )
-            claimed = wait and await self._try_claim_quietly(driver, accept)
-            try:
-                accepted = await self._accept(ledger, accept, claimed=claimed)
-                if not isinstance(accepted, Accepted):
-                    return await self._not_new(
-                        ledger, accepted, driver if claimed else None, wait=wait
-                    )
-                return await self._see_through(
-                    ledger, driver, accepted.turn, claimed=claimed, wait=wait
-                )
-            finally:
-                if wait:
-                    await self._drives.leave(ledger, driver)
-                else:
-                    self._drives.hand_on(ledger)
-
-    def _refuse_code_in_reach(self, accept: AcceptInput) -> None:
-        """
-        Refuse before the message is accepted: only a process that loads its program from elsewhere
-        could drive it.
-        """
-        if accept.workspace is None or lacks(self._world, accept.agent, accept.model) is not None:
-            return
-        if (text := code_in_reach(self._world, accept.agent, accept.workspace.path)) is not None:
-            raise CannotDrive(
-                f"nothing was sent: {text}",
-                hint='or count scripts again: approvals.consent in holdfast.toml with "script"',
-            )
-
-    async def _try_claim_quietly(self, driver: Driver, accept: AcceptInput) -> bool:
-        """
-        Claim before the message is accepted, so that one commit can accept it and start the turn.
-        An error is reported later.
-        """
-        if lacks(self._world, accept.agent, accept.model) is not None:
-            return False
-        try:
-            return await driver.claim()
-        except CannotDrive:
-            return False
-
-    async def _accept(
-        self, ledger: Ledger, accept: AcceptInput, *, claimed: bool
-    ) -> Accepted | Duplicate | OnlyAnAnswerWord:
-        commands: list[SessionCommand] = [Expire(), accept]
-        epoch = ledger.epoch
-        if (
-            claimed
-            and epoch is not None
-            and ledger.state.running is None
-            and not remembers(self._world)
-        ):
-            commands.append(StartTurn(epoch=epoch))
-        outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
-        self._world.notifier.notify(ledger.session)
-        return outcome.of(accept)
-
-    async def _not_new(
-        self,
-        ledger: Ledger,
-        known: Duplicate | OnlyAnAnswerWord,
-        driver: Driver | None,
-        *,
-        wait: bool,
-    ) -> TurnReport:
-        report = await self._delegation.standing(ledger, known.turn)
-        if isinstance(known, OnlyAnAnswerWord):
-            return msgspec.structs.replace(report, error=ErrorReport.of(no_answer(known, report)))
-        if wait and report.outcome in ("running", "queued"):
-            own = driver or self._drives.driver(ledger)
-            return await self._see_through(
-                ledger, own, known.turn, claimed=driver is not None, wait=True
-            )
-        return report
-
-    async def _see_through(
-        self, ledger: Ledger, driver: Driver, turn: TurnId, *, claimed: bool, wait: bool
-    ) -> TurnReport:
+async def send(
+    runtime: Runtime, session: SessionId, incoming: Incoming, *, wait: bool
+) -> TurnReport:
+    refuse_unfit(runtime.world, session, incoming)
+    if await runtime.world.store.current(session) is None:
+        # Its agent or its model may be unknown here. Then no empty session is left behind.
+        accepting(runtime.world, initial(session, InstanceId("")), incoming)
+        await ensure_session(runtime.world, session, by=incoming.sender)
+    async with runtime.sessions.use(session) as ledger:
+        accept = accepting(runtime.world, ledger.state, incoming)
+        if wait:
+            _refuse_code_in_reach(runtime, accept)
+        if ledger.state.delegates:
+            below = await asked_below(runtime, ledger.state)
+            accept = msgspec.structs.replace(accept, asked_below=below)
         if not wait:
-            return await turn_report(ledger, turn)
-        try:
-            await self._drives.drive_turn(ledger, driver, turn, claimed=claimed)
-        except CannotDrive as exc:  # a sender that does not know of the acceptance would send again
-            raise CannotDrive(
-                f"the message is kept as {turn}, but {exc.message}", hint=exc.hint
-            ) from exc
-        return await self._delegation.standing(ledger, turn)
+            return await _hand_over(runtime, ledger, accept)
+        async with Driver(runtime, ledger) as driver:
+            claimed = await _try_claim_quietly(runtime, driver, accept)
+            accepted = await _accept(runtime, ledger, accept, claimed=claimed)
+            if isinstance(accepted, OnlyAnAnswerWord):
+                return await _only_a_word(runtime, ledger, accepted)
+            if isinstance(accepted, Duplicate):
+                report = await turn_standing(runtime, ledger, accepted.turn)
+                if report.outcome not in ("running", "queued"):
+                    return report
+            report = await _run_to_pause(driver, accepted.turn, claimed=claimed)
+            return _with_superseded(report, accepted)
+
+
+def _with_superseded(report: TurnReport, accepted: Accepted | Duplicate) -> TurnReport:
+    if isinstance(accepted, Duplicate):
+        return report
+    return msgspec.structs.replace(report, superseded=accepted.superseded)
+
+
+async def would_supersede(
+    runtime: Runtime, session: SessionId, incoming: Incoming
+) -> tuple[ApprovalId, ...]:
+    """Return the prompts that this message would close. Nothing is written."""
+    if await runtime.world.store.current(session) is None:
+        return ()
+    async with runtime.sessions.use(session) as ledger:
+        await ledger.catch_up()
+        accept = msgspec.structs.replace(
+            accepting(runtime.world, ledger.state, incoming),
+            asked_below=await asked_below(runtime, ledger.state),
+        )
+        return prompts_superseded_by(ledger.state, accept, runtime.world.clock.now_ms())
+
+
+async def was_accepted(runtime: Runtime, session: SessionId, incoming: Incoming) -> bool:
+    """Return whether a message with one of its keys was accepted before. Nothing is written."""
+    if await runtime.world.store.current(session) is None:
+        return False
+    async with runtime.sessions.use(session) as ledger:
+        await ledger.catch_up_if_behind()
+        return is_repeat(ledger.state, accepting(runtime.world, ledger.state, incoming))
+
+
+async def _hand_over(runtime: Runtime, ledger: Ledger, accept: AcceptInput) -> TurnReport:
+    """Accept the message and leave its turn to whichever process drives."""
+    accepted = await _accept(runtime, ledger, accept, claimed=False)
+    if isinstance(accepted, OnlyAnAnswerWord):
+        return await _only_a_word(runtime, ledger, accepted)
+    if isinstance(accepted, Duplicate):
+        return await turn_standing(runtime, ledger, accepted.turn)
+    return _with_superseded(await turn_report(ledger, accepted.turn), accepted)
+
+
+def _refuse_code_in_reach(runtime: Runtime, accept: AcceptInput) -> None:
+    """
+    Refuse before the message is accepted: only a process that loads its program from elsewhere
+    could drive it.
+    """
+    if accept.workspace is None or lacks(runtime.world, accept.agent, accept.model) is not None:
+        return
+    if (text := code_in_reach(runtime.world, accept.agent, accept.workspace.path)) is not None:
+        raise CannotDrive(
+            f"nothing was sent: {text}",
+            hint='or count scripts again: approvals.consent in holdfast.toml with "script"',
+        )
+
+
+async def _try_claim_quietly(runtime: Runtime, driver: Driver, accept: AcceptInput) -> bool:
+    """
+    Claim before the message is accepted, so that one commit can accept it and start the turn.
+    An error is reported later.
+    """
+    if lacks(runtime.world, accept.agent, accept.model) is not None:
+        return False
+    try:
+        return await driver.claim()
+    except CannotDrive:
+        return False
+
+
+async def _accept(
+    runtime: Runtime, ledger: Ledger, accept: AcceptInput, *, claimed: bool
+) -> Accepted | Duplicate | OnlyAnAnswerWord:
+    commands: list[SessionCommand] = [Expire(), accept]
+    epoch = ledger.attempt.epoch
+    if (
+        claimed
+        and epoch is not None
+        and ledger.state.running is None
+        and not remembers(runtime.world)
+    ):
+        commands.append(StartTurn(epoch=epoch))
+    outcome = await (ledger.drive if claimed else ledger.commit)(*commands, check=Check.FENCE)
+    return outcome.of(accept)
+
+
+async def _only_a_word(runtime: Runtime, ledger: Ledger, word: OnlyAnAnswerWord) -> TurnReport:
+    report = await turn_standing(runtime, ledger, word.turn)
+    return msgspec.structs.replace(report, error=ErrorReport.of(no_answer(word, report)))
+
+
+async def _run_to_pause(driver: Driver, turn: TurnId, *, claimed: bool) -> TurnReport:
+    try:
+        await drive_turn(driver, turn, claimed=claimed)
+    except CannotDrive as exc:  # a sender that does not know of the acceptance would send again
+        raise CannotDrive(
+            f"the message is kept as {turn}, but {exc.message}", hint=exc.hint
+        ) from exc
+    return await turn_standing(driver.runtime, driver.ledger, turn)

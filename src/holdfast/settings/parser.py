@@ -8,15 +8,27 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import msgspec
+
 from holdfast.errors import Unusable
 from holdfast.ids import ID_PART
 from holdfast.limits import JSON_DEPTH_MAX, KIB
+from holdfast.ports.model import ModelEndpoint
+from holdfast.ports.tool_servers import ToolServer
 from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.context import AgentSpec
 from holdfast.session.authority.context import Audience
+from holdfast.session.authority.policy import Rule
 from holdfast.settings import values
 from holdfast.settings.keys import ANY, SECTIONS, Key
-from holdfast.settings.settings import DEFAULT_MODEL, Settings, did_you_mean
+from holdfast.settings.settings import (
+    BUILT_IN_MODELS,
+    DEFAULT_MODEL,
+    ChannelSettings,
+    Hook,
+    Settings,
+    did_you_mean,
+)
 from holdfast.settings.values import Wrong
 
 BYTES_MAX = 64 * KIB  # read for every decision, by a person and by the program
@@ -46,13 +58,21 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
     found: dict[Path, dict[str, Any]] = {}
     problems = list(
         islice(
-            chain(_read(tree, (), found), _shared_identities(found), _unknown_delegates(found)),
+            chain(
+                _read(tree, (), found),
+                _shared_identities(found),
+                _unknown_delegates(found),
+                _unfit_models(found),
+                _unfit_hooks(found),
+                _unfit_servers(found),
+                _unfit_channels(found),
+            ),
             _PROBLEMS_MAX + 1,
         )
     )
     if problems:
         raise _unusable(text, name, problems)
-    return _settings(found)
+    return _settings(found, text)
 
 
 def _text(data: bytes, name: str) -> str:
@@ -81,7 +101,7 @@ def _tree(text: str, name: str) -> dict[str, Any]:
         raise Unusable(
             f"{name}, line {deep}: is nested deeper than {NESTING_MAX}",
             code="settings",
-            hint="no setting is: see docs/settings.md",
+            hint="no setting is: see docs/reference/settings.md",
             line=deep,
         )
     try:
@@ -95,7 +115,7 @@ def _tree(text: str, name: str) -> dict[str, Any]:
         line = (
             text.rstrip("\n").count("\n") + 1 if found is None else int(found.group(1))
         )  # an error without a line belongs to the last line
-        hint = "it must be TOML: see docs/settings.md"
+        hint = "it must be TOML: see docs/reference/settings.md"
         raise Unusable(
             f"{name}, line {line}: {_AT.sub('', said)}", code="settings", hint=hint, line=line
         ) from exc
@@ -108,19 +128,18 @@ def _read(
     tree: Mapping[str, Any], path: Path, found: dict[Path, dict[str, Any]]
 ) -> Iterator[Problem]:
     """Walk the tables and put each valid value into `found`, by section."""
-    keys = _keys(path)
+    keys, below = _keys(path), _names_below(path)
     if keys is not None:
         found[path] = {}
-        for key, value in tree.items():
-            yield from _read_key((*path, key), value, keys, found[path])
-        return
-    below = _names_below(path)
     for name, value in tree.items():
         here = (*path, name)
-        if ANY not in below and name not in below:
+        is_section = bool(below) and isinstance(value, Mapping) and name not in (keys or {})
+        if keys is not None and not is_section:
+            yield from _read_key(here, value, keys, found[path])
+        elif ANY not in below and name not in below:
             yield Problem(
                 here,
-                f"there is no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}",
+                f"no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}",
                 f"valid here: {', '.join(below)}",
             )
         elif not isinstance(value, Mapping):
@@ -132,7 +151,7 @@ def _read(
         elif ANY in below and not _is_chosen_name(here):
             yield Problem(
                 here,
-                f"{values.shown(name)} is no name that can be told from others",
+                f"{values.shown(name)} could be mistaken for another name",
                 "use Unicode normal form C, and nothing invisible",
             )
         else:
@@ -147,7 +166,7 @@ def _read_key(
     if key is None:
         yield Problem(
             path,
-            f"there is no key {values.shown(name)} in [{section}]{did_you_mean(name, keys)}",
+            f"no key {values.shown(name)} in [{section}]{did_you_mean(name, keys)}",
             f"valid here: {', '.join(keys)}",
         )
     elif ANY in keys and (wrong := _wrong_chosen_key(path)):
@@ -219,9 +238,110 @@ def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
             elif name not in agents:
                 yield Problem(
                     here,
-                    f"delegates in [{'.'.join(map(_quoted, path))}]: there is no agent "
+                    f"delegates in [{'.'.join(map(_quoted, path))}]: no agent "
                     f"{values.shown(name)}{did_you_mean(name, agents)}",
                 )
+
+
+def _unfit_models(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """
+    Report each model whose name is a model already, that says too little, or whose key anybody on
+    the way could read.
+    """
+    for path, keys in found.items():
+        if path[0] != "models":
+            continue
+        section = f"[{'.'.join(map(_quoted, path))}]"
+        if ":" in path[1] or path[1] in BUILT_IN_MODELS:
+            yield Problem(
+                path,
+                f"{section}: {values.shown(path[1])} names another model already",
+                "choose a name without ':', other than demo and script",
+            )
+        if "model" not in keys:
+            yield Problem(
+                path, f"{section} has no model", 'add model = "PROVIDER:MODEL" to the section'
+            )
+        if "key_env" in keys and not values.is_private(keys.get("base_url", "https://")):
+            yield Problem(
+                (*path, "base_url"),
+                f"base_url in {section}: must be https, since key_env sends a key there",
+            )
+
+
+def _unfit_hooks(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """Report each webhook that lacks a key, or whose name is not a part of a path."""
+    for path, keys in found.items():
+        if path[0] != "hooks":
+            continue
+        section = f"[{'.'.join(map(_quoted, path))}]"
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", path[1]):
+            yield Problem(
+                path,
+                f"{section}: {values.shown(path[1])} is not a name for a webhook",
+                "use a-z, 0-9, - and _, as in [hooks.deploys]",
+            )
+        for key, example in (("secret_env", "DEPLOY_HOOK_SECRET"), ("person", "alice")):
+            if key not in keys:
+                yield Problem(path, f"{section} has no {key}", f'add {key} = "{example}"')
+
+
+_TAKEN = frozenset({"local", "hooks", "delegate", "http", "webhook", "talk", "team", "none"})
+
+
+def _unfit_channels(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """Report each channel that lacks a key, or whose sessions another channel would share."""
+    for path, keys in found.items():
+        if path[0] != "channels":
+            continue
+        section = f"[{'.'.join(map(_quoted, path))}]"
+        if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", path[1]) or path[1] in _TAKEN:
+            yield Problem(
+                path,
+                f"{section}: {values.shown(path[1])} is not a name for a channel",
+                f"use a-z, 0-9, - and _, at most 32 of them; not {', '.join(sorted(_TAKEN))}",
+            )
+        for key, example in (("kind", "telegram"), ("bot_token_env", "BOT_TOKEN")):
+            if key not in keys:
+                yield Problem(path, f"{section} has no {key}", f'add {key} = "{example}"')
+        slack = {"app_token_env", "signing_secret_env"} & set(keys)
+        if keys.get("kind") == "slack" and len(slack) != 1:
+            yield Problem(
+                path,
+                f"{section} must have exactly one of app_token_env and signing_secret_env",
+                'add app_token_env = "SLACK_APP_TOKEN"; it needs no address of yours',
+            )
+        elif keys.get("kind") != "slack" and slack:
+            extra = min(slack)
+            yield Problem((*path, extra), f"{extra} in {section}: only Slack has it")
+
+
+_STDIO_KEYS = ("env", "network", "read", "write")
+
+
+def _unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
+    """Report each server whose name no tool can begin with, or that is not exactly one thing."""
+    for path, keys in found.items():
+        if path[0] != "mcp" or path == ("mcp",):
+            continue
+        section = f"[{'.'.join(map(_quoted, path))}]"
+        if not values.is_server_name(path[1]):
+            yield Problem(
+                path,
+                f"{section}: {values.shown(path[1])} is not a name of a server",
+                "use a-z, 0-9, '_' and '-', at most 32 of them; 'holdfast', 'claude-code' and "
+                "'codex' are taken",
+            )
+        if ("command" in keys) == ("url" in keys):
+            yield Problem(
+                path,
+                f"{section} must have exactly one of command and url",
+                'add command = ["PROGRAM", "ARGUMENT"] or url = "https://..."',
+            )
+        elif misplaced := [key for key in _STDIO_KEYS if key in keys and "url" in keys]:
+            yield Problem((*path, misplaced[0]), f"{misplaced[0]} in {section}: needs command")
+        elif "token_env" in keys and "url" not in keys:
+            yield Problem((*path, "token_env"), f"token_env in {section}: needs url; see env")
 
 
 def _quoted(part: str) -> str:
@@ -242,14 +362,14 @@ def _unusable(text: str, name: str, problems: list[Problem]) -> Unusable:
     said = [f"{name}, line {line}: {problem.text}" for line, problem in placed[:_PROBLEMS_MAX]]
     if len(placed) > _PROBLEMS_MAX:
         said.append("and more")
-    hint = placed[0][1].hint or "docs/settings.md has every key with an example"
+    hint = placed[0][1].hint or "docs/reference/settings.md has every key with an example"
     return Unusable("\n".join(said), code="settings", hint=hint, line=placed[0][0])
 
 
 # --- assemble
 
 
-def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:
+def _settings(found: Mapping[Path, Mapping[str, Any]], text: str) -> Settings:
     given = {
         keys[name].field: value
         for path, keys in SECTIONS.items()
@@ -260,10 +380,39 @@ def _settings(found: Mapping[Path, Mapping[str, Any]]) -> Settings:
         configured={
             path[1]: _agent(path[1], keys) for path, keys in found.items() if path[0] == "agents"
         },
+        models={
+            path[1]: ModelEndpoint(**keys) for path, keys in found.items() if path[0] == "models"
+        },
+        channels={
+            path[1]: ChannelSettings(**keys)
+            for path, keys in found.items()
+            if path[0] == "channels"
+        },
+        hooks={path[1]: Hook(**keys) for path, keys in found.items() if path[0] == "hooks"},
+        servers={
+            path[1]: ToolServer(**keys)
+            for path, keys in found.items()
+            if path[0] == "mcp" and path != ("mcp",)
+        },
         people={path[1]: keys for path, keys in found.items() if path[0] == "people"},
-        rules={Audience(path[1]): keys for path, keys in found.items() if path[0] == "policy"},
+        rules={
+            Audience(path[1]): _placed_rules(path, keys, text)
+            for path, keys in found.items()
+            if path[0] == "policy"
+        },
         **given,
     )
+
+
+def _placed_rules(path: Path, rules: Mapping[str, Rule], text: str) -> dict[str, Rule]:
+    """Add to each rule the line that it stands on, so that a prompt can name it."""
+    from holdfast.settings.lines import line_of, places_of  # most homes have no rules
+
+    places = places_of(text)
+    return {
+        tool: msgspec.structs.replace(rule, line=line_of(places, (*path, tool)))
+        for tool, rule in rules.items()
+    }
 
 
 def _agent(name: str, keys: Mapping[str, Any]) -> AgentSpec:

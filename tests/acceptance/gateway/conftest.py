@@ -20,17 +20,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
+from zlib import crc32
 
 import httpx
+import psycopg
 import pytest
 
+from holdfast.adapters.postgres.home.create import init_home
+from holdfast.adapters.postgres.server import DatabaseAddress
+from holdfast.assembly.service import open_service
 from holdfast.cli.shared.identity import login
 from holdfast.gateway.server.one_time_codes import new_code
 from holdfast.gateway.server.tokens import SCOPES, TokenBook
+from holdfast.ids import SessionId
 from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import MessageSource
-from holdfast.wiring import open_service
 from tests.warm import WarmProcess, WarmStart
 
 T = TypeVar("T")
@@ -179,7 +185,7 @@ class Gateway:
         name = name or f"{person}-{secrets.token_hex(3)}"
 
         async def add(service: Service) -> str:
-            now = service.world.clock.now_ms()
+            now = service.runtime.world.clock.now_ms()
             ends = now + expires_seconds * 1000 if expires_seconds is not None else None
             token, _ = await TokenBook(service.home).add(
                 name,
@@ -205,15 +211,32 @@ class Gateway:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(lambda: asyncio.run(run())).result()
 
+    def lines(self, session: str) -> list[dict[str, Any]]:
+        """The stored lines of a session, decoded; none if it does not exist yet."""
+
+        async def read(service: Service) -> list[dict[str, Any]]:
+            store = service.runtime.world.store
+            if await store.current(SessionId(session)) is None:
+                return []
+            journal = await store.open(SessionId(session))
+            try:
+                return [json.loads(line) async for line in journal.lines()]
+            finally:
+                await journal.close()
+
+        return self.elsewhere(read)
+
     def ask(self, session: str, text: str, person: str = "alice") -> ApprovalReport:
         """A message of theirs that parks, by another process than the server's."""
 
         async def send(service: Service) -> ApprovalReport:
             report = await service.send(
                 session,
-                text,
-                source=MessageSource.local(person),
-                workspace=service.world.workspace(str(self.work)),
+                Incoming(
+                    text=text,
+                    source=MessageSource.local(person),
+                    workspace=service.runtime.world.workspace(str(self.work)),
+                ),
             )
             return report.approvals[0]
 
@@ -294,7 +317,7 @@ class Gateway:
                     person=login(),
                     scopes=SCOPES,
                     by=login(),
-                    now=service.world.clock.now_ms(),
+                    now=service.runtime.world.clock.now_ms(),
                 )
             )
         return self._code
@@ -403,11 +426,65 @@ def status(answer: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
+class PostgresGateway(Gateway):
+    """The same over a home in PostgreSQL: every settings file names the database."""
+
+    def __init__(self, folder: Path, warm: WarmStart | None, place: DatabaseAddress) -> None:
+        super().__init__(folder, warm)
+        self._place = place
+        init_home(place, self.home)
+        self.settings("")
+
+    def settings(self, text: str) -> None:
+        url, schema = self._place.url, self._place.schema
+        super().settings(f'{text}\n[storage]\nurl = "{url}"\nschema = "{schema}"\n')
+
+
+# Suites that are told over both kinds of home. The page's are about the page, and talk to the same
+# server.
+BOTH = frozenset(
+    f"test_{name}"
+    for name in (
+        *("api", "decisions", "delegates", "history", "hooks", "inbox"),
+        *("one_time_codes", "reminders", "serve", "streams", "telemetry"),
+    )
+)
+POSTGRES_SHARE = 12  # one of so many runs over PostgreSQL in `make test`, all in `make test-long`
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    is_both = metafunc.module.__name__.rpartition(".")[2] in BOTH
+    about_files = metafunc.definition.get_closest_marker("about_files")
+    if "gateway" in metafunc.fixturenames and is_both and about_files is None:
+        metafunc.parametrize("gateway", ["files", "postgres"], indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given is None or given.params.get("gateway") != "postgres":
+            continue
+        if crc32(item.nodeid.encode()) % POSTGRES_SHARE:
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture
-def gateway(tmp_path: Path, warm: WarmStart | None) -> Generator[Gateway, None, None]:
-    made = Gateway(tmp_path, warm)
+def gateway(
+    request: pytest.FixtureRequest, tmp_path: Path, warm: WarmStart | None
+) -> Generator[Gateway, None, None]:
+    if getattr(request, "param", "files") == "files":
+        made = Gateway(tmp_path, warm)
+        yield made
+        made.close()
+        return
+    cluster = request.getfixturevalue("postgres")
+    schema = f"hf_{secrets.token_hex(6)}"
+    made = PostgresGateway(tmp_path, warm, DatabaseAddress(cluster.url(), schema))
     yield made
     made.close()
+    with psycopg.connect(cluster.url(), autocommit=True) as owner:
+        owner.execute(f'drop schema "{schema}" cascade')
 
 
 @pytest.fixture(scope="module")

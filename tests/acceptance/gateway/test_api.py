@@ -6,8 +6,6 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import (
     Busy,
@@ -22,10 +20,12 @@ from holdfast.errors import (
     Takeover,
     Unusable,
 )
+from holdfast.gateway.http.asgi import Receive, Scope, Send
 from holdfast.gateway.http.problems import problem_of, redacted
-from holdfast.gateway.http.request_guard import Guard, allowed_hosts
+from holdfast.gateway.http.request_guard import RequestGuard, allowed_hosts
+from holdfast.gateway.http.response import HttpResponse
 from holdfast.gateway.server.rate_limit import Rate
-from holdfast.gateway.server.tokens import Bearer, TokenAdded, circle_of
+from holdfast.gateway.server.tokens import Bearer, TokenAdded, reader_set_of
 from holdfast.session.state import Reader
 from tests.acceptance.gateway.conftest import TAKEN, Gateway, until
 
@@ -56,7 +56,7 @@ def test_every_error_has_its_status(error: HoldfastError, status: int, code: str
 def test_a_message_is_taken_once_for_each_key(shared: Gateway, alice: httpx.Client) -> None:
     first = shared.send(alice, "api/dedup", "what time is it", key="k1")
     assert first.status_code == 202
-    assert set(first.json()) == {"session", "turn", "input", "seq"}
+    assert set(first.json()) == {"session", "turn", "input", "seq", "superseded"}
     again = shared.send(alice, "api/dedup", "what time is it", key="k1")
     assert {key: again.json()[key] for key in ("session", "turn", "input")} == {
         key: first.json()[key] for key in ("session", "turn", "input")
@@ -137,7 +137,7 @@ def test_an_edit_is_shown_again_and_a_denial_runs_nothing(
 
 
 def test_a_grant_is_listed_to_its_giver_too_who_may_take_it_back(gateway: Gateway) -> None:
-    """Whoever asked and whoever gave it see the same words; nobody else sees that it is there."""
+    """The requester and the giver see the same words; nobody else sees that it is there."""
     gateway.settings(
         '[policy.personal]\nwrite_file = { ask = ["bob"], requester_may_answer = false, remember = "session" }\n'
     )
@@ -277,7 +277,8 @@ def test_a_team_shares_its_sessions_and_nobody_elses(gateway: Gateway) -> None:
     )
 
 
-def test_a_sealed_session_is_told_as_sealed_and_can_still_be_read(gateway: Gateway) -> None:
+@pytest.mark.about_files
+def test_a_sealed_session_is_reported_as_sealed_and_can_still_be_read(gateway: Gateway) -> None:
     gateway.start()
     alice = gateway.client(gateway.token("alice"))
     gateway.send(alice, "ops/api", "what time is it")
@@ -294,7 +295,9 @@ def test_a_sealed_session_is_told_as_sealed_and_can_still_be_read(gateway: Gatew
     assert (shown["phase"], shown["sealed"]["code"]) == ("sealed", "broken")
 
 
-def test_where_files_lie_is_told_to_admins_only(shared: Gateway, alice: httpx.Client) -> None:
+def test_only_an_admin_sees_the_paths_of_journal_files(
+    shared: Gateway, alice: httpx.Client
+) -> None:
     shared.send(alice, "api/files", "help")
     assert alice.get("/v1/sessions/api/files").json()["journal"] == []
     assert (
@@ -433,7 +436,7 @@ def test_a_token_reads_within_its_audience(
     assert bearer(token, "admin").reads(*said_in)
 
 
-def test_only_a_circle_that_all_of_a_session_belongs_to_may_be_joined() -> None:
+def test_only_a_reader_set_that_all_of_a_session_belongs_to_may_be_joined() -> None:
     ops, sales, mine = (
         Reader("bob", "team", "team:ops"),
         Reader("bob", "team", "team:sales"),
@@ -444,7 +447,7 @@ def test_only_a_circle_that_all_of_a_session_belongs_to_may_be_joined() -> None:
     assert not bearer("team:ops").may_join([ops, mine])
     assert not bearer("team:ops").may_join([])
     assert not bearer("personal").may_join([mine])
-    assert circle_of("team", "x")[1] == "team:home"
+    assert reader_set_of("team", "x")[1] == "team:home"
 
 
 def test_only_exact_names_are_hosts() -> None:
@@ -463,9 +466,10 @@ def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(
     host: str, origin: str, status: int
 ) -> None:
     async def inner(scope: Scope, receive: Receive, send: Send) -> None:
-        await Response(status_code=204)(scope, receive, send)
+        del scope, receive
+        await HttpResponse(status=204)(send)
 
-    guard = Guard(inner, allowed_hosts("127.0.0.1", 1, ["box.lan"]), proxied=["box.lan"])
+    guard = RequestGuard(inner, allowed_hosts("127.0.0.1", 1, ["box.lan"]), proxied=["box.lan"])
 
     async def ask() -> int:
         async with httpx.AsyncClient(
@@ -477,10 +481,10 @@ def test_a_name_of_the_proxy_in_front_is_ours_by_https_too(
 
 
 def test_our_own_words_are_not_struck_out(shared: Gateway) -> None:
-    """What helps somebody without a token is not taken for one."""
+    """A route that is open to everybody takes nothing for a token."""
     assert "[redacted]" not in httpx.get(f"{shared.url}/v1/me").text
 
 
-def test_what_is_struck_out() -> None:
+def test_redaction_removes_bearer_tokens_and_known_secrets() -> None:
     assert redacted("Bearer abc, hf_" + "a" * 43, ("abc",)) == "[redacted] [redacted]"
     assert redacted("my password hunter22", ("hunter22",)) == "my password [secret]"

@@ -20,14 +20,15 @@ from holdfast.adapters.inmemory.notifier import InMemoryNotifier
 from holdfast.errors import Busy
 from holdfast.gateway.server.tokens import Bearer, TokenAdded, TokenBook
 from holdfast.gateway.streams import prompt_board as board_module
-from holdfast.gateway.streams.inbox_hub import Inboxes
-from holdfast.gateway.streams.inbox_stream import Inbox
-from holdfast.gateway.streams.prompt_board import Board, Change
+from holdfast.gateway.streams.inbox_hub import InboxHub
+from holdfast.gateway.streams.inbox_stream import InboxStream
+from holdfast.gateway.streams.prompt_board import Change, PromptBoard
 from holdfast.gateway.streams.registry import Streams
 from holdfast.ids import ApprovalId, CallId, InstanceId, SessionId, TurnId
 from holdfast.runtime.reports.open_prompts import PromptEnd
 from holdfast.runtime.reports.types import ApprovalReport
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import MessageSource
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import open_in_memory
@@ -62,13 +63,13 @@ def report(
     *,
     session: str = "ops/api",
     to: str = "alice",
-    circle: str = "personal:alice",
+    reader_set: str = "personal:alice",
     until_: str = "2100-01-01T00:00:00Z",
 ) -> ApprovalReport:
     return ApprovalReport(
         id=ApprovalId(name), session=SessionId(session), instance=InstanceId("i"), turn=TurnId("t1"), call=CallId("c1"), tool="shell",
         arguments={}, display="x" * 200, digest="d", options=("deny",), covers={}, may_answer=(to,), requester=to,
-        audience=circle.partition(":")[0], boundary=circle, channel="http", requested_at="2026-01-01T00:00:00Z", expires_at=until_,
+        audience=reader_set.partition(":")[0], boundary=reader_set, channel="http", requested_at="2026-01-01T00:00:00Z", expires_at=until_,
         state="requested", closed_as=None, answered_by=None, option=None,
     )  # fmt: skip
 
@@ -80,12 +81,12 @@ class Home:
     """A board, who looks at it, and what waits in each session by now."""
 
     def __init__(self) -> None:
-        self.board = Board()
-        self.inboxes: list[Inbox] = []
+        self.board = PromptBoard()
+        self.inboxes: list[InboxStream] = []
         self.waiting: dict[str, dict[str, ApprovalReport]] = {}
 
-    def open(self, who: Bearer, cursor: str | None = None) -> Inbox:
-        self.inboxes.append(Inbox(self.board, who, cursor))
+    def open(self, who: Bearer, cursor: str | None = None) -> InboxStream:
+        self.inboxes.append(InboxStream(self.board, who, cursor))
         return self.inboxes[-1]
 
     def ask(self, made: ApprovalReport) -> None:
@@ -121,7 +122,7 @@ def heard(data: bytes) -> list[Heard]:
     return found
 
 
-async def drain(inbox: Inbox) -> list[Heard]:
+async def drain(inbox: InboxStream) -> list[Heard]:
     """Until there is nothing more; bounded, since what there is is."""
     found: list[Heard] = []
     for _ in range(10_000):
@@ -199,7 +200,9 @@ def test_a_resumed_inbox_never_skips_and_never_repeats(
             else:
                 made += 1
                 home.ask(
-                    report(f"a-{made}", session=f"ops/{session}", to=to, circle=f"personal:{to}")
+                    report(
+                        f"a-{made}", session=f"ops/{session}", to=to, reader_set=f"personal:{to}"
+                    )
                 )
             all_ += await drain(whole)
             if at in cuts:
@@ -226,7 +229,7 @@ def test_a_resumed_inbox_never_skips_and_never_repeats(
     asyncio.run(story())
 
 
-def test_one_that_is_too_slow_is_told_of_the_gap_and_given_all_that_stands() -> None:
+def test_a_slow_follower_is_sent_the_gap_and_all_open_prompts() -> None:
     async def story() -> None:
         home = Home()
         slow = home.open(bearer())
@@ -242,9 +245,7 @@ def test_one_that_is_too_slow_is_told_of_the_gap_and_given_all_that_stands() -> 
     asyncio.run(story())
 
 
-def test_what_happens_to_others_is_no_gap_for_one_who_only_waits_and_moves_their_cursor_on() -> (
-    None
-):
+def test_changes_of_others_move_an_idle_inbox_cursor_without_a_gap() -> None:
     async def story() -> None:
         home = Home()
         idle = home.open(bearer())
@@ -252,7 +253,7 @@ def test_what_happens_to_others_is_no_gap_for_one_who_only_waits_and_moves_their
         first = idle.cursor
         for number in range(2 * board_module.KEPT_CHANGES):
             home.ask(
-                report(f"a-{number}", session=f"ops/{number}", to="bob", circle="personal:bob")
+                report(f"a-{number}", session=f"ops/{number}", to="bob", reader_set="personal:bob")
             )
         assert not idle.wake.is_set()
         assert idle.cursor != first
@@ -267,7 +268,7 @@ def test_what_happens_to_others_is_no_gap_for_one_who_only_waits_and_moves_their
     asyncio.run(story())
 
 
-def test_what_a_board_keeps_and_gives_at_once_is_bounded() -> None:
+def test_a_board_bounds_its_kept_changes_and_its_first_page() -> None:
     async def story() -> None:
         home = Home()
         for number in range(2_000):
@@ -294,12 +295,12 @@ def test_what_a_board_keeps_and_gives_at_once_is_bounded() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("cursor", ["0123456789abcdef-0", "{life}-99"])
-def test_a_cursor_of_another_life_or_from_nowhere_is_told_of_the_gap(cursor: str) -> None:
+@pytest.mark.parametrize("cursor", ["0123456789abcdef-0", "{board_id}-99"])
+def test_an_inbox_reports_a_gap_for_an_unknown_cursor(cursor: str) -> None:
     async def story() -> None:
         home = Home()
         home.ask(report("a-1"))
-        inbox = home.open(bearer(), cursor.format(life=home.board.life))
+        inbox = home.open(bearer(), cursor.format(board_id=home.board.board_id))
         assert names(await drain(inbox)) == [("gap", None), ("standing", ["a-1"])]
 
     asyncio.run(story())
@@ -321,7 +322,7 @@ def test_no_prompt_crosses_its_audience_live_or_standing() -> None:
         for inbox in live.values():
             await drain(inbox)
         home.ask(report("a-own"))
-        home.ask(report("a-ops", session="ops/team", circle="team:ops"))
+        home.ask(report("a-ops", session="ops/team", reader_set="team:ops"))
         wanted = {
             "mine": ["a-own", "a-ops"],
             "ops": ["a-ops"],
@@ -379,11 +380,10 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(
 
     async def story() -> None:
         book: Any = Book()
-        none: Any = None
         streams = Streams(
-            book, none, lambda: 0, streams_max=9, streams_per_token_max=9, streams_per_person_max=9
+            book, lambda: 0, streams_max=9, streams_per_token_max=9, streams_per_person_max=9
         )
-        inbox = Inbox(Board(), bearer(), None)
+        inbox = InboxStream(PromptBoard(), bearer(), None)
         with streams.hold(inbox):
             await streams.look()
             assert inbox.ended is None
@@ -398,12 +398,12 @@ def test_streams_end_when_nobody_can_say_any_more_whether_their_tokens_live(
 
 
 @asynccontextmanager
-async def moving(service: Service) -> AsyncGenerator[Inboxes, None]:
-    """Inboxes that move by notices alone: nobody looks after them once a second."""
+async def moving(service: Service) -> AsyncGenerator[InboxHub, None]:
+    """InboxHub that move by notices alone: nobody looks after them once a second."""
     none: Any = None
-    inboxes = Inboxes(
+    inboxes = InboxHub(
         service,
-        Streams(none, none, none, streams_max=9, streams_per_token_max=9, streams_per_person_max=9),
+        Streams(none, none, streams_max=9, streams_per_token_max=9, streams_per_person_max=9),
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(inboxes.run())
@@ -413,7 +413,7 @@ async def moving(service: Service) -> AsyncGenerator[Inboxes, None]:
             running.cancel()
 
 
-async def hears(inbox: Inbox) -> list[tuple[str, Any]]:
+async def hears(inbox: InboxStream) -> list[tuple[str, Any]]:
     """The next that is told."""
     async with asyncio.timeout(60):
         while not (found := names(await drain(inbox))):
@@ -447,7 +447,7 @@ async def test_a_notice_is_enough_and_what_could_not_be_looked_at_is_looked_at_a
         inboxes.notice(OPS)
         assert await hears(inbox) == [("requested", asked.id)]
 
-        shelf = home.service.shelf
+        shelf = home.service.runtime.sessions
         held, failed = shelf.use, asyncio.Event()
 
         @asynccontextmanager
@@ -458,19 +458,18 @@ async def test_a_notice_is_enough_and_what_could_not_be_looked_at_is_looked_at_a
 
         await home.answer(asked, "deny", by=ALICE)
         shelf.use = busy  # type: ignore[method-assign]
-        heads = await home.service.world.store.heads()
-        inboxes.look(heads)
+        await inboxes.look()
         await failed.wait()
         shelf.use = held  # type: ignore[method-assign]
         async with asyncio.timeout(60):
             while not inbox.wake.is_set():
-                inboxes.look(heads)  # as they were: nothing but what failed is looked at
+                await inboxes.look()  # nothing moved: only what failed is looked at
                 await asyncio.sleep(0)
         assert await hears(inbox) == [("answered", asked.id)]
 
 
 @in_loop
-async def test_what_moves_while_the_board_is_made_is_on_it_once() -> None:
+async def test_a_prompt_that_arrives_while_the_board_is_built_appears_once() -> None:
     """
     The list is read after the heads and while notices are kept: whatever comes in between is told,
     and nothing twice.
@@ -492,7 +491,7 @@ async def test_what_moves_while_the_board_is_made_is_on_it_once() -> None:
             assert await hears(inbox) == [("standing", [])]
             assert await hears(inbox) == [("requested", found[0])]
             inboxes.notice(OPS)
-            inboxes.look(await service.world.store.heads())
+            await inboxes.look()
             await home.send("ops/other", "act", source=ALICE)
             inboxes.notice(SessionId("ops/other"))
             assert [name for name, _ in await hears(inbox)] == ["requested"]
@@ -505,12 +504,11 @@ async def test_a_board_that_nobody_looks_at_is_forgotten_after_a_while_and_its_c
     async with open_in_memory(agents=[an_agent()]) as home, moving(home.service) as inboxes:
         async with inboxes.open(bearer(), after=None) as inbox:
             await hears(inbox)
-        heads = await home.service.world.store.heads()
-        inboxes.look(heads)
+        await inboxes.look()
         async with inboxes.open(bearer(), after=inbox.cursor) as again:
             assert await drain(again) == []
         monkeypatch.setattr("holdfast.gateway.streams.inbox_hub.LINGER_SECONDS", -1.0)
-        inboxes.look(heads)
+        await inboxes.look()
         async with inboxes.open(bearer(), after=inbox.cursor) as later:
             assert await hears(later) == [("gap", None), ("standing", [])]
 
@@ -627,9 +625,15 @@ def test_a_prompt_of_a_process_that_said_nothing_is_found_by_its_journal(shared:
     alice = shared.client(shared.token("alice"))
 
     async def ask_in_silence(service: Service) -> None:
-        service.world.notifier = InMemoryNotifier(InMemoryDisk())
-        source, workspace = MessageSource.local("alice"), service.world.workspace(str(shared.work))
-        await service.send("ops/mute", "run: true", source=source, workspace=workspace)
+        service.runtime.world.notifier = InMemoryNotifier(InMemoryDisk())
+        source, workspace = (
+            MessageSource.local("alice"),
+            service.runtime.world.workspace(str(shared.work)),
+        )
+        await service.send(
+            "ops/mute",
+            Incoming(text="run: true", source=source, workspace=workspace),
+        )
 
     with following(alice) as stream:
         stream.until(lambda name, _: name == "standing")

@@ -42,7 +42,7 @@ class Served:
 
 
 def printed(path: Path) -> str:
-    """What the server says of its page, once it has said it: it says it when it listens."""
+    """The server's line about its page, once it is printed: it says it when it listens."""
     until(lambda: "Holdfast for" in path.read_text(), "the server to say where its page is")
     return path.read_text()
 
@@ -90,7 +90,7 @@ def test_a_code_is_printed_to_no_pipe(gateway: Gateway) -> None:
 
 
 def test_a_file_of_another_user_gets_no_code(gateway: Gateway) -> None:
-    """Mode 0600 is no privacy where somebody else owns the file."""
+    """Mode 0600 does not protect a file that somebody else owns."""
     if os.geteuid() != 0:
         pytest.skip("needs root, to give a file away")
     path = gateway.work / "out.txt"

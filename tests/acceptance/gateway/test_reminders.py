@@ -9,6 +9,8 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.ids import SessionId
 from holdfast.session.events import TurnEnded
@@ -22,7 +24,8 @@ from tests.acceptance.runtime.conftest import Stage, alice, seen
 SOON_SECONDS = 4
 
 
-def test_what_came_due_while_nothing_ran_is_fired_at_the_start_and_once(gateway: Gateway) -> None:
+@pytest.mark.about_files
+def test_the_gateway_fires_an_overdue_reminder_once_at_its_start(gateway: Gateway) -> None:
     set_earlier(gateway.home, "what time is it?", seconds_ago=4 * 3600, every="1h")
     gateway.start()
     client = gateway.client(gateway.token("alice"))
@@ -38,6 +41,7 @@ def test_what_came_due_while_nothing_ran_is_fired_at_the_start_and_once(gateway:
     ]
 
 
+@pytest.mark.about_files
 def test_a_reminder_that_is_set_while_it_serves_is_fired_in_time(gateway: Gateway) -> None:
     """
     The timer waits for one an hour away, and is set anew by a notice of another process; the rescan
@@ -56,6 +60,7 @@ def test_a_reminder_that_is_set_while_it_serves_is_fired_in_time(gateway: Gatewa
     assert (fired["body"].get("missed", 0), fired["body"].get("next_at")) == (0, None)
 
 
+@pytest.mark.about_files
 def test_a_reminder_that_may_ask_prompts_its_creator_over_http(gateway: Gateway) -> None:
     set_earlier(
         gateway.home,
@@ -73,9 +78,12 @@ def test_a_reminder_that_may_ask_prompts_its_creator_over_http(gateway: Gateway)
     assert stranger.get("/v1/approvals").json()["approvals"] == []
 
 
-def test_a_sessions_reminders_are_shown_to_tokens_of_their_circle_alone(gateway: Gateway) -> None:
+@pytest.mark.about_files
+def test_a_sessions_reminders_are_shown_to_tokens_of_their_reader_set_alone(
+    gateway: Gateway,
+) -> None:
     """
-    The text of a person's own reminder reaches no token that speaks in a wider circle, also in a
+    The text of a person's own reminder reaches no token that speaks in a wider reader set, also in a
     session that both take part in.
     """
     gateway.start()
@@ -124,7 +132,7 @@ async def test_one_timer_waits_for_the_earliest_and_is_set_anew_when_an_earlier_
             )
         assert len(asyncio.all_tasks()) == idle
         stage.clock.jump(32 * 60)  # two are due; nobody waited that long
-        drives.look_again()
+        drives._sooner.set()  # or wait for the timer
         for number in (29, 28):
             await seen(home, f"ops/s{number}", TurnEnded, outcome="completed")
         await until_true(lambda: drives.running == 0)

@@ -16,24 +16,24 @@ from holdfast.errors import Busy
 from holdfast.gateway.server.tokens import Bearer, TokenAdded, TokenBook
 from holdfast.gateway.streams.frames import frame_from_event, frame_from_piece
 from holdfast.gateway.streams.registry import Streams
-from holdfast.gateway.streams.session_tail import Follower, SharedTail, Tails
+from holdfast.gateway.streams.session_tail import SessionStream, SessionTail
+from holdfast.gateway.streams.session_tails import SessionTails
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.lifecycle import delete
 from holdfast.runtime.streams.feed import Delta
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import MessageSource
 from holdfast.testing.memory_home import open_in_memory
 from tests.acceptance.gateway.conftest import TAKEN, WAIT_SECONDS, Events, Gateway, until
 
 
 def journal(gateway: Gateway, session: str) -> list[int]:
-    """The seqs of every record in the files, the store's own left out."""
-    found = []
-    for path in sorted((gateway.home / "sessions" / session).glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            record = json.loads(line)
-            if "type" in record and not record["type"].startswith("segment"):
-                found.append(record["seq"])
-    return found
+    """The seqs of every stored record, the store's own left out."""
+    return [
+        record["seq"]
+        for record in gateway.lines(session)
+        if "type" in record and not record["type"].startswith("segment")
+    ]
 
 
 def seqs(events: Events) -> list[int]:
@@ -119,7 +119,7 @@ def test_pieces_of_text_come_before_the_record_that_holds_them(gateway: Gateway)
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1e3", "９", "0x1", "9" * 30])
-def test_a_cursor_that_is_no_seq_is_malformed(shared: Gateway, cursor: str) -> None:
+def test_a_cursor_that_is_not_a_seq_is_malformed(shared: Gateway, cursor: str) -> None:
     alice = shared.client(shared.token("alice"))
     shared.send(alice, "ops/cursor", "help")
     with alice.stream(
@@ -128,14 +128,14 @@ def test_a_cursor_that_is_no_seq_is_malformed(shared: Gateway, cursor: str) -> N
         assert answer.status_code == 400
 
 
-def test_a_cursor_of_another_life_is_told_so(shared: Gateway) -> None:
+def test_a_stream_refuses_a_cursor_past_the_end(shared: Gateway) -> None:
     alice = shared.client(shared.token("alice"))
     shared.send(alice, "ops/ahead", "help")
     answer = alice.get("/v1/sessions/ops/ahead/events", headers={"last-event-id": "100000"})
     assert (answer.status_code, answer.json()["code"]) == (409, "cursor_ahead")
 
 
-def test_a_stream_says_first_in_which_life_its_seqs_count(shared: Gateway) -> None:
+def test_a_stream_names_its_instance_in_a_header(shared: Gateway) -> None:
     """
     A name that was used before: whoever comes back with a seq of then can see that it is one of
     another session.
@@ -199,7 +199,7 @@ def test_a_stream_shows_only_what_was_said_within_the_tokens_audience(gateway: G
         assert other.get("/v1/sessions/ops/mixed").status_code == 404
 
 
-def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(
+def test_the_list_of_sessions_hides_text_of_another_reader_set(
     gateway: Gateway,
 ) -> None:
     """
@@ -212,6 +212,8 @@ def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(
     gateway.send(ops, "ops/mixed", "read TEAM-WORDS")
     until(lambda: ops.get("/v1/sessions/ops/mixed").json()["phase"] == "idle", "the team's turn")
     assert "TEAM-WORDS" in ops.get("/v1/sessions").json()["sessions"][0]["preview"]
+    assert ops.get("/v1/sessions").json()["sessions"][0]["title"] == "read TEAM-WORDS"
+    assert ops.post("/v1/sessions/ops/mixed/title", json={"title": "Ours"}).status_code == 200
     gateway.send(
         gateway.client(gateway.token("alice", "send,admin")), "ops/mixed", "read CANARY-ALONE"
     )
@@ -230,6 +232,10 @@ def test_no_word_of_another_circle_is_in_the_list_of_sessions_or_beside_one(
         ops.get("/v1/sessions").json()["sessions"][0],
         ops.get("/v1/sessions/ops/mixed").json(),
     )
+    refused = ops.post("/v1/sessions/ops/mixed/title", json={"title": "Mine again"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "no_authority")
+    assert personal.get("/v1/sessions/ops/mixed").json()["title"] == "Ours"
+    assert (line["title"], shown["title"]) == ("", "")
     assert (
         line["session"],
         line["preview"],
@@ -258,6 +264,43 @@ def test_a_revoked_token_is_dead_on_the_next_request_and_its_streams_end(gateway
         assert stream.next() is None
         gateway.send(kept, "ops/api", "help")
         other.until_record("turn_ended", turn="t2")
+
+
+REFUSED = {401, 423, 503}  # no such token; sealed; the home can't be read
+
+
+@pytest.mark.about_files
+@pytest.mark.parametrize("has_looked", [False, True])
+@pytest.mark.parametrize("damage", ["changed", "cut", "gone"])
+def test_damage_to_the_homes_journal_keeps_no_token_alive(
+    gateway: Gateway, damage: str, has_looked: bool
+) -> None:
+    """
+    G3, D4: not one whose revocation stands in the damaged part, and not one whose revocation can't
+    be written any more, in a server that runs on.
+    """
+    gateway.start()
+    alice = gateway.client(gateway.token("alice", name="laptop"))
+    kept = gateway.client(gateway.token("alice", name="phone"))
+    gateway.send(alice, "ops/api", "help")
+    gateway.run("tokens", "revoke", "laptop")
+    if has_looked:
+        assert alice.get("/v1/sessions").status_code == 401
+    segment = max((gateway.home / "home").glob("*.jsonl"))
+    data = segment.read_bytes()
+    at = data.rindex(b"laptop")
+    if damage == "changed":
+        segment.write_bytes(data[:at] + b"LAPTOP" + data[at + 6 :])
+    elif damage == "cut":
+        segment.write_bytes(data[: data.rindex(b"\n", 0, at) + 1])
+    else:
+        segment.unlink()
+    for _ in range(3):
+        assert alice.get("/v1/sessions").status_code in REFUSED
+    gateway.run("tokens", "revoke", "phone", check=False)
+    for _ in range(3):
+        assert kept.get("/v1/sessions").status_code in REFUSED
+        assert gateway.send(kept, "ops/api", "run: date").status_code in REFUSED
 
 
 def test_a_token_that_is_revoked_while_its_body_is_on_its_way_sends_and_answers_nothing(
@@ -300,7 +343,7 @@ def test_a_token_that_is_revoked_while_its_body_is_on_its_way_sends_and_answers_
     assert gateway.waiting(alice, "ops/api")["id"] == prompt.id
 
 
-def test_a_token_past_its_time_is_no_token(gateway: Gateway) -> None:
+def test_a_token_past_its_time_is_not_a_token(gateway: Gateway) -> None:
     gateway.start()
     gateway.send(gateway.client(gateway.token("alice")), "ops/api", "help")
     for seconds in (2, 8, 32):  # a slow machine may need longer to get its stream
@@ -332,7 +375,8 @@ def test_others_commands_are_followed_and_driven_by_the_server(gateway: Gateway)
     assert (gateway.work / "x.txt").read_text() == "from the command\n"
 
 
-def test_whoever_follows_is_told_of_a_deletion_and_of_a_seal(gateway: Gateway) -> None:
+@pytest.mark.about_files
+def test_followers_hear_of_a_deletion_and_of_a_seal(gateway: Gateway) -> None:
     """Neither appends a record to the session, so only a look finds them."""
     gateway.start()
     alice = gateway.client(gateway.token("alice"))
@@ -361,7 +405,7 @@ def _flip(path: Path, after: bytes) -> None:
         file.write(data)
 
 
-def test_settings_that_can_not_be_used_are_no_fault_of_the_request_and_tell_nobody_where_they_lie(
+def test_unusable_settings_are_not_blamed_on_the_request_and_their_path_stays_hidden(
     shared: Gateway,
 ) -> None:
     gateway = shared
@@ -389,24 +433,24 @@ BEARER = Bearer.of(
 )
 
 
-def a_tail() -> SharedTail:
+def a_tail() -> SessionTail:
     none: Any = None
-    tail = SharedTail(SessionId("ops/api"), asyncio.Semaphore(), none)
+    tail = SessionTail(SessionId("ops/api"), asyncio.Semaphore(), none)
     tail.instance = "i"
     return tail
 
 
-async def read_all(follower: Follower) -> bytes:
+async def read_all(follower: SessionStream) -> bytes:
     found = b""
     while data := await follower.read():
         found += data
     return found
 
 
-def test_a_follower_that_falls_behind_is_told_of_the_gap_and_of_nothing_twice() -> None:
+def test_a_follower_that_falls_behind_is_sent_the_gap_and_nothing_twice() -> None:
     async def story() -> None:
         tail = a_tail()
-        follower = Follower(tail, BEARER, 0)
+        follower = SessionStream(tail, BEARER, 0)
         assert await read_all(follower) == b""
         for number in range(2_000):
             tail.keep(
@@ -423,7 +467,7 @@ def test_a_follower_that_falls_behind_is_told_of_the_gap_and_of_nothing_twice() 
     asyncio.run(story())
 
 
-def test_what_a_tail_keeps_is_bounded_in_number_and_in_bytes() -> None:
+def test_a_tail_bounds_its_frames_in_number_and_bytes() -> None:
     tail = a_tail()
     for _ in range(3_000):
         tail.keep(frame_from_piece(Delta(SessionId("ops/api"), TurnId("t1"), "text", "x" * 50_000)))
@@ -431,7 +475,7 @@ def test_what_a_tail_keeps_is_bounded_in_number_and_in_bytes() -> None:
     assert sum(len(frame.data) for frame in tail.frames_from(0)) <= 5 * 1024 * 1024
 
 
-# --- another life of a session, without a server
+# --- another instance of a session, without a server
 
 
 def a_reader(person: str) -> Bearer:
@@ -448,7 +492,7 @@ def a_reader(person: str) -> Bearer:
     )
 
 
-def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_life() -> None:
+def test_a_follower_receives_nothing_of_another_instance_of_the_same_name() -> None:
     """
     G4: alice's stream hangs on to what was deleted; bob begins a session of that name. Neither
     hears a word of the other's, not even a piece.
@@ -458,10 +502,9 @@ def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_
         name, none = SessionId("ops/api"), cast(Any, None)
         async with open_in_memory() as home:
             service = home.service
-            tails = Tails(
+            tails = SessionTails(
                 service,
                 Streams(
-                    none,
                     none,
                     none,
                     streams_max=9,
@@ -472,20 +515,23 @@ def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_
 
             async def begin(person: str) -> InstanceId | None:
                 await service.send(
-                    name, f"the word of {person}", source=MessageSource.local(person)
+                    name,
+                    Incoming(text=f"the word of {person}", source=MessageSource.local(person)),
                 )
-                return await service.world.store.current(name)
+                return await service.runtime.world.store.current(name)
 
             async with tails.follow(
                 name, a_reader("alice"), instance=await begin("alice"), after=None
             ) as alice:
                 assert b"the word of alice" in await read_all(alice)
-                await lives.delete(service, name, by="alice")
-                life = await begin("bob")
-                service.feed.say(Delta(name, TurnId("t1"), "text", "a piece of bob's"))
+                await delete.delete(service.runtime, name, by="alice")
+                instance = await begin("bob")
+                service.runtime.feed.say(Delta(name, TurnId("t1"), "text", "a piece of bob's"))
                 await tails._move(alice.tail)
                 assert (await read_all(alice), alice.ended) == (b"", "new_life")
-                async with tails.follow(name, a_reader("bob"), instance=life, after=None) as bob:
+                async with tails.follow(
+                    name, a_reader("bob"), instance=instance, after=None
+                ) as bob:
                     heard = await read_all(bob)
                     assert (b"the word of alice" in heard, b"the word of bob" in heard) == (
                         False,
@@ -495,6 +541,6 @@ def test_who_follows_a_name_that_was_used_before_is_told_nothing_of_its_earlier_
                     async with tails.follow(
                         name, a_reader("alice"), instance=alice.tail.instance, after=None
                     ):
-                        pytest.fail("a life that is over is followed")
+                        pytest.fail("an instance that is over is followed")
 
     asyncio.run(story())

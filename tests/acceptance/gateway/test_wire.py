@@ -1,5 +1,5 @@
 """
-G1, byte by byte: what two readers could take for two different requests is no request, and nothing
+G1, byte by byte: what two readers could take for two different requests is not a request, and nothing
 that follows one is answered in its name.
 
 The real application and protocol, with no socket between: each case is given whole, and again a few
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import uvicorn
-from proof.fuzz.command import _Wire
+from proof.fuzz.http import InMemoryWire
 from uvicorn.server import ServerState
 
 from holdfast.gateway.http import protocol
@@ -44,7 +44,7 @@ class Said(NamedTuple):
     closed: bool
 
 
-class Wire(_Wire):
+class Wire(InMemoryWire):
     def __init__(self) -> None:
         super().__init__()
         self.hung_up = asyncio.Event()
@@ -227,7 +227,7 @@ FOREIGN = {
 
 
 @pytest.mark.parametrize("request_bytes", REFUSED.values(), ids=REFUSED.keys())
-def test_what_can_be_read_in_two_ways_is_malformed_and_nothing_after_it_is_answered(
+def test_the_server_refuses_an_ambiguous_request_and_answers_nothing_after_it(
     runs: Runs, request_bytes: bytes
 ) -> None:
     assert runs.heard(request_bytes + OK) == Said([400], closed=True)
@@ -269,7 +269,7 @@ def test_a_target_or_a_host_that_is_not_ours_is_a_wrong_host(
         ),
     ],
 )
-def test_what_is_written_as_it_should_be_is_answered(
+def test_the_server_answers_a_well_formed_request(
     runs: Runs, request_bytes: bytes, said: Said
 ) -> None:
     assert runs.heard(request_bytes) == said
@@ -303,7 +303,7 @@ def test_one_request_after_the_other_is_answered_on_one_connection(runs: Runs) -
     runs.loop.run(story(runs.server))
 
 
-def test_what_stands_behind_a_body_is_no_header(runs: Runs) -> None:
+def test_the_server_does_not_read_a_trailer_as_a_header(runs: Runs) -> None:
     """A token there lets nobody in, and a Host there is nobody's; however it arrives."""
 
     async def story(server: Server) -> None:
@@ -352,7 +352,7 @@ def test_garbage_behind_a_stream_is_not_answered_into_it(runs: Runs) -> None:
     runs.loop.run(story(runs.server))
 
 
-def test_a_body_that_turns_out_unreadable_is_told_once_and_its_reader_says_no_more(
+def test_an_unreadable_body_is_reported_once_and_its_reader_sends_no_more(
     runs: Runs,
 ) -> None:
     async def story(server: Server) -> None:

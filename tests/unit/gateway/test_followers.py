@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.gateway.routes import events as event_routes
 from holdfast.gateway.server.tokens import Bearer
-from holdfast.gateway.streams import routes, session_tail
+from holdfast.gateway.streams import session_tail
 from holdfast.gateway.streams.frames import Frame
-from holdfast.gateway.streams.session_tail import Follower, SharedTail
+from holdfast.gateway.streams.session_tail import SessionStream, SessionTail
 from holdfast.ids import InstanceId, SessionId
 from holdfast.session.home.events import TokenAdded
 from holdfast.testing.loop import in_loop
@@ -19,7 +20,7 @@ from holdfast.testing.loop import in_loop
 OPS, FIRST, SECOND = SessionId("ops/api"), InstanceId("i1"), InstanceId("i2")
 
 
-def follower_of(audience: str, service: Any = None) -> Follower:
+def follower_of(audience: str, service: Any = None) -> SessionStream:
     added = TokenAdded(
         name="n",
         digest="d",
@@ -29,9 +30,9 @@ def follower_of(audience: str, service: Any = None) -> Follower:
         expires_at=None,
         by="tests",
     )
-    tail = SharedTail(OPS, asyncio.Semaphore(1), service)
+    tail = SessionTail(OPS, asyncio.Semaphore(1), service)
     tail.instance = FIRST
-    follower = Follower(tail, Bearer.of(added), 0)
+    follower = SessionStream(tail, Bearer.of(added), 0)
     tail.followers.add(follower)
     return follower
 
@@ -41,7 +42,7 @@ def record(seq: int, turn: str | None = "t1") -> Frame:
 
 
 @in_loop
-async def test_whoever_was_too_slow_and_read_the_journal_gets_no_record_twice(
+async def test_a_slow_follower_that_read_the_journal_gets_no_record_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The journal's page goes beyond the first records that the tail still keeps."""
@@ -69,28 +70,28 @@ async def test_whoever_was_too_slow_and_read_the_journal_gets_no_record_twice(
 
 
 @in_loop
-async def test_what_no_circle_is_known_of_is_not_shown_to_a_narrower_token() -> None:
-    """A record of no turn, of a turn nobody has read of, and any while the circles are unknown."""
+async def test_a_narrow_token_does_not_see_records_of_an_unknown_reader_set() -> None:
+    """A record of no turn, of a turn nobody has read of, and any while the reader sets are unknown."""
     follower = follower_of("team:ops")
     tail = follower.tail
-    tail.circles = {"t1": ("team", "team:ops"), "t2": ("team", "team:dev")}
+    tail.reader_sets = {"t1": ("team", "team:ops"), "t2": ("team", "team:dev")}
     for each in (record(1), record(2, "t2"), record(3, "t3"), record(4, None)):
         tail.keep(each)
     assert await follower.read() == b"<1>"
-    tail.circles = None
+    tail.reader_sets = None
     tail.keep(record(5))
     assert await follower.read() == b""
 
 
 @in_loop
-async def test_a_tail_takes_nothing_from_a_later_life_of_its_session() -> None:
+async def test_a_tail_takes_nothing_from_a_later_instance_of_its_session() -> None:
     """Neither records nor pieces nor a page of the journal: its followers end instead."""
 
     @asynccontextmanager
     async def use(_: SessionId) -> Any:
         yield SimpleNamespace(instance=SECOND)  # anything else of it would be an AttributeError
 
-    service = SimpleNamespace(shelf=SimpleNamespace(use=use))
+    service = SimpleNamespace(live=SimpleNamespace(use=use))
     heard: list[str] = []
     moved, paged = follower_of("personal", service), follower_of("personal", service)
     await moved.tail.move(lambda: heard.append("a piece"))
@@ -103,7 +104,7 @@ async def test_a_tail_takes_nothing_from_a_later_life_of_its_session() -> None:
 async def test_a_page_of_the_journal_ends_where_the_tail_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The circle of a later record is not known yet, so it would be left out and never come."""
+    """The reader set of a later record is not known yet, so it would be left out and never come."""
 
     @asynccontextmanager
     async def use(_: SessionId) -> Any:
@@ -112,9 +113,9 @@ async def test_a_page_of_the_journal_ends_where_the_tail_ends(
     async def page(_: Any, after: int) -> list[Any]:
         return [SimpleNamespace(seq=seq) for seq in range(after + 1, 6)]
 
-    monkeypatch.setattr(session_tail, "_page", page)
     monkeypatch.setattr(session_tail, "frame_from_record", lambda each: record(each.seq))
-    tail = follower_of("personal", SimpleNamespace(shelf=SimpleNamespace(use=use))).tail
+    live = SimpleNamespace(use=use, records_after=page)
+    tail = follower_of("personal", SimpleNamespace(live=live)).tail
     tail.seq = 3
     assert [each.seq for each in await tail.page_after(1)] == [2, 3]
 
@@ -143,7 +144,7 @@ async def test_a_stream_begins_with_the_prompts_within_its_audience_only(
     async def use(_: SessionId) -> Any:
         yield None
 
-    monkeypatch.setattr(routes, "prompts_of", lambda _: prompts)
-    gateway: Any = SimpleNamespace(service=SimpleNamespace(shelf=SimpleNamespace(use=use)))
-    told = await routes.SessionEvents(gateway)._standing(OPS, follower_of("team:ops").bearer)
+    monkeypatch.setattr(event_routes, "prompts_of", lambda _: prompts)
+    gateway: Any = SimpleNamespace(service=SimpleNamespace(live=SimpleNamespace(use=use)))
+    told = await event_routes.EventRoutes(gateway)._standing(OPS, follower_of("team:ops").bearer)
     assert [each.id for each in prompts if f'"{each.id}"'.encode() in told] == ["ours"]

@@ -4,21 +4,34 @@ comes from the home's journal.
 """
 
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
-from starlette.types import Message, Receive, Scope, Send
 
 from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import Busy
-from holdfast.gateway.http.authentication import Gate
+from holdfast.gateway.http.asgi import Message, Receive, Scope, Send
+from holdfast.gateway.http.authentication import Authentication
+from holdfast.gateway.http.router import Router
+from holdfast.gateway.routes.table import all_routes
 from holdfast.gateway.server.rate_limit import Rate
 from holdfast.gateway.server.tokens import Bearer, TokenBook
+from holdfast.gateway.workers.share import ALL
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.loop import in_loop
 
 ENDS = 1_000
+GATEWAY: Any = SimpleNamespace(service=None, share=ALL)
+
+
+async def _lives(_: Bearer) -> bool:
+    return True
+
+
+ROUTER = Router(all_routes(GATEWAY), _lives)
 
 
 class Asking:
@@ -27,7 +40,14 @@ class Asking:
     def __init__(self, book: TokenBook, *, burst: float = 100) -> None:
         self.now = 0
         self.through: list[str | None] = []
-        self.gate = Gate(self._app, book, now=lambda: self.now, per_second=0, burst=burst)
+        self.gate = Authentication(
+            self._app,
+            book,
+            is_open=ROUTER.is_open,
+            now=lambda: self.now,
+            per_second=0,
+            burst=burst,
+        )
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
         del receive, send
@@ -118,7 +138,7 @@ async def test_the_open_routes_need_no_token_and_nobody_is_anybody_there(path: s
     ],
 )
 @in_loop
-async def test_what_only_looks_like_an_open_route_needs_one(path: str) -> None:
+async def test_a_path_that_resembles_an_open_route_needs_a_token(path: str) -> None:
     asking, _ = await asking_with("alice")
     assert await asking.ask(path=path) == STRANGER
 
@@ -138,7 +158,7 @@ async def test_a_token_is_dead_at_its_end_and_when_it_is_revoked_from_the_next_r
 
 
 @in_loop
-async def test_who_asks_too_often_is_told_so_and_nobody_else_is() -> None:
+async def test_the_rate_limit_refuses_the_caller_that_exceeds_it_and_no_other() -> None:
     asking, (token, other) = await asking_with("alice", "bob", burst=1)
     asking.gate._strangers = Rate(per_second=0, burst=1)
     assert [await asking.ask(f"Bearer {token}") for _ in range(2)] == ["alice", (429, "too_many")]
@@ -176,7 +196,7 @@ def test_a_bucket_is_refilled_over_time_and_never_beyond_its_size() -> None:
     assert [rate.take("a") for _ in range(2)] == [True, False]
 
 
-def test_what_was_given_back_makes_no_bucket_larger() -> None:
+def test_a_returned_permit_does_not_enlarge_the_bucket() -> None:
     rate = Rate(per_second=0, burst=2, now=lambda: 0.0)
     assert rate.take("a")
     rate.give_back("a")

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from starlette.types import Message, Receive, Scope, Send
 
+from holdfast.gateway.http.asgi import Message, Receive, Scope, Send
 from holdfast.gateway.http.request_guard import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
     SECURITY_HEADERS,
-    Guard,
+    RequestGuard,
     allowed_hosts,
 )
 
@@ -48,7 +48,7 @@ class Asked:
             "query_string": b"",
             "headers": whole,
         }
-        guard = Guard(
+        guard = RequestGuard(
             self._app,
             {*allowed_hosts("127.0.0.1", 8321), PROXIED.decode()},
             proxied=["Agents.Example"],
@@ -106,11 +106,11 @@ def test_only_our_own_names_are_answered(host: bytes | None, told: tuple[int, st
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "http://127.0.0.1:8321/", "", "*"])
-def test_an_address_that_is_no_path_names_another_host(path: str) -> None:
+def test_an_address_that_is_not_a_path_names_another_host(path: str) -> None:
     assert Asked(path=path).told == WRONG_HOST
 
 
-def test_two_hosts_are_none() -> None:
+def test_two_hosts_are_refused() -> None:
     assert Asked((b"host", HOST)).told == WRONG_HOST
 
 
@@ -188,7 +188,7 @@ def test_a_head_is_bounded_in_headers_and_in_bytes(more: int, told: tuple[int, s
         ([], {"path": "/v1/a?b"}),
     ],
 )
-def test_what_this_server_does_not_speak_is_malformed(
+def test_the_guard_refuses_unsupported_requests_as_malformed(
     headers: list[tuple[bytes, bytes]], scope: dict[str, str]
 ) -> None:
     assert Asked(*headers, **scope).told == MALFORMED

@@ -11,12 +11,12 @@ import pytest
 
 from holdfast.errors import BrokenChain, Busy, Refused
 from holdfast.gateway.server.tokens import Bearer, TokenAdded
-from holdfast.gateway.streams.registry import Listener
-from holdfast.gateway.streams.sse_response import Stream
+from holdfast.gateway.streams.registry import LiveStream
+from holdfast.gateway.streams.sse_response import SseResponse
 from holdfast.testing.loop import in_loop
 
 
-class Unreadable(Listener):
+class Unreadable(LiveStream):
     """One record, and then what can't be read."""
 
     def __init__(self, error: Exception) -> None:
@@ -56,7 +56,7 @@ class Unreadable(Listener):
     ],
 )
 @in_loop
-async def test_what_can_not_be_read_any_more_ends_the_stream_with_its_reason(
+async def test_an_unreadable_session_ends_the_stream_with_the_reason(
     error: Exception, reason: str
 ) -> None:
     sent: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ async def test_what_can_not_be_read_any_more_ends_the_stream_with_its_reason(
     async def receive() -> Any:
         await asyncio.Event().wait()
 
-    await Stream(Unreadable(error))({"type": "http", "method": "GET"}, receive, send)
+    await SseResponse(Unreadable(error))({"type": "http", "method": "GET"}, receive, send)
     last = sent.pop()
     assert (last["more_body"], last["body"]) == (
         False,

@@ -8,7 +8,7 @@ from holdfast.adapters.inmemory import InMemoryStore
 from holdfast.errors import HoldfastError
 from holdfast.gateway.server import tokens
 from holdfast.gateway.server.one_time_codes import CODE_SECONDS, new_code
-from holdfast.gateway.server.tokens import Bearer, TokenBook, TokenReport, circle_of, digest_of
+from holdfast.gateway.server.tokens import Bearer, TokenBook, TokenReport, digest_of, reader_set_of
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.session.authority.context import Audience, MessageSource, Principal, Provenance
 from holdfast.session.home.events import TokenAdded
@@ -80,7 +80,7 @@ def test_a_scope_allows_itself_and_no_other(scopes: tuple[str, ...], may: set[st
         (None, None, False, False, False, True),
     ],
 )
-def test_a_token_reads_what_was_said_within_its_audience_and_an_unknown_circle_is_not(
+def test_a_token_reads_what_was_said_within_its_audience_and_an_unknown_reader_set_is_not(
     audience: str | None, boundary: str | None, personal: bool, ops: bool, public: bool, admin: bool
 ) -> None:
     assert [each.reads(audience, boundary) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == [
@@ -138,7 +138,7 @@ def test_a_prompt_is_shown_to_whom_it_concerns_within_their_audience(
         ([Reader("bob", "public", "public")], [False, False, True, True]),
     ],
 )
-def test_only_a_session_that_is_all_of_ones_shared_circle_may_be_joined(
+def test_only_a_session_that_is_all_of_ones_shared_reader_set_may_be_joined(
     readers: list[Reader], may_join: list[bool]
 ) -> None:
     assert [each.may_join(readers) for each in (PERSONAL, OPS, PUBLIC, ADMIN)] == may_join
@@ -152,7 +152,7 @@ def test_only_a_session_that_is_all_of_ones_shared_circle_may_be_joined(
         (PUBLIC, Principal.UNTRUSTED_EXTERNAL, "public", "group"),
     ],
 )
-def test_what_is_known_of_a_message_is_all_from_the_record(
+def test_the_source_of_a_message_comes_from_the_token_record_alone(
     token: Bearer, principal: Principal, boundary: str, scope: Any
 ) -> None:
     assert token.source() == MessageSource(
@@ -167,7 +167,7 @@ def test_what_is_known_of_a_message_is_all_from_the_record(
 
 
 @pytest.mark.parametrize(
-    ("audience", "circle"),
+    ("audience", "reader_set"),
     [
         ("personal", (Audience.PERSONAL, "personal:alice")),
         ("team", (Audience.TEAM, "team:home")),
@@ -175,8 +175,8 @@ def test_what_is_known_of_a_message_is_all_from_the_record(
         ("public", (Audience.PUBLIC, "public")),
     ],
 )
-def test_an_audience_is_one_of_ours(audience: str, circle: tuple[Audience, str]) -> None:
-    assert circle_of(audience, "alice") == circle
+def test_an_audience_is_one_of_ours(audience: str, reader_set: tuple[Audience, str]) -> None:
+    assert reader_set_of(audience, "alice") == reader_set
 
 
 # --- the home's record
@@ -211,7 +211,7 @@ async def add(book: TokenBook, name: str = "n", **changes: Any) -> str:
     ],
 )
 @in_loop
-async def test_what_can_not_be_a_token_is_refused_and_nothing_is_written(
+async def test_the_token_book_refuses_an_invalid_token_and_writes_nothing(
     name: str, changes: dict[str, Any], code: str
 ) -> None:
     book = book_of()
@@ -224,7 +224,7 @@ async def test_what_can_not_be_a_token_is_refused_and_nothing_is_written(
 
 
 @in_loop
-async def test_what_is_kept_is_all_but_the_token() -> None:
+async def test_everything_but_the_token_is_stored() -> None:
     book = book_of()
     token, added = await book.add(
         "x" * 64,
@@ -275,7 +275,7 @@ async def test_an_expired_name_makes_room_and_so_many_may_live_and_no_more(
 
 
 @in_loop
-async def test_a_stream_goes_on_only_while_its_token_lives_as_it_was() -> None:
+async def test_a_stream_continues_only_while_its_token_is_valid_and_unchanged() -> None:
     book = book_of()
     kept, ends, changed = (
         await add(book, "kept"),

@@ -9,56 +9,54 @@ import logging
 import re
 from collections.abc import Callable
 
-from starlette.types import ASGIApp, Receive, Scope, Send
-
 from holdfast.errors import HoldfastError, Untrusted
+from holdfast.gateway.http.asgi import AsgiApp, Receive, Scope, Send
 from holdfast.gateway.http.problems import problem, problem_response, status_of
 from holdfast.gateway.server.rate_limit import Rate
 from holdfast.gateway.server.tokens import Bearer, TokenBook
 
-OPEN_PATHS = frozenset({"/", "/healthz", "/readyz", "/v1/codes"})
-OPEN_PREFIX = "/assets/"
 _log = logging.getLogger("holdfast.gateway.http.authentication")
 _AUTHORIZATION = re.compile(rb"(?i:bearer) (hf_[A-Za-z0-9]{49})\Z")
 
 
-class Gate:
+class Authentication:
     """Put the token's owner into the scope as `holdfast.bearer`."""
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: AsgiApp,
         book: TokenBook,
         *,
+        is_open: Callable[[str], bool],
         now: Callable[[], int],
         per_second: float,
         burst: float,
     ) -> None:
         self._app = app
         self._book = book
+        self._is_open = is_open
         self._now = now
         self._requests = Rate(per_second=per_second, burst=burst)
         # One bucket for all clients without a token: nothing else tells them apart.
         self._strangers = Rate(per_second=200, burst=1_000)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path: str = scope["path"]
-        if path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+        if self._is_open(scope["path"]):
             await self._app(scope, receive, send)
             return
         try:
             bearer = await self._bearer(scope)
-        # Let no client in. The client is unknown, so only the log reports the cause.
+        # Refuse every client. The client is unknown, so only the log reports the cause.
         except HoldfastError as exc:
             _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
             code = "sealed" if isinstance(exc, Untrusted) else exc.code
             told = problem(
                 status_of(exc),
                 code,
-                "this server's home can't be read now, so nobody is let in",
-                "whoever runs it: `holdfast doctor`",
+                "this server's home can't be read now, so every request is refused",
+                "for the operator: `holdfast doctor`",
             )
-            await problem_response(told)(scope, receive, send)
+            await problem_response(told)(send)
             return
         if bearer is None:
             if self._strangers.take(""):
@@ -71,10 +69,10 @@ class Gate:
                 )
             else:
                 told = problem(429, "too_many", "too many requests without a valid token")
-            await problem_response(told)(scope, receive, send)
+            await problem_response(told)(send)
         elif not self._requests.take(bearer.digest):
             await problem_response(problem(429, "too_many", "too many requests with this token"))(
-                scope, receive, send
+                send
             )
         else:
             scope["holdfast.bearer"] = bearer

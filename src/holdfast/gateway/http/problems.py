@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping
 
 import msgspec
-from starlette.responses import Response
 
 from holdfast.errors import (
     Busy,
@@ -21,6 +20,7 @@ from holdfast.errors import (
     Untrusted,
     Unusable,
 )
+from holdfast.gateway.http.response import HttpResponse
 from holdfast.secrecy import Secret, secrecy_of
 
 PROBLEM_TYPE = "application/problem+json"
@@ -40,6 +40,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "plan_changed": 409,
     "dedup_conflict": 409,
     "cursor_ahead": 409,
+    "prompt_waits": 409,
     "exists": 409,
     "expired": 410,
     "superseded": 410,
@@ -53,6 +54,7 @@ STATUS_OF_CODE: Mapping[str, int] = {
     "too_many": 429,
     "bug": 500,
     "settings": 503,
+    "unreachable": 503,
     "not_saved": 503,
     "busy": 503,
     "in_doubt": 503,
@@ -92,9 +94,10 @@ _TOKEN_LIKE = re.compile(
     r"hf_[A-Za-z0-9_-]{8,}|(?i:bearer)\s+\S+"
 )  # also match a token that lost a part in transit
 _TEXT_CHARS_MAX = 2_000
+_UNAUTHORIZED = 401
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 9457. `code` is stable; `hint` is the next step."""
 
     type: str
@@ -125,8 +128,8 @@ def redacted(text: str, secrets: tuple[Secret, ...] = ()) -> str:
 
 def problem(
     status: int, code: str, detail: str, hint: str = "", *, secrets: tuple[Secret, ...] = ()
-) -> Problem:
-    return Problem(
+) -> ProblemDetails:
+    return ProblemDetails(
         type=f"urn:holdfast:problem:{code}",
         title=_TITLES.get(status, "Problem"),
         status=status,
@@ -136,7 +139,7 @@ def problem(
     )
 
 
-def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Problem:
+def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> ProblemDetails:
     """Report every Untrusted error with the code `sealed`; `detail` names the damage."""
     if (
         error.code == "settings"
@@ -146,18 +149,20 @@ def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Pro
             status_of(error),
             "settings",
             "this server's settings can't be used, so nothing is decided",
-            "whoever runs it: `holdfast config check`",
+            "for the operator: `holdfast config check`",
         )
     code = "sealed" if isinstance(error, Untrusted) else error.code
     return problem(status_of(error), code, error.message, error.hint, secrets=secrets)
 
 
-def problem_response(told: Problem, headers: Mapping[str, str] | None = None) -> Response:
+def problem_response(
+    told: ProblemDetails, headers: Mapping[str, str] | None = None
+) -> HttpResponse:
     more = dict(headers or {})
-    if told.status == 401:  # noqa: PLR2004
+    if told.status == _UNAUTHORIZED:
         more.setdefault("www-authenticate", 'Bearer realm="holdfast"')
     if told.status in (429, 503):
         more.setdefault("retry-after", "1")
-    return Response(
-        msgspec.json.encode(told), status_code=told.status, media_type=PROBLEM_TYPE, headers=more
+    return HttpResponse(
+        msgspec.json.encode(told), status=told.status, media_type=PROBLEM_TYPE, headers=more
     )

@@ -19,19 +19,19 @@ from urllib.parse import unquote
 
 import httptools
 import msgspec
-from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
     RequestResponseCycle,
 )
 
-from holdfast.gateway.http.problems import PROBLEM_TYPE, Problem, problem
+from holdfast.gateway.http.asgi import Message, Receive, Scope, Send
+from holdfast.gateway.http.problems import PROBLEM_TYPE, ProblemDetails, problem
 from holdfast.gateway.http.request_guard import HEAD_BYTES_MAX
 
 # From a connection's start, or the first byte after an answer, to the next complete request head.
 SILENT_SECONDS = 15.0
-_UNREADABLE = problem(400, "malformed", "this is no HTTP request that can be read")
+_UNREADABLE = problem(400, "malformed", "this is not a readable HTTP request")
 _TOO_LONG = problem(400, "malformed", f"a request's head has at most {HEAD_BYTES_MAX} bytes")
 _VERSIONS = ("1.0", "1.1")
 # An upgrade request is complete, and the application refuses it. The bytes after it are not HTTP.
@@ -106,7 +106,7 @@ class Protocol(HttpToolsProtocol):
             if self._kept_bytes > HEAD_BYTES_MAX:
                 self._refuse(_TOO_LONG)
 
-    def _refuse(self, why: Problem) -> None:
+    def _refuse(self, why: ProblemDetails) -> None:
         """
         Refuse the request being read if its answer has not begun. If it arrived while an earlier
         one is being answered, end the connection with that answer.
@@ -126,7 +126,10 @@ class Protocol(HttpToolsProtocol):
                 self.transport.close()
                 return
         body = msgspec.json.encode(why)
-        head = f"content-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\nx-content-type-options: nosniff\r\n\r\n"
+        head = (
+            f"content-type: {PROBLEM_TYPE}\r\ncontent-length: {len(body)}\r\nconnection:"
+            " close\r\nx-content-type-options: nosniff\r\n\r\n"
+        )
         self.transport.write(STATUS_LINE[why.status] + head.encode() + body)
         self.transport.close()
 

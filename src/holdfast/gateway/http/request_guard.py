@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from holdfast.gateway.http.problems import Problem, problem, problem_response
+from holdfast.gateway.http.asgi import AsgiApp, Message, Receive, Scope, Send
+from holdfast.gateway.http.problems import ProblemDetails, problem, problem_response
 
 HEADERS_MAX = 64
 HEAD_BYTES_MAX = 32 * 1024
@@ -46,12 +45,12 @@ def allowed_hosts(host: str, port: int, more: Iterable[str] = ()) -> frozenset[s
     return frozenset(names)
 
 
-class Guard:
+class RequestGuard:
     """Wrap the whole application and add the headers that every answer carries."""
 
     def __init__(
         self,
-        app: ASGIApp,
+        app: AsgiApp,
         hosts: Collection[str],
         *,
         proxied: Collection[str] = (),
@@ -71,11 +70,11 @@ class Guard:
         safe_send = _with_headers(send)
         if (refusal := self._refusal(scope)) is not None:
             self._refused(scope, refusal.status)
-            await problem_response(refusal, {"connection": "close"})(scope, receive, safe_send)
+            await problem_response(refusal, {"connection": "close"})(safe_send)
             return
         await self._app(scope, receive, safe_send)
 
-    def _refusal(self, scope: Scope) -> Problem | None:
+    def _refusal(self, scope: Scope) -> ProblemDetails | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         raw: bytes = scope.get("raw_path") or scope["path"].encode()
         host = _values(headers, b"host")

@@ -1,1 +1,1 @@
-"""The routes of `/v1`."""
+"""One module per resource: its handlers, and its routes with their scopes and types."""

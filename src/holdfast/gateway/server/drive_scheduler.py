@@ -13,10 +13,10 @@ import contextlib
 import logging
 
 from holdfast.errors import HoldfastError, Untrusted
+from holdfast.gateway.workers.share import ALL, Share
 from holdfast.ids import SessionId
-from holdfast.runtime.drive.drivability import why_cannot_drive
 from holdfast.runtime.service import Service
-from holdfast.session.state import CallStatus, SessionState
+from holdfast.session.state import SessionState
 
 RESCAN_SECONDS = 30.0
 DRIVES_MAX = 256  # sessions driven at once; the others wait
@@ -24,8 +24,9 @@ _log = logging.getLogger("holdfast.gateway.server.drive_scheduler")
 
 
 class DriveScheduler:
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, share: Share = ALL) -> None:
         self._service = service
+        self._share = share
         self._tasks: dict[SessionId, asyncio.Task[None]] = {}
         self._again: set[SessionId] = set()
         self._group: asyncio.TaskGroup | None = None
@@ -36,6 +37,7 @@ class DriveScheduler:
         # drive fails.
         self._reminded_until = 0
         self._sooner = asyncio.Event()
+        self._scan_wanted = False
         self._lacking: dict[
             SessionId, str
         ] = {}  # the last warning logged for each session that waits for an agent, model or tool
@@ -48,8 +50,11 @@ class DriveScheduler:
         return len(self._tasks)
 
     def wake(self, session: SessionId) -> None:
-        """Check this session for owed work, now or when its present drive ends."""
-        if self.is_stopping or self._group is None:
+        """
+        Check this session for owed work, now or when its present drive ends. Another worker's
+        session is left to that worker: the notice of the commit wakes it too.
+        """
+        if self.is_stopping or self._group is None or not self._share.has(session):
             return
         if session in self._tasks:
             self._again.add(session)
@@ -64,13 +69,13 @@ class DriveScheduler:
             self._group = group
             try:
                 while True:
-                    began = self._service.world.now_ms()
+                    began = self._service.live.now_ms()
                     await self._wake_owing()
-                    self._next_expiry = self._earliest()
+                    self._next_expiry = await self._earliest()
                     self._reminded_until = (
                         began  # a reminder may come due during the scan, so look for it again
                     )
-                    self.next_reminder = self._service.world.index.next_reminder(after=began)
+                    self.next_reminder = await self._service.live.next_reminder(after=began)
                     await self._until_due()
             finally:
                 self._group = None
@@ -95,9 +100,9 @@ class DriveScheduler:
         except (HoldfastError, OSError) as exc:
             _log.warning("what is owed could not be looked for: %s", exc)
 
-    def _earliest(self) -> int | None:
+    async def _earliest(self) -> int | None:
         """Return when the next prompt expires. Those already expired have been handed to drives."""
-        return self._service.world.index.next_expiry(after=self._service.world.now_ms())
+        return await self._service.live.next_expiry(after=self._service.live.now_ms())
 
     async def _until_due(self) -> None:
         """
@@ -107,9 +112,12 @@ class DriveScheduler:
         loop = asyncio.get_running_loop()
         ends = loop.time() + RESCAN_SECONDS
         while (left := ends - loop.time()) > 0:
-            now = self._service.world.now_ms()
+            if self._scan_wanted:
+                self._scan_wanted = False
+                return
+            now = self._service.live.now_ms()
             if self.next_reminder is not None and self.next_reminder <= now:
-                self._wake_due(now)
+                await self._wake_due(now)
             for due in (self._next_expiry, self.next_reminder):
                 left = left if due is None else min(left, (due - now) / 1000)
             if left <= 0:
@@ -119,29 +127,30 @@ class DriveScheduler:
                 async with asyncio.timeout(left):
                     await self._sooner.wait()
 
-    def look_again(self) -> None:
-        """Check the due times now instead of when the timer ends: a clock may have been set."""
+    def scan_now(self) -> None:
+        """Scan for owed work at once: a chat that was away answers again."""
+        self._scan_wanted = True
         self._sooner.set()
 
-    def _wake_due(self, now: int) -> None:
+    async def _wake_due(self, now: int) -> None:
         """
         Wake sessions whose reminder came due since the last check, and set the timer to the next
         one.
         """
-        index = self._service.world.index
-        for session in index.reminding(after=self._reminded_until, until=now):
+        live = self._service.live
+        for session in await live.reminding(after=self._reminded_until, until=now):
             self.wake(session)
         self._reminded_until = max(now, self._reminded_until)
-        self.next_reminder = index.next_reminder(after=self._reminded_until)
+        self.next_reminder = await live.next_reminder(after=self._reminded_until)
 
-    def _note_due(self, session: SessionId) -> None:
+    async def _note_due(self, session: SessionId) -> None:
         """Shorten the wait if a drive left an earlier expiry or reminder than the awaited one."""
-        row = self._service.world.index.get(session)
+        row = await self._service.live.row(session)
         if row is None:
             return
         # This drive did not close an expired prompt: another process drives, or the disk failed.
         # Leave it to the next scan; otherwise we would check without a pause.
-        to_come = row.expires_at is not None and row.expires_at > self._service.world.now_ms()
+        to_come = row.expires_at is not None and row.expires_at > self._service.live.now_ms()
         if (
             row.expires_at is not None
             and to_come
@@ -178,22 +187,19 @@ class DriveScheduler:
             _log.warning("%s was not driven on: %s", session, exc)
         finally:
             self._tasks.pop(session, None)
-            self._note_due(session)
+            await self._note_due(session)
 
     def _say_what_is_lacking(self, session: SessionId) -> None:
         """
         Log once why a turn can't be driven here: its model, agent or tool is missing. The scan
         meets it every 30 seconds.
         """
-        ledger = self._service.shelf.get(session)
-        lacking = (
-            why_cannot_drive(self._service.world, ledger.state) if ledger is not None else None
-        )
+        lacking = self._service.live.why_cannot_drive(session)
         if lacking is None:
             self._lacking.pop(session, None)
         elif self._lacking.get(session) != lacking:
             self._lacking[session] = lacking
-            _log.warning("%s can't be driven on here: %s", session, lacking)
+            _log.warning("%s can't run here: %s", session, lacking)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping
@@ -202,11 +208,8 @@ class DriveScheduler:
         """Start no new drive. Return when every drive has ended or was cancelled."""
         self.is_stopping = True
         for session, task in list(self._tasks.items()):
-            ledger = self._service.shelf.get(session)
-            if ledger is None or not _has_started(ledger.state):
+            if not self._service.live.hurry(session):
                 task.cancel()
-            else:
-                ledger.poke()
         await self._wait_for_drives(grace_seconds)
         for task in list(self._tasks.values()):
             task.cancel()
@@ -228,9 +231,3 @@ class DriveScheduler:
     def hasten(self) -> None:
         """Stop waiting. Running calls are cut off and are in doubt."""
         self._hurry.set()
-
-
-def _has_started(state: SessionState) -> bool:
-    return any(
-        call.status is CallStatus.STARTED for turn in state.turns.values() for call in turn.calls
-    )

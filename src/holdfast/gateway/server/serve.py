@@ -1,5 +1,6 @@
 """
-`holdfast serve`: one process that answers requests, drives turns and stops in order.
+`holdfast serve`: a process that answers requests, drives turns and stops in order. It is the only
+one of its home, or one of several workers.
 
 - Start: hold the home, open the socket, scan for owed work, print the page's address.
 - Stop (SIGTERM, SIGINT): become not ready, end the streams, finish requests in flight, end drives
@@ -15,20 +16,23 @@ import logging
 import resource
 import signal
 import socket
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import uvicorn
 
 from holdfast.errors import Busy, HoldfastError, Unusable
+from holdfast.gateway.channels.rules import OpenChat
+from holdfast.gateway.channels.runner import ChatRunner
 from holdfast.gateway.http.app import make_app
 from holdfast.gateway.http.context import Gateway, GatewaySettings
 from holdfast.gateway.http.protocol import Protocol
-from holdfast.gateway.server.one_time_codes import new_code, page_at
-from holdfast.gateway.server.serve_lock import hold_home
-from holdfast.gateway.server.tokens import SCOPES
+from holdfast.gateway.server.serve_lock import ServeLock, hold_home
+from holdfast.gateway.server.telemetry_export import TelemetryExporter
+from holdfast.gateway.workers.place import WorkerPlace
 from holdfast.runtime.service import Service
 from holdfast.session.authority.context import Workspace
 
@@ -57,36 +61,44 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets=sockets)
+        for each in sockets or ():
+            each.listen(_BACKLOG)  # the system's queue; that of `config` is what one wake-up takes
         self.is_up.set()
+
+
+def address_of(host: str, port: int) -> str:
+    """
+    >>> address_of("::1", 8321)
+    'http://[::1]:8321'
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Serving:
     """A gateway that answers at `address` until `stop` is called."""
 
     def __init__(
-        self, gateway: Gateway, server: Server, sock: socket.socket, keep_house: KeepHouse | None
+        self,
+        gateway: Gateway,
+        server: Server,
+        sock: socket.socket,
+        *,
+        keep_house: KeepHouse | None,
+        chats: ChatRunner | None = None,
+        place: WorkerPlace | None = None,
     ) -> None:
         self.gateway = gateway
+        self._chats = chats
         self._keep_house = keep_house
         self._server = server
         self._socket = sock
+        self._place = place
         self.stopping = asyncio.Event()
         self.started = asyncio.Event()
 
     @property
     def address(self) -> str:
-        host, port = self.gateway.settings.host, self.gateway.settings.port
-        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-    async def page_address(self, person: str, *, by: str) -> str:
-        """
-        Return the page's address with a one-time code in the fragment, which browsers never send.
-        """
-        now = self.gateway.service.world.now_ms()
-        return page_at(
-            self.address,
-            await new_code(self.gateway.book, person=person, scopes=SCOPES, by=by, now=now),
-        )
+        return address_of(self.gateway.settings.host, self.gateway.settings.port)
 
     def stop(self) -> None:
         """Stop in order. The second call stops at once."""
@@ -104,8 +116,12 @@ class Serving:
                 gateway.inboxes.run(),
                 gateway.streams.run(gateway.tails.look, gateway.inboxes.look),
             )
-            forever = (gateway.drives.run(), *streaming, self._listen(), self._keep_house_daily())
+            working = (gateway.drives.run(), gateway.desk.run(), self._listen())
+            forever = (*working, *streaming, *self._once_per_home())
             background = [group.create_task(each) for each in forever]
+            if gateway.peers is not None and self._place is not None:
+                background.append(group.create_task(gateway.peers.run()))
+                background.append(group.create_task(self._stop_with_parent(self._place)))
             serving = group.create_task(self._server.serve(sockets=[self._socket]))
             try:
                 await self._server.is_up.wait()
@@ -116,18 +132,38 @@ class Serving:
                 gateway.is_ready = False
                 gateway.streams.end_all("stopping")
                 self._server.should_exit = True
-                await gateway.drives.stop(gateway.settings.stop_seconds)
+                await asyncio.gather(
+                    gateway.drives.stop(gateway.settings.stop_seconds),
+                    gateway.desk.stop(gateway.settings.stop_seconds),
+                )
                 await asyncio.wait([serving])
                 for task in background:
                     task.cancel()
 
+    async def _stop_with_parent(self, place: WorkerPlace) -> None:
+        await place.wait_for_orphaning()
+        self.stop()
+
+    def _once_per_home(self) -> list[Coroutine[Any, Any, None]]:
+        """Return the work that only one process of a home does."""
+        gateway = self.gateway
+        if not gateway.share.is_first:
+            return []
+        exporting = [] if gateway.exporter is None else [gateway.exporter.run()]
+        chatting = [] if self._chats is None else [self._chats.run()]
+        return [gateway.decision_log.run(), self._keep_house_daily(), *exporting, *chatting]
+
     async def _listen(self) -> None:
         """Pass on notices from every process that uses this home."""
-        async with self.gateway.service.world.notifier.listen() as notices:
+        async with self.gateway.service.live.notices() as notices:
             async for session in notices:
                 self.gateway.tails.notice(session)
                 self.gateway.inboxes.notice(session)
                 self.gateway.drives.wake(session)
+                if self.gateway.share.is_first:
+                    self.gateway.decision_log.notice(session)
+                if self.gateway.exporter is not None:
+                    self.gateway.exporter.notice(session)
 
     async def _keep_house_daily(self) -> None:
         """
@@ -150,15 +186,21 @@ async def open_serving(
     *,
     workspace: Callable[[], Workspace | None] = lambda: None,
     keep_house: KeepHouse | None = None,
+    exporter: TelemetryExporter | None = None,
+    place: WorkerPlace | None = None,
+    chats: Sequence[OpenChat] = (),
 ) -> AsyncGenerator[Serving, None]:
-    """Hold the home and open the socket. Nothing answers before `run`."""
-    check_host(settings)
-    home = Path(service.world.home) if service.world.home is not None else None
+    """
+    Hold the home and open the socket. A worker gets both from its parent. Nothing answers before
+    `run`.
+    """
     with contextlib.ExitStack() as stack:
-        tell_others = stack.enter_context(hold_home(home)) if home is not None else None
-        sock = stack.enter_context(contextlib.closing(_listening(settings)))
+        if place is None:
+            sock, _ = stack.enter_context(open_port(settings, home_folder(service)))
+        else:
+            sock = stack.enter_context(contextlib.closing(place.socket()))
         bound = msgspec.structs.replace(settings, port=sock.getsockname()[1])
-        gateway = Gateway(service, bound, workspace=workspace)
+        gateway = Gateway(service, bound, workspace=workspace, exporter=exporter, place=place)
         config = uvicorn.Config(
             make_app(gateway),
             http=Protocol,
@@ -170,14 +212,38 @@ async def open_serving(
             server_header=False,
             date_header=True,
             proxy_headers=False,
-            backlog=_BACKLOG,
+            # Each of several workers takes one connection at a time, so that none takes them all.
+            backlog=_BACKLOG if place is None else 1,
             timeout_keep_alive=65,
             timeout_graceful_shutdown=_DRAIN_SECONDS,
         )
-        serving = Serving(gateway, Server(config), sock, keep_house)
-        if tell_others is not None:
-            tell_others(serving.address)
-        yield serving
+        runner = ChatRunner(gateway, chats) if chats else None
+        if runner is not None:
+            gateway.chat_receiver = runner.receiver
+            if gateway.share.is_first:  # it listens; every worker receives
+                gateway.chats_down = runner.down_now
+        yield Serving(
+            gateway, Server(config), sock, keep_house=keep_house, chats=runner, place=place
+        )
+
+
+def home_folder(service: Service) -> Path | None:
+    """Return the home's folder; None if the home is not in files."""
+    return Path(folder) if (folder := service.live.home_folder) is not None else None
+
+
+@contextmanager
+def open_port(
+    settings: GatewaySettings, home: Path | None
+) -> Generator[tuple[socket.socket, ServeLock | None], None, None]:
+    """Hold the home, and listen at the address of the settings."""
+    check_host(settings)
+    with contextlib.ExitStack() as stack:
+        lock = stack.enter_context(hold_home(home)) if home is not None else None
+        sock = stack.enter_context(contextlib.closing(_listening(settings)))
+        if lock is not None:
+            lock.say(address_of(settings.host, sock.getsockname()[1]))
+        yield sock, lock
 
 
 def check_host(settings: GatewaySettings) -> None:
@@ -206,7 +272,7 @@ def _listening(settings: GatewaySettings) -> socket.socket:
         sock = socket.socket(found[0], found[1], socket.IPPROTO_TCP)
     except OSError as exc:
         raise Unusable(
-            f"{settings.host} is no address of this machine: {exc}",
+            f"{settings.host} is not an address of this machine: {exc}",
             code="address",
             hint="--host 127.0.0.1",
         ) from exc

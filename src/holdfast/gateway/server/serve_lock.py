@@ -1,13 +1,14 @@
 """
 One server per home: `flock` on a file in HOME/run.
 
-The lock ends with its process and is never inherited. The file's text names the server, for people.
+The lock ends with its process, or with the last of its workers, which inherit it. No other process
+does. The file's text names the server, for people.
 """
 
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,13 +18,21 @@ _LOCK = "serve.lock"
 _TEXT_BYTES_MAX = 400
 
 
-@contextmanager
-def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
-    """
-    Hold the home so that no other process serves it. Raise `Busy` with the holder's name.
+class ServeLock:
+    """The lock of a home that this process serves."""
 
-    Yield a function that writes the server's address into the lock file.
-    """
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+
+    def say(self, where: str) -> None:
+        """Write who serves, and where, into the lock file."""
+        os.ftruncate(self.fd, 0)
+        os.pwrite(self.fd, f"pid {os.getpid()}, {where}\n".encode(), 0)
+
+
+@contextmanager
+def hold_home(home: Path) -> Generator[ServeLock, None, None]:
+    """Hold the home so that no other process serves it. Raise `Busy` with the holder's name."""
     folder = home / "run"
     folder.mkdir(mode=0o700, exist_ok=True)
     try:
@@ -47,8 +56,9 @@ def hold_home(home: Path) -> Generator[Callable[[str], None], None, None]:
                 holder=holder,
                 hint="use that one, or stop it first",
             ) from None
-        _say_who(fd, "about to listen")
-        yield lambda address: _say_who(fd, address)
+        lock = ServeLock(fd)
+        lock.say("about to listen")
+        yield lock
     finally:
         with contextlib.suppress(OSError):
             os.close(fd)
@@ -71,8 +81,3 @@ def served_at(home: Path) -> str | None:
         return None
     finally:
         os.close(fd)
-
-
-def _say_who(fd: int, where: str) -> None:
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, f"pid {os.getpid()}, {where}\n".encode(), 0)

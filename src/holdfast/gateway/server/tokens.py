@@ -16,8 +16,7 @@ import msgspec
 from blake3 import blake3
 
 from holdfast.errors import Refused, Unusable
-from holdfast.runtime.ledger.home_ledger import HomeLedger
-from holdfast.runtime.ledger.timekeeper import refuse_disputed
+from holdfast.runtime.ledger.home_ledger import HomeLedger, refuse_disputed
 from holdfast.runtime.reports.types import iso
 from holdfast.session.authority.context import (
     PUBLIC_BOUNDARY,
@@ -71,7 +70,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, added: TokenAdded) -> "Bearer":
-        audience, boundary = circle_of(added.audience, added.person)
+        audience, boundary = reader_set_of(added.audience, added.person)
         return cls(
             name=added.name,
             digest=added.digest,
@@ -88,7 +87,7 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         return "admin" in self.scopes
 
     @property
-    def reads_every_circle(self) -> bool:
+    def reads_every_reader_set(self) -> bool:
         return self.is_admin or self.audience is Audience.PERSONAL
 
     def may(self, scope: str) -> bool:
@@ -98,6 +97,8 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         An admin may read everything and stop anything. Sending and approving happen as a person and
         need their own scopes.
         """
+        if scope == "stop":
+            return self.may("read") and ("send" in self.scopes or self.is_admin)
         return scope in self.scopes or (scope == "read" and self.is_admin)
 
     def source(self) -> MessageSource:
@@ -127,10 +128,12 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         """
         if audience is None or boundary is None or audience not in set(Audience):
             return self.is_admin
-        if self.reads_every_circle:
+        if self.reads_every_reader_set:
             return True
-        circle = Audience(audience)
-        return circle is Audience.PUBLIC or (circle is self.audience and boundary == self.boundary)
+        reader_set = Audience(audience)
+        return reader_set is Audience.PUBLIC or (
+            reader_set is self.audience and boundary == self.boundary
+        )
 
     def sees(self, readers: Collection[Reader]) -> bool:
         """
@@ -178,9 +181,9 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def circle_of(audience: str, person: str) -> tuple[Audience, str]:
+def reader_set_of(audience: str, person: str) -> tuple[Audience, str]:
     """
-    >>> circle_of("team:ops", "alice")
+    >>> reader_set_of("team:ops", "alice")
     (<Audience.TEAM: 'team'>, 'team:ops')
     """
     if audience == Audience.PERSONAL.value:
@@ -190,7 +193,9 @@ def circle_of(audience: str, person: str) -> tuple[Audience, str]:
     if (team := _TEAM.match(audience)) is not None:
         return Audience.TEAM, f"team:{team[1] or 'home'}"
     raise Unusable(
-        f"{audience!r} is no audience", code="malformed", hint="personal, team, team:NAME or public"
+        f"{audience!r} is not an audience",
+        code="malformed",
+        hint="personal, team, team:NAME or public",
     )
 
 
@@ -297,7 +302,7 @@ class TokenBook:
         Refuse the name of a living token. Revoke expired codes to make room.
         """
         _check(name, person, scopes)
-        circle_of(audience, person)
+        reader_set_of(audience, person)
         await self._home.refresh()
         moment = self._home.moment(now)
         if expires_at is not None:
@@ -378,7 +383,7 @@ class TokenBook:
         def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
             if name not in state.tokens:
                 raise Refused(
-                    f"there is no token {name!r}",
+                    f"no token {name!r}",
                     code="unknown",
                     hint="`holdfast tokens list` shows them",
                 )
@@ -390,7 +395,7 @@ class TokenBook:
 def _check(name: str, person: str, scopes: Sequence[str]) -> None:
     if not _NAME.match(name):
         raise Unusable(
-            f"{name!r} is no name for a token",
+            f"{name!r} is not a valid token name",
             code="malformed",
             hint="a-z, 0-9, '.', '_', '-'; 64 at most",
         )
@@ -401,17 +406,14 @@ def _check(name: str, person: str, scopes: Sequence[str]) -> None:
         or not person.isprintable()
     ):
         raise Unusable(
-            f"{person!r} is no name of a person",
+            f"{person!r} is not a valid person name",
             code="malformed",
             hint="printable, no space at its ends",
         )
     unknown = [scope for scope in scopes if scope not in SCOPES]
     if unknown or not scopes:
-        raise Unusable(
-            f"{', '.join(unknown) or 'nothing'} is no scope",
-            code="malformed",
-            hint=f"scopes: {', '.join(SCOPES)}",
-        )
+        named = f"{', '.join(unknown)} is not a scope" if unknown else "no scopes given"
+        raise Unusable(named, code="malformed", hint=f"choose from {', '.join(SCOPES)}")
 
 
 _PERSON_CHARS_MAX = 128

@@ -34,7 +34,7 @@ class _Turn(msgspec.Struct):
     turn: str | None = None
 
 
-class _Circle(msgspec.Struct):
+class _ReaderSet(msgspec.Struct):
     audience: str = ""
     boundary: str = ""
 
@@ -46,7 +46,7 @@ class _Input(msgspec.Struct):
 
 _decode_turn = msgspec.json.Decoder(_Turn).decode
 _decode_input = msgspec.json.Decoder(_Input).decode
-_decode_circle = msgspec.json.Decoder(_Circle).decode
+_decode_reader_set = msgspec.json.Decoder(_ReaderSet).decode
 
 
 class RecordSent(msgspec.Struct, frozen=True):
@@ -64,9 +64,8 @@ class RecordSent(msgspec.Struct, frozen=True):
     mac: str
 
 
-def frame_from_record(record: Record) -> Frame:
-    digest = blake3(record.body).hexdigest()
-    sent = RecordSent(
+def record_sent(record: Record) -> RecordSent:
+    return RecordSent(
         record.seq,
         record.at,
         record.epoch,
@@ -74,11 +73,15 @@ def frame_from_record(record: Record) -> Frame:
         record.type,
         record.version,
         record.more,
-        digest,
+        blake3(record.body).hexdigest(),
         msgspec.Raw(record.body),
         record.mac.hex(),
     )
-    data = b"id: %d\nevent: record\ndata: %s\n\n" % (record.seq, msgspec.json.encode(sent))
+
+
+def frame_from_record(record: Record) -> Frame:
+    sent = msgspec.json.encode(record_sent(record))
+    data = b"id: %d\nevent: record\ndata: %s\n\n" % (record.seq, sent)
     return Frame(data, record.seq, _turn_of(record), record.type in _OPEN_TYPES)
 
 
@@ -89,9 +92,19 @@ def _turn_of(record: Record) -> str | None:
         return None
 
 
+class PieceSent(msgspec.Struct, frozen=True):
+    """A piece of text or output, as clients receive it."""
+
+    turn: str
+    kind: str
+    text: str
+    call: str | None
+    offset: int
+
+
 def frame_from_piece(piece: Heard) -> Frame:
     if isinstance(piece, Delta):
-        told = {"turn": piece.turn, "kind": piece.kind, "text": piece.text, "call": piece.call}
+        told = PieceSent(piece.turn, piece.kind, piece.text, piece.call, piece.offset)
         return Frame(
             b"event: delta\ndata: %s\n\n" % msgspec.json.encode(told),
             None,
@@ -111,14 +124,29 @@ def frame_from_event(name: str, told: Any) -> Frame:
     )
 
 
-def circle_from_input(body: bytes) -> tuple[str, tuple[str, str]]:
+def sent_in_frame(frame: Frame) -> RecordSent | PieceSent | str:
+    """
+    Return the content of a frame: a record, a piece, or the name of an event about the stream.
+    """
+    head, data = frame.data.split(b"data: ", 1)
+    if frame.seq is not None:
+        return _decode_record(data)
+    name = head.removeprefix(b"event: ").decode().strip()
+    return _decode_piece(data) if name == "delta" else name
+
+
+_decode_record = msgspec.json.Decoder(RecordSent).decode
+_decode_piece = msgspec.json.Decoder(PieceSent).decode
+
+
+def reader_set_from_input(body: bytes) -> tuple[str, tuple[str, str]]:
     """
     Return the turn, and its audience and boundary. A context that can't be read gets neither, so
     only a bearer that may see everything sees the turn.
     """
     accepted = _decode_input(body)
     try:
-        circle = _decode_circle(accepted.context)
+        reader_set = _decode_reader_set(accepted.context)
     except msgspec.MsgspecError:
         return accepted.turn, ("", "")
-    return accepted.turn, (circle.audience, circle.boundary)
+    return accepted.turn, (reader_set.audience, reader_set.boundary)

@@ -12,21 +12,21 @@ from collections import deque
 from holdfast.errors import Refused
 from holdfast.gateway.server.tokens import Bearer
 from holdfast.gateway.streams.frames import frame_from_event
-from holdfast.gateway.streams.prompt_board import Board, Change, Prompt
-from holdfast.gateway.streams.registry import Listener
+from holdfast.gateway.streams.prompt_board import Change, Prompt, PromptBoard
+from holdfast.gateway.streams.registry import LiveStream
 
 _PAGE_BYTES = 64 * 1024
 _CURSOR = re.compile(r"([0-9a-f]{16})-([0-9]{1,15})\Z")
 CURSOR_PATTERN = "^[0-9a-f]{16}-[0-9]{1,15}$"
 
 
-class Inbox(Listener):
+class InboxStream(LiveStream):
     """
     Owned by the request that created it. `cursor` is the client's last received id, or None for a
     new client.
     """
 
-    def __init__(self, board: Board, bearer: Bearer, cursor: str | None) -> None:
+    def __init__(self, board: PromptBoard, bearer: Bearer, cursor: str | None) -> None:
         super().__init__(bearer)
         self._board = board
         # The next change to read. None if the cursor is too old or belongs to another board.
@@ -43,7 +43,7 @@ class Inbox(Listener):
         return (
             None
             if self._place is None or self._standing is not None
-            else f"{self._board.life}-{self._place}"
+            else f"{self._board.board_id}-{self._place}"
         )
 
     @property
@@ -111,7 +111,7 @@ class Inbox(Listener):
         for change in self._board.changes_from(place):
             place += 1
             if change.prompt.is_for(self.bearer):
-                found.append(b"id: %s-%d\n%s" % (self._board.life.encode(), place, change.data))
+                found.append(b"id: %s-%d\n%s" % (self._board.board_id.encode(), place, change.data))
                 size += len(change.data)
             if size >= _PAGE_BYTES:
                 break
@@ -133,8 +133,8 @@ def check_cursor(given: str | None) -> str | None:
     return given
 
 
-def _place_on(board: Board, cursor: str | None) -> int | None:
+def _place_on(board: PromptBoard, cursor: str | None) -> int | None:
     found = _CURSOR.match(cursor or "")
-    if found is None or found[1] != board.life or int(found[2]) > board.next_place:
+    if found is None or found[1] != board.board_id or int(found[2]) > board.next_place:
         return None
     return int(found[2])

@@ -65,11 +65,11 @@ class Change(NamedTuple):
     data: bytes
 
 
-class Board:
+class PromptBoard:
     """One caller at a time updates the board, and never awaits meanwhile."""
 
     def __init__(self) -> None:
-        self.life = secrets.token_hex(8)
+        self.board_id = secrets.token_hex(8)
         self._standing: dict[SessionId, dict[ApprovalId, Prompt]] = {}
         self._next_expiry: int | None = None
         self._changes: deque[Change] = deque()
@@ -93,6 +93,10 @@ class Board:
             if prompt.is_for(bearer)
         ]
         return sorted(found, key=lambda prompt: prompt.id)
+
+    def sessions(self) -> Collection[SessionId]:
+        """The sessions with open prompts."""
+        return tuple(self._standing)
 
     def standing_in(self, session: SessionId) -> Collection[ApprovalId]:
         return self._standing.get(session, {}).keys()

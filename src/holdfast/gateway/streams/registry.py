@@ -2,8 +2,8 @@
 All live streams of this process: their limits and their ends.
 
 A stream is one connection and one token. One check a second serves all of them. It ends the streams
-of revoked tokens, cuts clients that read nothing, sends keep-alives to idle streams, and shows the
-journals' heads to the code that follows them. So an idle stream costs a connection but no polling
+of revoked tokens, cuts clients that read nothing, sends keep-alives to idle streams, and has those
+who follow journals look at the heads of theirs. So an idle stream costs a connection but no polling
 task.
 """
 
@@ -11,14 +11,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 
 from holdfast.errors import HoldfastError, Refused
 from holdfast.gateway.server.tokens import Bearer, TokenBook
-from holdfast.gateway.streams.frames import KEEP_ALIVE
-from holdfast.ids import InstanceId, SessionId
-from holdfast.ports.journal_store import JournalStore
+from holdfast.gateway.streams.frames import KEEP_ALIVE, frame_from_event
 
 KEEP_ALIVE_SECONDS = 15.0
 LOOK_AGAIN_SECONDS = 1.0  # notices are hints; also bounds how long a revoked token streams
@@ -29,11 +27,10 @@ ENDING_SECONDS = 1.5  # after this, an ended stream that has not closed is cut
 _TICK_SECONDS = 0.5
 STALLED_SECONDS = 60.0  # a client that reads nothing for this long is gone
 
-Heads = Sequence[tuple[SessionId, InstanceId, int]]
 _log = logging.getLogger("holdfast.gateway.streams.registry")
 
 
-class Listener:
+class LiveStream:
     """One stream, owned by the request that created it. A subclass decides which data it sends."""
 
     def __init__(self, bearer: Bearer) -> None:
@@ -63,6 +60,11 @@ class Listener:
         raise NotImplementedError
 
     @property
+    def closing(self) -> bytes:
+        """Return the last bytes of a stream that ends, though its client has not left."""
+        return frame_from_event("end", {"reason": self.ended, **self.place}).data
+
+    @property
     def keep_alive(self) -> bytes:
         return KEEP_ALIVE
 
@@ -73,7 +75,6 @@ class Streams:
     def __init__(
         self,
         book: TokenBook,
-        store: JournalStore,
         now: Callable[[], int],
         *,
         streams_max: int,
@@ -81,12 +82,11 @@ class Streams:
         streams_per_person_max: int,
     ) -> None:
         self._book = book
-        self._store = store
         self._now = now
         self._streams_max = streams_max
         self._streams_per_token_max = streams_per_token_max
         self._streams_per_person_max = streams_per_person_max
-        self._listeners: set[Listener] = set()
+        self._listeners: set[LiveStream] = set()
         self._of_token: Counter[str] = Counter()
         self._of_person: Counter[str] = Counter()
         # When every token was last checked.
@@ -97,7 +97,7 @@ class Streams:
         return len(self._listeners)
 
     @contextmanager
-    def hold(self, listener: Listener) -> Generator[None, None, None]:
+    def hold(self, listener: LiveStream) -> Generator[None, None, None]:
         """Admit a stream. Refuse it if this token, this person or the server has too many."""
         digest, person = listener.bearer.digest, listener.bearer.person
         if self._is_over:
@@ -134,7 +134,7 @@ class Streams:
             hint=f"{hint}; one stream follows a whole session, one all that waits",
         )
 
-    async def run(self, *followed: Callable[[Heads], None]) -> None:
+    async def run(self, *followed: Callable[[], Awaitable[None]]) -> None:
         """
         Check the streams until cancelled. A check that hangs keeps no stream open, because tokens
         count as unsure meanwhile.
@@ -158,7 +158,7 @@ class Streams:
             if looking is not None:
                 looking.cancel()
 
-    async def look(self, *followed: Callable[[Heads], None]) -> None:
+    async def look(self, *followed: Callable[[], Awaitable[None]]) -> None:
         """
         Run one check. If it fails, the next one repeats it. If tokens stay unchecked for too long,
         end all streams.
@@ -169,13 +169,11 @@ class Streams:
         self._cut()
         try:
             await self._end_dead_tokens()
-            heads = await self._store.heads()
+            for each in followed:
+                await each()
         except (HoldfastError, OSError) as exc:
             _log.warning("streams could not be looked after: %s", exc)
             self._end_unsure()
-            return
-        for each in followed:
-            each(heads)
 
     def _end_unsure(self) -> None:
         if time.monotonic() - self._sure_at > UNSURE_SECONDS:

@@ -9,48 +9,36 @@ task and no open journal.
 """
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from collections.abc import Callable, Sequence
 from itertools import islice
 
-from holdfast.errors import Busy, HoldfastError, Refused, Untrusted
 from holdfast.gateway.server.tokens import Bearer
 from holdfast.gateway.streams.frames import (
     Frame,
-    circle_from_input,
     frame_from_event,
     frame_from_piece,
     frame_from_record,
+    reader_set_from_input,
 )
-from holdfast.gateway.streams.registry import Heads, Listener, Streams
+from holdfast.gateway.streams.registry import LiveStream
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
+from holdfast.limits import RECORD_PAGE_BYTES
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
-from holdfast.runtime.streams.feed import Gap
+from holdfast.runtime.streams.feed import Delta, Heard
 
-# Pieces of text are collected for this long. A thousand followers are then woken a few times per
-# sentence, not for each token.
-PIECES_SECONDS = 0.03
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
-_PAGE_BYTES = (
-    64 * 1024
-)  # bytes given to one follower at once, which is also the most that a stalled one holds
-_READING_AT_ONCE = 8
-_CROWD = 100
-_SECONDS_EACH = 0.000_02
 
-Circles = dict[str, tuple[str, str]]
-_log = logging.getLogger("holdfast.gateway.streams.session_tail")
+ReaderSets = dict[str, tuple[str, str]]
 
 
-class Follower(Listener):
+class SessionStream(LiveStream):
     """One stream's place in a tail."""
 
-    def __init__(self, tail: "SharedTail", bearer: Bearer, cursor: int) -> None:
+    def __init__(self, tail: "SessionTail", bearer: Bearer, cursor: int) -> None:
         super().__init__(bearer)
         self.tail = tail
         # The last record sent. It moves only when the read bytes are handed over.
@@ -64,7 +52,15 @@ class Follower(Listener):
         return {"seq": self.cursor}
 
     async def read(self) -> bytes:
-        """Return new frames for this follower, up to a page, or empty bytes."""
+        return b"".join([frame.data for frame in await self.next_frames()])
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether every frame that the tail has now was returned."""
+        return self._place is not None and self._place >= self.tail.next_place
+
+    async def next_frames(self) -> list[Frame]:
+        """Return new frames for this follower, up to a page; empty if there are none."""
         self.wake.clear()
         tail = self.tail
         if self._place is not None and self._place < tail.first_place:
@@ -75,15 +71,15 @@ class Follower(Listener):
             return await self._from_journal()
         self._place = tail.first_place if self._missed_pieces else tail.place_after(self.cursor)
         gap = (
-            frame_from_event("gap", {"session": tail.session, "lost": "pieces"}).data
+            [frame_from_event("gap", {"session": tail.session, "lost": "pieces"})]
             if self._missed_pieces
-            else b""
+            else []
         )
         self._missed_pieces = False
         return gap + self._from_frames(self._place)
 
-    def _from_frames(self, place: int) -> bytes:
-        found: list[bytes] = []
+    def _from_frames(self, place: int) -> list[Frame]:
+        found: list[Frame] = []
         size = 0
         for frame in self.tail.frames_from(place):
             place += 1
@@ -92,32 +88,36 @@ class Follower(Listener):
                     continue
                 self.cursor = frame.seq
             if self._may_see(frame):
-                found.append(frame.data)
+                found.append(frame)
                 size += len(frame.data)
-            if size >= _PAGE_BYTES:
+            if size >= RECORD_PAGE_BYTES:
                 break
         self._place = place
         if place < self.tail.next_place:
             self.wake.set()
-        return b"".join(found)
+        return found
 
-    async def _from_journal(self) -> bytes:
+    async def _from_journal(self) -> list[Frame]:
         frames = await self.tail.page_after(self.cursor)
         if frames:
             self.cursor = frames[-1].seq or self.cursor
         else:
             self.cursor = max(self.cursor, self.tail.kept_after)
         self.wake.set()
-        return b"".join(frame.data for frame in frames if self._may_see(frame))
+        return [frame for frame in frames if self._may_see(frame)]
 
     def _may_see(self, frame: Frame) -> bool:
-        if self.bearer.reads_every_circle or frame.is_open:
+        if self.bearer.reads_every_reader_set or frame.is_open:
             return True
-        circle = self.tail.circles.get(frame.turn or "") if self.tail.circles is not None else None
-        return circle is not None and self.bearer.reads(*circle)
+        reader_set = (
+            self.tail.reader_sets.get(frame.turn or "")
+            if self.tail.reader_sets is not None
+            else None
+        )
+        return reader_set is not None and self.bearer.reads(*reader_set)
 
 
-class SharedTail:
+class SessionTail:
     """One followed session. It exists while it has followers."""
 
     def __init__(self, session: SessionId, reading: asyncio.Semaphore, service: Service) -> None:
@@ -132,8 +132,8 @@ class SharedTail:
         # The frames hold every record after this one.
         self.kept_after = 0
         # By turn. Built when the first follower arrives that may not see everything.
-        self.circles: Circles | None = None
-        self.followers: set[Follower] = set()
+        self.reader_sets: ReaderSets | None = None
+        self.followers: set[SessionStream] = set()
         self.is_sealed = False
         self._moving = asyncio.Lock()
 
@@ -145,11 +145,15 @@ class SharedTail:
         return list(islice(self._frames, max(0, place - self.first_place), None))
 
     def place_after(self, cursor: int) -> int:
-        """Return the place of the first record after the cursor. Pieces before it are skipped."""
+        """
+        Return the place behind the record of the cursor. The pieces behind it come again: a reply
+        that is being written is shown from its beginning, and each piece says where it belongs.
+        """
+        place = self.first_place
         for offset, frame in enumerate(self._frames):
-            if frame.seq is not None and frame.seq > cursor:
-                return self.first_place + offset
-        return self.next_place
+            if frame.seq is not None and frame.seq <= cursor:
+                place = self.first_place + offset + 1
+        return place
 
     def keep(self, frame: Frame) -> None:
         self._frames.append(frame)
@@ -175,12 +179,12 @@ class SharedTail:
 
     async def begin(self) -> None:
         """Read the session's position and its last records."""
-        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+        async with self._moving, self._reading, self._service.live.use(self.session) as ledger:
             if self.instance is not None:  # another follower was first
                 return
             self.is_sealed = ledger.journal.sealed is not None
             if not self.is_sealed and not ledger.driving:
-                await ledger.refresh()
+                await ledger.catch_up()
             recent = list(ledger.recent)
             self.kept_after = recent[0].seq - 1 if recent else ledger.state.seq
             self.seq = max(ledger.state.seq, self.kept_after)
@@ -194,23 +198,26 @@ class SharedTail:
         """
         return instance != self.instance or seq > self.seq or (is_sealed and not self.is_sealed)
 
-    async def move(self, hear: Callable[[], None] = lambda: None) -> None:
+    async def move(self, hear: Callable[[], Sequence[Heard]] = tuple) -> None:
         """
-        Take in new records. `hear` takes the pieces first, because they came before the record that
-        ends them.
+        Take in new records and pieces. `hear` takes the pieces before the records are read, so the
+        record that ends a reply comes after its pieces. Each piece goes behind the record that was
+        the last one when it was made, so a reply never comes before its beginning.
         """
-        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+        async with self._moving, self._reading, self._service.live.use(self.session) as ledger:
             if (
                 ledger.instance != self.instance
             ):  # the pieces belong to an instance that these followers may not be allowed to see
                 self.end_all("new_life")
                 return
-            hear()
+            pieces = deque(hear())
             if ledger.journal.sealed is None and not ledger.driving:
-                await ledger.refresh()
+                await ledger.catch_up()
             while records := await self._new_records(ledger):
                 for record in records:
+                    self._keep_pieces(pieces, before=record.seq)
                     self._keep_record(record)
+            self._keep_pieces(pieces)
             if ledger.journal.sealed is not None and not self.is_sealed:
                 self.is_sealed = True
                 mark = ledger.journal.sealed
@@ -221,241 +228,50 @@ class SharedTail:
                 )
         self.tell_all()
 
-    async def _new_records(self, ledger: Ledger) -> list[Record]:
+    async def _new_records(self, ledger: Ledger) -> Sequence[Record]:
         recent = list(ledger.recent)
         if self.seq >= ledger.state.seq or (recent and recent[0].seq <= self.seq + 1):
             return [record for record in recent if record.seq > self.seq]
-        return await _page(ledger, self.seq)
+        return await self._service.live.records_after(ledger, self.seq)
+
+    def _keep_pieces(self, pieces: deque[Heard], *, before: int | None = None) -> None:
+        """Keep the pieces that were made before this record; without one, all of them."""
+        while pieces and (before is None or _made_after(pieces[0]) < before):
+            self.keep(frame_from_piece(pieces.popleft()))
 
     def _keep_record(self, record: Record) -> None:
-        if self.circles is not None and record.type == "input_accepted":
-            turn, circle = circle_from_input(record.body)
-            self.circles[turn] = circle
+        if self.reader_sets is not None and record.type == "input_accepted":
+            turn, reader_set = reader_set_from_input(record.body)
+            self.reader_sets[turn] = reader_set
         self.keep(frame_from_record(record))
 
     async def page_after(self, cursor: int) -> list[Frame]:
         """Read records from the journal, after the cursor and up to the tail's last one."""
-        async with self._reading, self._service.shelf.use(self.session) as ledger:
+        async with self._reading, self._service.live.use(self.session) as ledger:
             if ledger.instance != self.instance:
                 self.end_all("new_life")
                 return []
-            records = await _page(ledger, cursor)
+            records = await self._service.live.records_after(ledger, cursor)
         return [frame_from_record(record) for record in records if record.seq <= self.seq]
 
-    async def know_circles(self) -> None:
+    async def know_reader_sets(self) -> None:
         """
         Read once which audience and boundary each turn has, for followers that may not see
         everything.
         """
-        if self.circles is not None:
+        if self.reader_sets is not None:
             return
-        found: Circles = {}
+        found: ReaderSets = {}
 
         def fold(record: Record) -> None:
             if record.type == "input_accepted":
-                turn, circle = circle_from_input(record.body)
-                found[turn] = circle
+                turn, reader_set = reader_set_from_input(record.body)
+                found[turn] = reader_set
 
-        async with self._moving, self._reading, self._service.shelf.use(self.session) as ledger:
+        async with self._moving, self._reading, self._service.live.use(self.session) as ledger:
             await ledger.journal.load(fold)
-            self.circles = found
+            self.reader_sets = found
 
 
-class _Enough(Exception):
-    """Raised when a page is full."""
-
-
-async def _page(ledger: Ledger, after: int) -> list[Record]:
-    found: list[Record] = []
-    size = 0
-
-    def fold(record: Record) -> None:
-        nonlocal size
-        found.append(record)
-        size += len(record.body)
-        if size >= _PAGE_BYTES:
-            raise _Enough
-
-    with suppress(_Enough):
-        await ledger.journal.load(fold, after=after)
-    return found
-
-
-class _Marking(asyncio.Event):
-    """
-    The event that the live feed sets. It makes the tail move instead of waking a waiting task.
-    """
-
-    def __init__(self, mark: Callable[[], None]) -> None:
-        super().__init__()
-        self._mark = mark
-
-    def set(self) -> None:
-        self._mark()
-
-
-class Tails:
-    """All followed sessions of this process. `run` moves them; `follow` joins one."""
-
-    def __init__(self, service: Service, streams: Streams) -> None:
-        self._service = service
-        self._streams = streams
-        self._tails: dict[SessionId, SharedTail] = {}
-        self._ears: dict[SessionId, tuple[ExitStack, Callable[[], None]]] = {}
-        self._reading = asyncio.Semaphore(_READING_AT_ONCE)
-        self._dirty: set[SessionId] = set()
-        self._moving: set[SessionId] = set()
-        self._soon: set[SessionId] = set()
-        self._news = asyncio.Event()
-        self.gaps = 0
-
-    @asynccontextmanager
-    async def follow(
-        self, session: SessionId, bearer: Bearer, *, instance: InstanceId | None, after: int | None
-    ) -> AsyncGenerator[Follower, None]:
-        """
-        Join the tail of this instance, which the bearer may see, after the cursor or from the
-        beginning.
-        """
-        tail = self._tail_of(session, instance)
-        follower = Follower(tail, bearer, after or 0)
-        with self._streams.hold(follower), self._joined(tail, follower):
-            if tail.instance is None:
-                await tail.begin()
-            if tail.instance != instance:  # a bearer who may see one instance may not see another
-                raise Busy(f"{session} has begun a new life just now", hint="try again")
-            await self._check_cursor(tail, after)
-            if not follower.bearer.reads_every_circle:
-                await tail.know_circles()
-            yield follower
-
-    def _tail_of(self, session: SessionId, instance: InstanceId | None) -> SharedTail:
-        """
-        Return the shared tail. If it belongs to an earlier instance, end its followers and make a
-        new one.
-        """
-        tail = self._tails.get(session)
-        if tail is not None and tail.instance not in (None, instance):
-            tail.end_all("new_life")
-            self._leave(tail)
-            tail = None
-        return tail or SharedTail(session, self._reading, self._service)
-
-    def _leave(self, tail: SharedTail) -> None:
-        del self._tails[tail.session]
-        self._ears.pop(tail.session)[0].close()
-
-    @contextmanager
-    def _joined(self, tail: SharedTail, follower: Follower) -> Generator[None, None, None]:
-        """Keep a tail and its listener from its first follower to its last."""
-        session = tail.session
-        if session not in self._tails:
-            self._tails[session] = tail
-            self._listen(tail)
-        tail.followers.add(follower)
-        try:
-            yield
-        finally:
-            tail.followers.discard(follower)
-            if not tail.followers and self._tails.get(session) is tail:
-                self._leave(tail)
-
-    async def _check_cursor(self, tail: SharedTail, after: int | None) -> None:
-        if after is not None and after > tail.seq:
-            await tail.move()
-        if after is not None and after > tail.seq:
-            raise Refused(
-                f"there is no record {after} yet in this life of {tail.session}",
-                code="cursor_ahead",
-                hint="follow from the beginning, without a cursor",
-            )
-
-    def _listen(self, tail: SharedTail) -> None:
-        stack = ExitStack()
-        session = tail.session
-        ear = stack.enter_context(
-            self._service.feed.listen(session, _Marking(lambda: self._mark_soon(session)))
-        )
-
-        def take() -> None:
-            for piece in ear.take():
-                if isinstance(piece, Gap):
-                    self.gaps += 1
-                tail.keep(frame_from_piece(piece))
-
-        self._ears[session] = (stack, take)
-
-    def _mark(self, session: SessionId) -> None:
-        self._dirty.add(session)
-        self._news.set()
-
-    def _mark_soon(self, session: SessionId, seconds: float = PIECES_SECONDS) -> None:
-        if session not in self._soon:
-            self._soon.add(session)
-            asyncio.get_running_loop().call_later(seconds, self._mark_now, session)
-
-    def _mark_now(self, session: SessionId) -> None:
-        self._soon.discard(session)
-        if session in self._tails:
-            self._mark(session)
-
-    def notice(self, session: SessionId) -> None:
-        """
-        Mark the session after an append by any process. With many followers, wait and combine
-        appends, because waking them all takes longer than the wait.
-        """
-        if (tail := self._tails.get(session)) is not None:
-            crowd = len(tail.followers)
-            if crowd < _CROWD:
-                self._mark(session)
-            else:
-                self._mark_soon(session, min(PIECES_SECONDS, crowd * _SECONDS_EACH))
-
-    async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            while True:
-                await self._news.wait()
-                self._news.clear()
-                for session in list(self._dirty - self._moving):
-                    self._dirty.discard(session)
-                    tail = self._tails.get(session)
-                    if tail is not None:
-                        self._moving.add(session)
-                        group.create_task(self._move(tail))
-
-    async def _move(self, tail: SharedTail) -> None:
-        try:
-            if self._tails.get(tail.session) is tail:
-                await tail.move(self._ears[tail.session][1])
-        except Refused as exc:
-            tail.end_all("gone" if exc.code == "unknown" else exc.code)
-        except Untrusted as exc:
-            if not tail.is_sealed:
-                tail.is_sealed = True
-                tail.keep(
-                    frame_from_event(
-                        "sealed", {"code": exc.code, "detail": exc.message, "at_seq": exc.at_seq}
-                    )
-                )
-            tail.tell_all()
-        except (
-            HoldfastError,
-            OSError,
-        ) as exc:  # busy, in doubt or a disk error: the next check tries again
-            _log.info("%s could not be looked at now (%s)", tail.session, exc)
-        finally:
-            self._moving.discard(tail.session)
-            if tail.session in self._dirty:
-                self._news.set()
-
-    def look(self, heads: Heads) -> None:
-        """
-        Find journals that grew without a notice, and deletions and seals, which append nothing.
-        """
-        known = {session: (instance, seq) for session, instance, seq in heads}
-        sealed = self._service.home.state.sealed
-        for session, tail in self._tails.items():
-            if tail.instance is not None and tail.is_behind(
-                *known.get(session, (None, 0)), is_sealed=session in sealed
-            ):
-                self._mark(session)
+def _made_after(piece: Heard) -> int:
+    return piece.after if isinstance(piece, Delta) else 0

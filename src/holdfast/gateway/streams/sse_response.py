@@ -2,7 +2,7 @@
 One live stream over one connection: plain ASGI, two tasks, no buffer of its own.
 
 `sse-starlette` keeps four tasks and a queue for each follower, so it is not used. Here a tail is
-read at the client's own speed. The stream sends the bytes that `Listener.read` returns. While the
+read at the client's own speed. The stream sends the bytes that `LiveStream.read` returns. While the
 client reads nothing, nothing is read for it.
 """
 
@@ -11,11 +11,9 @@ import logging
 import time
 from collections.abc import Callable
 
-from starlette.types import Receive, Scope, Send
-
 from holdfast.errors import HoldfastError, Untrusted
-from holdfast.gateway.streams.frames import frame_from_event
-from holdfast.gateway.streams.registry import Listener
+from holdfast.gateway.http.asgi import Receive, Scope, Send
+from holdfast.gateway.streams.registry import LiveStream
 from holdfast.ids import InstanceId
 
 _log = logging.getLogger("holdfast.gateway.streams.sse_response")
@@ -26,19 +24,21 @@ _HEADERS = [
 ]
 
 
-class Stream:
+class SseResponse:
     """
-    An ASGI response. `first` is sent before anything else. `life` is the instance that its seqs
-    belong to.
+    An ASGI response. `first` is sent before anything else. `instance` is the one that its
+    seqs belong to.
     """
 
     def __init__(
-        self, follower: Listener, first: bytes = b"", *, life: InstanceId | None = None
+        self, follower: LiveStream, first: bytes = b"", *, instance: InstanceId | None = None
     ) -> None:
         self._follower = follower
         self._first = first
         self._headers = (
-            [*_HEADERS, (b"holdfast-instance", life.encode())] if life is not None else _HEADERS
+            [*_HEADERS, (b"holdfast-instance", instance.encode())]
+            if instance is not None
+            else _HEADERS
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,8 +69,8 @@ class Stream:
             elif follower.ended is None:
                 await follower.wake.wait()
         if follower.ended != "left":
-            told = frame_from_event("end", {"reason": follower.ended, **follower.place})
-            await send({"type": "http.response.body", "body": told.data, "more_body": False})
+            last = {"type": "http.response.body", "body": follower.closing, "more_body": False}
+            await send(last)
 
     async def _read(self) -> bytes:
         """

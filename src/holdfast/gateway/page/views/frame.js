@@ -1,0 +1,162 @@
+// The frame around the views: navigation, conversations, the reader, the help, and the note while
+// the server is away.
+
+import { fill, h, say } from "../core/dom.js";
+import { icon } from "../core/icons.js";
+import { when } from "../core/words.js";
+import { mark } from "./brand.js";
+import { refill, sessionRow } from "./session_row.js";
+
+const RECENT_MAX = 60;
+const TABS = [
+  ["inbox", "#/inbox", "inbox", "1", "Waiting"],
+  ["talk", "#/talk", "talk", "2", "Talk"],
+  ["decisions", "#/decisions", "decisions", "3", "Decisions"],
+  ["grants", "#/grants", "grant", "4", "Standing", " approvals"],
+  ["servers", "#/servers", "shield", "5", "Servers"],
+];
+const FOR_ADMINS = "servers";
+const KEYS = [
+  ["1 to 5", "waiting, conversations, decisions, standing approvals, servers"],
+  ["j / k", "next or previous card"],
+  ["a / d", "move to Approve or Deny of the card"],
+  ["Space", "press the focused button; Enter never answers a prompt"],
+  ["n", "new conversation"],
+  ["/", "write a message or search"],
+  ["t", "light or dark"],
+  ["?", "this help"],
+];
+
+export class Frame {
+  constructor(app) {
+    this.app = app;
+    this.people = h("div", { class: "sessions" });
+    this.main = h("main", { id: "main" });
+    this.away = h("p", { class: "away-note", role: "alert", hidden: true });
+    this.count = h("span", { class: "count", hidden: true });
+    this.help = helpDialog();
+    const brandLink = h(
+      "a",
+      { class: "brand", href: "#/inbox" },
+      mark(),
+      h("span", null, "Holdfast"),
+    );
+    const tabs = h(
+      "nav",
+      { class: "tabs", "aria-label": "Views" },
+      TABS.filter(([name]) => name !== FOR_ADMINS || app.me.scopes.includes("admin")).map((each) =>
+        this.tab(each),
+      ),
+    );
+    const bar = h("header", { class: "bar" }, brandLink, tabs, this.recent(), this.reader());
+    this.node = h("div", { class: "frame" }, bar, this.main, this.away);
+  }
+
+  tab([name, href, glyph, key, words, more]) {
+    return h(
+      "a",
+      { class: "tab", href, data: { tab: name }, "aria-keyshortcuts": key },
+      icon(glyph),
+      h("span", { class: "tab-name" }, words, more && h("span", { class: "wide" }, more)),
+      name === "inbox" && this.count,
+    );
+  }
+
+  recent() {
+    const plus = { type: "button", class: "icon-button", "aria-label": "New conversation" };
+    return h(
+      "nav",
+      { class: "recent", "aria-label": "Conversations" },
+      h(
+        "div",
+        { class: "recent-head" },
+        h("h2", { class: "section" }, "Conversations"),
+        h("button", { ...plus, on: { click: () => this.app.fresh() } }, icon("plus")),
+      ),
+      this.people,
+    );
+  }
+
+  reader() {
+    const { me } = this.app;
+    const button = (label, glyph, click) =>
+      h(
+        "button",
+        { type: "button", class: "icon-button", "aria-label": label, on: { click } },
+        icon(glyph),
+      );
+    const bell = button("Notifications", "bell", () => this.app.notifications.toggle());
+    bell.classList.add("bell");
+    bell.setAttribute("aria-pressed", "false");
+    this.bell = bell;
+    const may = `Your token may ${me.scopes.join(", ")}, in ${me.boundary}`;
+    const name = { class: "me-name", title: may };
+    const isPersonal = me.boundary === `personal:${me.person}`; // says the name again
+    return h(
+      "div",
+      { class: "me" },
+      h("span", name, me.person, !isPersonal && h("span", { class: "boundary" }, me.boundary)),
+      bell,
+      button("Light or dark", "sun", () => this.app.theme()),
+      button("Help and keys", "help", () => this.help.showModal()),
+      button("Sign out", "out", () => this.app.signOut()),
+    );
+  }
+
+  show(name, node) {
+    for (const tab of this.node.querySelectorAll(".tab")) {
+      const isOn = tab.dataset.tab === (name === "list" ? "talk" : name);
+      if (isOn) tab.setAttribute("aria-current", "page");
+      else tab.removeAttribute("aria-current");
+    }
+    this.main.className = `is-${name}`;
+    fill(this.main, node);
+  }
+
+  drawSessions(sessions) {
+    const none = h("p", { class: "dim" }, "No conversations yet.");
+    const rows = sessions.slice(0, RECENT_MAX).map(sessionRow);
+    refill(this.people, rows.length ? rows : none);
+  }
+
+  counted(count) {
+    this.count.hidden = count === 0;
+    const words = count === 1 ? " prompt waits" : " prompts wait";
+    fill(this.count, String(count), h("span", { class: "unseen" }, words));
+  }
+
+  // The screen may be old while the server is away: every view says so, with its time.
+  line(answers) {
+    if (answers) this.heardAt = Date.now();
+    if (this.away.hidden === answers) return;
+    this.away.hidden = answers;
+    const at = when(this.heardAt ?? Date.now());
+    const words =
+      `The server does not answer. What you see is from ${at}; nothing is lost, and this page ` +
+      "keeps trying.";
+    this.away.textContent = answers ? "" : words;
+    if (answers) say("The server answers again.");
+  }
+}
+
+function helpDialog() {
+  const dialog = h("dialog", { class: "help", "aria-labelledby": "help-title" });
+  const row = ([key, does]) =>
+    h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, does));
+  return fill(
+    dialog,
+    h("h2", { id: "help-title" }, "Keys"),
+    h("dl", null, KEYS.map(row)),
+    h(
+      "p",
+      { class: "dim" },
+      "You answer a prompt with a click, or with Space on its button. Enter, a word in a message " +
+        "and silence never approve anything.",
+    ),
+    h(
+      "button",
+      { type: "button", class: "button main", on: { click: () => dialog.close() } },
+      "Close",
+    ),
+  );
+}

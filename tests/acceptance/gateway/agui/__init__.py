@@ -1,0 +1,1 @@
+"""AG-UI, spoken plainly over HTTP and by the real client of npm."""

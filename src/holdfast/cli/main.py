@@ -15,7 +15,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from holdfast.cli.loading import register_all, wanted
+from holdfast.cli.command_lookup import register_all, wanted
+from holdfast.cli.output.exit_codes import exit_code_of
+from holdfast.cli.output.result import Output, error_from_os
+from holdfast.cli.output.terminal import prepare_streams
 from holdfast.cli.shared.options import (
     APP_HELP,
     HOME_HELP,
@@ -25,11 +28,10 @@ from holdfast.cli.shared.options import (
     take_home,
     take_json,
 )
-from holdfast.cli.shared.output import Output, error_from_os, exit_code_of
-from holdfast.cli.shared.terminal import prepare_streams
 from holdfast.errors import HoldfastError, Refused, Unusable
 
 COMMANDS = (
+    "init",
     "send",
     "chat",
     "approvals",
@@ -40,9 +42,14 @@ COMMANDS = (
     "serve",
     "tokens",
     "keys",
+    "storage",
+    "nodes",
     "backup",
     "restore",
     "config",
+    "hook",
+    "mcp",
+    "channels",
     "memory",
     "jobs",
     "reminders",
@@ -54,7 +61,8 @@ _INTERRUPTED = 130
 _ABOUT = """
 A durable, fail-closed session runtime for AI agents.
 
-An agent asks before it acts; the question survives crashes, and the answer runs exactly what was shown, once.
+An agent asks before it acts. The question survives crashes, and an approval runs exactly the call
+that was shown, once.
 
 \b
 Try it:
@@ -63,7 +71,8 @@ Try it:
   $ holdfast send notes "shell command='echo hello'"
   $ holdfast approvals list
 
-Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untrusted or sealed, 5 busy, in doubt or not saved, 6 refused or superseded.
+Exit codes: 0 done, 1 failed or cancelled, 2 usage, 3 waits for approval, 4 untrusted or sealed,
+5 busy, in doubt or not saved, 6 refused or superseded.
 """
 
 
@@ -161,13 +170,13 @@ def _run(arguments: list[str]) -> int:
     except HoldfastError as exc:
         if "--json" in arguments:  # the error may precede the reading of the option
             options.out.json = True
-        return _told(options, exc)
+        return _print_error(options, exc)
 
 
 def _checked(arguments: list[str], options: Options) -> int:
     from asyncio import CancelledError
 
-    _refuse_what_is_no_text(arguments)
+    _refuse_non_utf8_arguments(arguments)
     command = typer.main.get_command(
         make_app(wanted(arguments, COMMANDS))
     )  # declaring the others would take longer than most commands run
@@ -193,14 +202,14 @@ def _checked(arguments: list[str], options: Options) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _refuse_what_is_no_text(arguments: list[str]) -> None:
+def _refuse_non_utf8_arguments(arguments: list[str]) -> None:
     """Refuse arguments that are not UTF-8. Every argument may be journalled or shown."""
     for word in arguments:
         try:
             word.encode()
         except UnicodeEncodeError as exc:
             raise Refused(
-                f"{word!a} is no text in UTF-8",
+                f"{word!a} is not valid UTF-8",
                 code="malformed",
                 hint="write it in UTF-8; a terminal needs a locale of it, such as LANG=C.UTF-8",
             ) from exc
@@ -211,9 +220,9 @@ def _learn_secrets(options: Options) -> None:
     Learn the secrets of the settings. The error may precede the opening of the home and may repeat
     an argument that is a secret.
     """
+    from holdfast.assembly.home_path import home_path
     from holdfast.secrecy import learn
     from holdfast.settings import SettingsSource
-    from holdfast.wiring import home_path
 
     with contextlib.suppress(HoldfastError, OSError):
         names = SettingsSource(home_path(options.home)).now().secret_names
@@ -232,10 +241,10 @@ def _usage(exc: typer.TyperException) -> HoldfastError:
     return Unusable("a command is missing" if _is_bare(exc) else exc.format_message(), hint=hint)
 
 
-def _told(options: Options, error: HoldfastError) -> int:
+def _print_error(options: Options, error: HoldfastError) -> int:
     _learn_secrets(options)
     try:
         options.out.error(error)
     except HoldfastError as exc:  # stdout is full
-        options.out.told(exc.message, exc.hint)
+        options.out.print_error(exc.message, exc.hint)
     return exit_code_of(error)

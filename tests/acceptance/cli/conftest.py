@@ -61,7 +61,17 @@ class Held:
 
 held = holdfast.Agent("held", model=Held(), tools=["now"])
 '''
-TURN_FIELDS = {"session", "turn", "outcome", "reply", "approvals", "error", "usage", "seq"}
+TURN_FIELDS = {
+    "session",
+    "turn",
+    "outcome",
+    "reply",
+    "approvals",
+    "error",
+    "usage",
+    "seq",
+    "superseded",
+}
 SESSION_FIELDS = {
     "session",
     "instance",
@@ -286,7 +296,7 @@ def cli(tmp_path: Path, warm: WarmStart | None) -> Iterator[Cli]:
 
 
 def everything_below(folder: Path) -> Sequence[tuple[str, int, bytes]]:
-    """What is there, byte by byte: for commands that change nothing."""
+    """The files that are there, byte by byte: for commands that change nothing."""
     return sorted(
         (str(path), path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
         for path in folder.rglob("*")

@@ -17,10 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+from holdfast.assembly.service import open_service
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.events import ReminderFired
 from holdfast.session.features.reminders import decide as decide_reminders
-from holdfast.wiring import open_service
 
 
 def die() -> NoReturn:

@@ -87,17 +87,30 @@ def test_arguments_are_read_strictly(cli: Cli, text: str) -> None:
     assert (ran.code, ran.json["error"]["code"]) == (2, "malformed")
 
 
-def test_a_part_of_an_id_names_nothing(cli: Cli) -> None:
+def test_a_unique_beginning_of_an_id_names_the_prompt(cli: Cli) -> None:
     approval = cli.ask()
-    for part in (
-        approval["id"][:8],
-        approval["id"][:-1],
-        approval["id"].upper(),
-        "",
-        "a-" + "x" * 26,
+    assert cli.json("approvals", "show", approval["id"][:8])["id"] == approval["id"]
+    ran = cli.answer({"id": approval["id"][:8]})
+    assert (ran.code, ran.json["result"], cli.ran()) == (0, "started", 1)
+
+
+def test_a_key_answers_as_the_option_of_that_key_does(cli: Cli) -> None:
+    """Deny is `d` on the command line too, and the keys do not depend on the prompt."""
+    assert "  d  deny" in cli("send", "ops/api", "run: echo hello", "--as", "alice").out
+    ran = cli.answer(cli.ask(), "d")
+    assert (ran.code, ran.json["outcome"], cli.ran()) == (0, "completed", 0)
+
+
+def test_text_that_begins_no_id_or_several_names_nothing(cli: Cli) -> None:
+    approval = cli.ask()
+    for part, reason in (
+        ("a-", "ambiguous"),
+        ("", "ambiguous"),
+        (approval["id"].upper(), "unknown"),
+        ("a-" + "x" * 26, "unknown"),
     ):
         ran = cli.answer({"id": part})
-        assert (ran.code, ran.json["result"], ran.json["reason"]) == (6, "failed", "unknown")
+        assert (ran.code, ran.json["result"], ran.json["reason"]) == (6, "failed", reason)
         assert (ran.json["session"], ran.json["turn"]) == (None, None)
     assert cli.ran() == 0
 
@@ -226,7 +239,7 @@ def test_an_edit_runs_nothing_and_says_so_also_when_it_comes_again(cli: Cli) -> 
         (("sessions", "cancel", "ops/api"), "cancelled", "cancelled"),
     ],
 )
-def test_an_answer_whose_call_was_stopped_before_it_began_is_never_told_as_started(
+def test_an_answer_whose_call_was_stopped_before_it_began_is_never_reported_as_started(
     cli: Cli, stop: tuple[str, ...], reason: str, outcome: str
 ) -> None:
     calls = [

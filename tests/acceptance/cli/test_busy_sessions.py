@@ -14,12 +14,12 @@ import pytest
 from proof.rigs.peer import Peer
 
 from holdfast.adapters.files import FileStore
+from holdfast.assembly.service import open_service
 from holdfast.errors import Busy
 from holdfast.ids import SessionId
 from holdfast.journal.verify import Verdict
-from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.lifecycle import delete as deletion
 from holdfast.testing.loop import in_loop
-from holdfast.wiring import open_service
 from tests.acceptance.cli.conftest import Cli
 
 OPS = SessionId("ops/api")
@@ -88,7 +88,7 @@ def test_lists_say_what_the_index_knows_of_a_busy_session_and_who_keeps_it(outda
 
 
 def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
-    """What lies past the anchor needs the lock to be read; a list goes without it."""
+    """Records past the anchor need the lock to be read; a list goes without it."""
     approval = cli.ask()
     with stopped_in(cli, "ops/api"):
         (segment,) = (cli.home / "sessions" / "ops" / "api").glob("*.jsonl")
@@ -110,7 +110,7 @@ def test_half_a_record_of_a_stopped_writer_is_not_waited_for(cli: Cli) -> None:
 
 
 async def _verdict(cli: Cli) -> Verdict:
-    store = await FileStore.open(cli.home)
+    store = await FileStore.open_home(cli.home)
     try:
         return await store.verify_session(OPS, wait_seconds=0)
     finally:
@@ -128,20 +128,23 @@ async def test_a_session_that_somebody_keeps_locked_is_not_deleted(
     async def end_jobs(*_: object) -> None:
         ended.append(OPS)
 
-    monkeypatch.setattr(lives, "end_jobs", end_jobs)
+    monkeypatch.setattr(deletion, "end_jobs", end_jobs)
     async with open_service(home) as service:
         await service.create(OPS, by="alice")
-        store: Any = service.world.store
+        store: Any = service.runtime.world.store
         store._files._lock_wait_seconds = 0.1  # of what is opened from now on
         with Peer(home) as peer:
             peer.ask("hold", session=OPS)
             peer.stop()
-            for delete in (lives.delete(service, OPS, by="alice"), store.delete(OPS, by="alice")):
+            for delete in (
+                deletion.delete(service.runtime, OPS, by="alice"),
+                store.delete(OPS, by="alice"),
+            ):
                 with pytest.raises(Busy) as refused:
                     await delete
                 assert str(refused.value.holder).startswith(f"pid {peer.pid} ")
             assert (list(await store.sessions()), ended) == ([OPS], [])
             peer.go_on()
             assert "error" not in peer.ask("go")
-        await lives.delete(service, OPS, by="alice")
+        await deletion.delete(service.runtime, OPS, by="alice")
         assert (list(await store.sessions()), ended) == ([], [OPS])

@@ -5,6 +5,7 @@ is for words on the screen.
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -93,12 +94,13 @@ def test_a_bare_enter_a_yes_and_an_abbreviation_decide_nothing(desk: Desk) -> No
     chat = desk.chat()
     shown = asked(chat)
     assert "echo done >> log.txt" in shown
-    assert "1  approve_once: this call, once" in shown
+    assert "1  approve_once: Runs exactly this call, once." in shown
+    assert "d  deny: Nothing runs." in shown
     chat.type("\r")
     chat.wait_until_seen("answer> ")
     for word in ("yes", "approve", "y", "0", "7"):
         chat.type(f"{word}\r")
-        chat.wait_until_seen("nothing was decided")
+        chat.wait_until_seen("Nothing was decided")
         chat.wait_until_seen("answer> ")
     assert (desk.ran(), len(desk.run("approvals", "list")[1]["approvals"])) == ([], 1)
     chat.type("1\r")
@@ -107,7 +109,7 @@ def test_a_bare_enter_a_yes_and_an_abbreviation_decide_nothing(desk: Desk) -> No
 
 
 def test_keys_pressed_before_the_prompt_was_seen_answer_nothing(desk: Desk) -> None:
-    """What is typed ahead is thrown away when a question appears."""
+    """Text that is typed ahead is thrown away when a question appears."""
     chat = desk.chat()
     asked(chat, ASK + "approve_once\r")
     chat.type("deny\r")
@@ -116,7 +118,7 @@ def test_keys_pressed_before_the_prompt_was_seen_answer_nothing(desk: Desk) -> N
 
 
 def test_a_prompt_still_stands_after_kill_9(desk: Desk) -> None:
-    """Whoever comes back is told, and asked the same thing (case 27)."""
+    """A person who comes back is told, and asked the same thing (case 27)."""
     chat = desk.chat()
     asked(chat)
     assert chat.kill() == -9
@@ -129,13 +131,13 @@ def test_a_prompt_still_stands_after_kill_9(desk: Desk) -> None:
 
 
 def test_an_answer_from_another_process_closes_the_prompt_on_the_screen(desk: Desk) -> None:
-    """Whoever saw it is told, and can't answer it any more (P5)."""
+    """A person who saw it is told, and can't answer it any more (P5)."""
     chat = desk.chat()
     asked(chat)
     waiting = desk.run("approvals", "list")[1]["approvals"][0]["id"]
     code, answered = desk.run("approvals", "answer", waiting, "approve_once")
     assert (code, answered["outcome"]) == (0, "completed")
-    chat.wait_until_seen(f"prompt {waiting} is closed: {login()} answered approve_once")
+    chat.wait_until_seen(f"You approved it once ({waiting}).")
     chat.wait_until_seen("you> ")
     assert desk.ran() == ["done"]
 
@@ -159,7 +161,7 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(
     desk: Desk, died: bool
 ) -> None:
     """
-    What it printed is nobody's word; the half of a message that was typed meanwhile is still there
+    Its output is not a person's message; the half of a message that was typed meanwhile is still there
     (T7, M2).
     """
     os.mkfifo(desk.work / "hold")
@@ -176,11 +178,11 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(
     chat.wait_until_seen("half a mess")
     with (desk.work / "hold").open("w") as gate:  # somebody reads: the job runs
         gate.write("the word\n")
-    told = chat.wait_until_seen("in t1. What follows is")
+    told = chat.wait_until_seen("| the word")
     assert "a job:" in told
     assert f"{login()}:" not in told
-    assert "is over: ok" in told
-    chat.wait_until_seen("| the word")
+    assert re.search(r"The job j-\w+ \(shell\) finished after \d+ s\.", told)
+    assert "What follows is" not in told, "that sentence is for the model"
     chat.wait_until_seen(
         "has ended: the word"
     )  # the model's answer to it: its turn was driven, and nobody had to ask
@@ -194,7 +196,7 @@ def test_a_jobs_result_comes_under_its_own_name_and_is_answered_at_once(
     assert (code, shown["turns"], shown["owes"], shown["jobs"]) == (0, 3, [], [])
 
 
-def test_a_jobs_result_waits_for_whoever_is_about_to_answer_a_prompt(desk: Desk) -> None:
+def test_a_jobs_result_waits_while_a_person_is_about_to_answer_a_prompt(desk: Desk) -> None:
     """It is told above the prompt, disturbs nobody, and is driven once the prompt is answered."""
     os.mkfifo(desk.work / "hold")
     chat = desk.chat()
@@ -206,7 +208,7 @@ def test_a_jobs_result_waits_for_whoever_is_about_to_answer_a_prompt(desk: Desk)
         gate.write("the word\n")
     chat.wait_until_seen("| the word")
     chat.type("y\r")
-    chat.wait_until_seen("answered deny")
+    chat.wait_until_seen("You denied it")
     chat.wait_until_seen("has ended: the word")
     chat.wait_until_seen("you> ")
     assert desk.ran() == []
@@ -217,10 +219,10 @@ def test_ctrl_c_cancels_the_running_turn_durably(desk: Desk) -> None:
     chat = desk.chat()
     asked(chat, "run: sleep 1000\r")
     chat.type("approve_once\r")
-    chat.wait_until_seen("shell runs")
+    chat.wait_until_seen("runs shell: ")
     chat.type(CTRL_C)
-    chat.wait_until_seen(f"cancelled by {login()}")
-    chat.wait_until_seen("in_doubt")
+    chat.wait_until_seen("Stopped by you.")
+    chat.wait_until_seen("in doubt: it may have run")
     chat.wait_until_seen("you> ")
     _, shown = desk.run("sessions", "show", SESSION)
     assert (shown["phase"], shown["owes"]) == ("idle", [])
@@ -233,9 +235,9 @@ def test_ctrl_c_leaves_what_waits_for_others(desk: Desk) -> None:
     chat.wait_until_seen("bob may answer it")
     asked(chat, "run: sleep 1000\r")
     chat.type("approve_once\r")
-    chat.wait_until_seen("shell runs")
+    chat.wait_until_seen("runs shell: ")
     chat.type(CTRL_C)
-    chat.wait_until_seen("the turn was cancelled")
+    chat.wait_until_seen("Stopped by you.")
     chat.wait_until_seen("you> ")
     assert [each["may_answer"] for each in desk.run("approvals", "list")[1]["approvals"]] == [
         ["bob"]
@@ -243,11 +245,11 @@ def test_ctrl_c_leaves_what_waits_for_others(desk: Desk) -> None:
 
 
 def test_ctrl_c_at_a_prompt_leaves_it_standing(desk: Desk) -> None:
-    """It is no answer; the person may go on talking, or come back to it."""
+    """It is not an answer; the person may go on talking, or come back to it."""
     chat = desk.chat()
     asked(chat)
     chat.type(CTRL_C)
-    chat.wait_until_seen("Left standing")
+    chat.wait_until_seen("The prompt stays open.")
     chat.wait_until_seen("you> ")
     assert len(desk.run("approvals", "list")[1]["approvals"]) == 1
     chat.type("/prompts\r")
@@ -257,14 +259,16 @@ def test_ctrl_c_at_a_prompt_leaves_it_standing(desk: Desk) -> None:
     assert desk.ran() == []
 
 
-def test_what_cannot_be_judged_from_its_text_needs_the_tools_name_too(desk: Desk) -> None:
-    """Substitution, wrappers and the like: a second, explicit step."""
+def test_a_call_with_a_known_risk_shows_it_and_needs_the_tools_name_too(desk: Desk) -> None:
+    """The reason stands beside the marked part. A second, explicit step approves."""
     chat = desk.chat()
-    asked(chat, 'run: echo "$(echo done)" >> log.txt\r')
+    shown = asked(chat, 'run: eval "echo done" >> log.txt\r')
+    assert "^ `eval` runs text that is known only when it runs." in " ".join(shown.split())
     chat.type("1\r")
+    chat.wait_until_seen("Type shell to approve.")
     chat.wait_until_seen("shell? ")
     chat.type("yes\r")
-    chat.wait_until_seen("Not confirmed")
+    chat.wait_until_seen("Nothing was decided")
     chat.wait_until_seen("answer> ")
     assert desk.ran() == []
     chat.type("1\r")
@@ -299,17 +303,17 @@ def test_a_question_is_answered_in_words_and_grants_nothing(desk: Desk) -> None:
     assert desk.run("grants", "list")[1] == {"grants": []}
 
 
-def test_a_question_with_choices_takes_a_number_and_declining_is_no_answer(desk: Desk) -> None:
-    """A choice is text like any other; `/deny` declines."""
+def test_a_question_with_choices_takes_a_number_and_declining_is_not_an_answer(desk: Desk) -> None:
+    """A choice is text like any other. The key that denies elsewhere declines here."""
     chat = desk.chat()
     shown = asked(chat, 'ask_person question="which colour?" choices=["red", "blue"]\r')
     assert "2  blue" in shown
     chat.type("2\r")
-    chat.wait_until_seen("answered blue")
+    chat.wait_until_seen("You answered blue")
     chat.wait_until_seen("| ask_person: ")
     asked(chat, "ask me: really?\r")
-    chat.type("/deny\r")
-    chat.wait_until_seen("answered deny")
+    chat.type("d\r")
+    chat.wait_until_seen("You denied it")
     chat.wait_until_seen("you> ")
     chat.type("/cancel\r")
     chat.wait_until_seen("nothing is open here")
@@ -321,10 +325,45 @@ def test_a_prompt_that_a_message_replaced_is_shown_as_closed(desk: Desk) -> None
     asked(chat)
     chat.type("/later\r")
     chat.wait_until_seen("you> ")
+    (waiting,) = desk.run("approvals", "list")[1]["approvals"]
     chat.type("what time is it\r")
-    chat.wait_until_seen("is closed: superseded")
+    chat.wait_until_seen("would close what waits")
+    chat.wait_until_seen("send? ")
+    chat.type("\r")
+    chat.wait_until_seen("Not sent.")
+    chat.wait_until_seen("you> ")
+    assert desk.run("approvals", "list")[1]["approvals"][0]["id"] == waiting["id"]
+    chat.type("what time is it\r")
+    chat.wait_until_seen("send? ")
+    chat.type("send\r")
+    chat.wait_until_seen("is closed. Not run: another message was sent")
     chat.wait_until_seen("| now: ")
     assert desk.ran() == []
+
+
+def test_help_works_while_a_prompt_waits(desk: Desk) -> None:
+    chat = desk.chat()
+    asked(chat)
+    chat.type("/help\r")
+    chat.wait_until_seen("d  deny")
+    chat.wait_until_seen("/later")
+    chat.wait_until_seen("answer> ")
+    assert desk.ran() == []
+
+
+@pytest.mark.parametrize("key", ["d", "deny"])
+def test_deny_has_one_key_whatever_else_is_offered(desk: Desk, key: str) -> None:
+    """An unremembered command offers fewer options. Their keys stay the same."""
+    chat = desk.chat()
+    shown = asked(chat, "run: make\r")
+    assert "2  approve_session" not in shown
+    assert "5  edit:" in shown
+    assert "d  deny:" in shown
+    chat.type("2\r")
+    chat.wait_until_seen("Nothing was decided")
+    chat.wait_until_seen("answer> ")
+    chat.type(f"{key}\r")
+    chat.wait_until_seen("You denied it")
 
 
 def test_a_models_text_cannot_pass_for_a_prompt(desk: Desk) -> None:
@@ -339,7 +378,7 @@ def test_a_models_text_cannot_pass_for_a_prompt(desk: Desk) -> None:
     assert all(line.startswith("| ") for line in said[1:-1])
 
 
-def test_what_was_said_is_remembered_for_its_owner_alone(desk: Desk) -> None:
+def test_the_chat_history_keeps_messages_and_only_its_owner_reads_it(desk: Desk) -> None:
     """Messages, not answers; readable by nobody else. Ctrl-D leaves with 0."""
     chat = desk.chat()
     asked(chat)
@@ -354,7 +393,7 @@ def test_what_was_said_is_remembered_for_its_owner_alone(desk: Desk) -> None:
 
 
 def test_a_changed_byte_ends_the_talk(desk: Desk) -> None:
-    """What can't be believed is not talked on: sealed, exit 4."""
+    """A session that can't be believed does not go on: sealed, exit 4."""
     chat = desk.chat()
     asked(chat)
     journal = Path(desk.run("sessions", "show", SESSION)[1]["journal"][-1])
@@ -377,7 +416,7 @@ main()
 """
 
 
-def test_an_expired_prompt_is_told_closed_and_denied(desk: Desk) -> None:
+def test_an_expired_prompt_is_reported_closed_and_denied(desk: Desk) -> None:
     """Past its time an answer is refused, and the closing is journalled (case 28)."""
     program, later = desk.work / "clock.py", desk.work / "later"
     program.write_text(CLOCK)
@@ -388,7 +427,7 @@ def test_an_expired_prompt_is_told_closed_and_denied(desk: Desk) -> None:
     week.write_text(str(8 * 24 * 3600))  # a prompt stands for seven days
     week.replace(later)
     chat.type("approve_once\r")
-    chat.wait_until_seen("is closed: expired")
+    chat.wait_until_seen("is closed. Nobody answered in time")
     chat.wait_until_seen("shell: denied")
     chat.wait_until_seen("expired: ")  # the refusal of the answer comes after what it set going
     chat.wait_until_seen("you> ")

@@ -27,7 +27,7 @@ def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
     assert "approvals" in _offered(cli, incomplete="app")
 
 
-def test_what_is_offered_is_of_the_home_that_the_line_names(cli: Cli) -> None:
+def test_completion_offers_the_sessions_of_the_home_on_the_command_line(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
     elsewhere = str(cli.cwd / "elsewhere")
     cli.json("--home", elsewhere, "send", "there", "hello")
@@ -35,10 +35,10 @@ def test_what_is_offered_is_of_the_home_that_the_line_names(cli: Cli) -> None:
     assert _offered(cli, "sessions", "show", "--home", elsewhere) == ["local/there"]
 
 
-def test_where_there_is_nothing_nothing_is_offered_and_nothing_made(cli: Cli) -> None:
+def test_completion_offers_nothing_and_creates_nothing_without_a_home(cli: Cli) -> None:
     assert _offered(cli, "sessions", "show") == []
     assert not cli.home.exists()
-    cli.settings("this is no TOML")
+    cli.settings("this is not TOML")
     assert _offered(cli, "sessions", "show") == []
 
 

@@ -53,7 +53,7 @@ def test_a_delegates_prompt_is_listed_shown_and_answered_like_any_other(cli: Cli
     assert {each["verdict"] for each in cli.json("verify")["sessions"]} == {"holds"}
 
 
-def test_whoever_waits_for_a_delegate_goes_on_when_its_approved_call_may_not_run_any_more(
+def test_a_parent_goes_on_when_its_delegates_approved_call_may_no_longer_run(
     cli: Cli,
 ) -> None:
     """
@@ -69,7 +69,7 @@ def test_whoever_waits_for_a_delegate_goes_on_when_its_approved_call_may_not_run
     assert (shown["phase"], shown["owes"], (cli.cwd / "found.txt").exists()) == ("idle", [], False)
 
 
-def test_an_answer_again_is_told_of_what_a_delegate_waits_for(cli: Cli) -> None:
+def test_a_repeated_answer_reports_the_prompt_that_a_delegate_waits_for(cli: Cli) -> None:
     """
     The turn's present outcome is the one that `send` tells: its delegate's prompt is what it waits
     for.
@@ -109,14 +109,14 @@ def test_a_delegates_session_takes_no_messages(cli: Cli) -> None:
     assert not (cli.cwd / "found.txt").exists()
 
 
-def test_settings_that_name_nobody_are_told_with_the_nearest_name(cli: Cli) -> None:
+def test_settings_that_name_an_unknown_agent_are_reported_with_the_nearest_name(cli: Cli) -> None:
     cli.settings(SETTINGS.replace('delegates = ["researcher"]', 'delegates = ["reseacher"]'))
     ran = cli("--json", "config", "check")
     assert ran.code == 2
-    assert "there is no agent 'reseacher'; did you mean 'researcher'?" in ran.out
+    assert "no agent 'reseacher'; did you mean 'researcher'?" in ran.out
 
 
-def test_whoever_waits_for_a_delegate_goes_on_when_that_is_cancelled(cli: Cli) -> None:
+def test_a_parent_goes_on_when_its_delegate_is_cancelled(cli: Cli) -> None:
     """
     T7: the delegate's session is cancelled by name; nothing of the request above is left for
     `resume`.

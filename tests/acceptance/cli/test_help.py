@@ -1,5 +1,5 @@
 """
-Every command explains itself: its help has an example, and docs/commands.md has every command and
+Every command explains itself: its help has an example, and docs/reference/commands.md has every command and
 every option.
 """
 
@@ -16,7 +16,7 @@ from holdfast.cli.commands import sessions
 from holdfast.cli.main import make_app
 from tests.acceptance.cli.conftest import Cli
 
-DOCS = Path(__file__).parents[3] / "docs" / "commands.md"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "commands.md"
 CLI = Path(main.__file__).parent
 
 
@@ -40,6 +40,26 @@ COMMANDS = dict(_commands(ROOT))
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_has_an_example(path: tuple[str, ...]) -> None:
     assert f"$ holdfast {' '.join(path)}" in _plain(COMMANDS[path].help)
+
+
+def _groups(command: Any) -> Iterator[Any]:
+    for each in getattr(command, "commands", {}).values():
+        if hasattr(each, "commands"):
+            yield each
+            yield from _groups(each)
+
+
+@pytest.mark.parametrize("group", list(_groups(ROOT)), ids=lambda group: group.name)
+def test_the_help_of_a_group_has_examples_of_its_commands(group: Any) -> None:
+    examples = re.findall(rf"\$ holdfast {group.name} ([a-z-]+)", group.help)
+    assert examples
+    assert set(examples) <= set(group.commands)
+
+
+def test_the_usage_line_names_arguments_without_braces() -> None:
+    for command in COMMANDS.values():
+        ctx = typer.Context(command, info_name=command.name)
+        assert "{" not in command.get_usage(ctx)
 
 
 def test_commands_are_listed_in_the_order_in_which_people_need_them() -> None:
@@ -98,7 +118,7 @@ def test_every_common_option_is_documented(option: str) -> None:
     assert f"`{option}" in DOCS.read_text()
 
 
-def test_help_is_printed_and_a_bare_command_is_told_its_usage(cli: Cli) -> None:
+def test_help_is_printed_and_a_bare_command_prints_its_usage(cli: Cli) -> None:
     assert "holdfast demo" in cli("--help").out
     assert cli("send", "--help").code == 0
     assert cli("--version").out.startswith("holdfast ")

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.adapters.tools.shell.confinement import levels as confinement
 from holdfast.adapters.tools.shell.confinement.isolation import Isolation, Obstacle
-from holdfast.cli.commands import doctor
+from holdfast.cli.commands.doctor import machine_checks
 from holdfast.settings import Settings
 from holdfast.settings.keys import ANY, SECTIONS
 from tests.acceptance.cli.conftest import Cli, everything_below
@@ -22,7 +22,7 @@ def test_a_rotated_key_seals_what_comes_and_the_old_one_verifies_what_was(cli: C
     assert "generation 3" in cli("keys", "rotate").out
 
 
-def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
+def test_a_rotation_is_not_an_accusation_and_hides_nothing(cli: Cli) -> None:
     """
     Rows of the index and of the search that an older key of ours sealed are made anew, and called
     nobody's forgery (D9, L7).
@@ -38,13 +38,14 @@ def test_a_rotation_is_no_accusation_and_hides_nothing(cli: Cli) -> None:
     assert ([hit["session"] for hit in found.json["hits"]], found.err) == (["ops/api"], "")
 
 
-def test_what_holds_is_shown_to_the_last_key(cli: Cli) -> None:
+def test_config_show_lists_every_section_and_key(cli: Cli) -> None:
     """`config show` has every section and key that a file may have, with its default."""
     shown = cli.json("config", "show")["settings"]
     known = {
         "agents.assistant" if path[0] == "agents" else ".".join(path): keys
         for path, keys in SECTIONS.items()
-        if ANY not in keys
+        # No model, server or hook is there by default.
+        if path[0] == "agents" or ANY not in (*path, *keys)
     }
     assert {section: keys.keys() for section, keys in shown.items()} == {
         section: keys.keys() for section, keys in known.items()
@@ -83,7 +84,7 @@ def test_settings_are_checked_with_line_key_and_nearest_key(cli: Cli) -> None:
     assert "'approvals'" in ran.json["error"]["message"]
 
 
-def test_settings_that_name_what_is_not_here_are_told(cli: Cli) -> None:
+def test_settings_that_name_missing_things_are_reported(cli: Cli) -> None:
     cli.settings(
         '[agents.ops]\nmodel = "demo"\ntools = ["now", "bot:restart"]\n[policy.team]\nshel = "deny"\n'
     )
@@ -93,7 +94,7 @@ def test_settings_that_name_what_is_not_here_are_told(cli: Cli) -> None:
     assert any("'shel'" in each and "'shell'" in each for each in ran.json["problems"])
 
 
-def test_whoever_sends_is_told_of_a_tool_that_settings_name_and_nobody_has(cli: Cli) -> None:
+def test_a_sender_hears_of_a_tool_that_settings_name_and_no_program_has(cli: Cli) -> None:
     """
     The turn runs without it, and says nothing of it on stdout: a program that reads that is not
     disturbed.
@@ -101,7 +102,7 @@ def test_whoever_sends_is_told_of_a_tool_that_settings_name_and_nobody_has(cli: 
     cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "shel"]\n')
     ran = cli("--json", "send", "notes", "hi")
     assert (ran.code, ran.json["outcome"]) == (0, "completed")
-    assert ran.err == "holdfast.toml: agent ops: there is no tool 'shel'; did you mean 'shell'?\n"
+    assert ran.err == "holdfast.toml: agent ops: no tool 'shel'; did you mean 'shell'?\n"
     assert cli("--json", "sessions", "list").err == "", "who only looks is not told every time"
     cli.settings('[agents.ops]\nmodel = "demo"\ntools = ["now", "shell"]\n')
     assert cli("--json", "send", "notes", "hi").err == ""
@@ -138,12 +139,12 @@ def test_doctor_finds_nothing_wrong_with_a_fresh_home(cli: Cli) -> None:
     assert everything_below(cli.home) == before
 
 
-def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(
+def test_doctor_names_the_level_of_commands_and_why_it_is_not_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     missing = Obstacle(cause="bubblewrap is not installed", remedy="install the package bubblewrap")
     monkeypatch.setattr(confinement, "find_isolation", lambda: missing)
-    (found,) = doctor._confinement(tmp_path, Settings())
+    (found,) = machine_checks.check_confinement(tmp_path, Settings())
     assert (found.state, found.hint) == ("warning", missing.remedy)
     assert found.detail.startswith(
         (
@@ -151,12 +152,12 @@ def test_doctor_names_the_level_of_commands_and_why_it_is_no_better(
             "shell commands are unconfined: bubblewrap is not",
         )
     )
-    (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
+    (found,) = machine_checks.check_confinement(tmp_path, Settings(shell_confine="require"))
     assert (found.state, found.hint, "refused" in found.detail) == ("problem", missing.remedy, True)
     monkeypatch.setattr(
         confinement, "find_isolation", lambda: Isolation("/usr/bin/bwrap", ("/usr/bin/bwrap",))
     )
-    (found,) = doctor._confinement(tmp_path, Settings(shell_confine="require"))
+    (found,) = machine_checks.check_confinement(tmp_path, Settings(shell_confine="require"))
     assert (found.state, found.detail.startswith("isolated")) == ("ok", True)
 
 
@@ -197,10 +198,10 @@ def test_doctor_names_a_key_that_no_rotation_made(cli: Cli) -> None:
     assert (told["state"], told["detail"][:5]) == ("warning", "2.key")
 
 
-def test_doctor_says_when_the_home_is_no_folder(cli: Cli, tmp_path: Path) -> None:
+def test_doctor_says_when_the_home_is_not_a_folder(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     cli.env["HOLDFAST_HOME"] = str(tmp_path / "file")
-    assert "no folder" in _problems(cli)["home"]
+    assert "not a folder" in _problems(cli)["home"]
 
 
 def test_doctor_counts_what_dead_listeners_left(cli: Cli) -> None:

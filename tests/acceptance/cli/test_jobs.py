@@ -191,7 +191,7 @@ def test_a_backup_has_no_running_job_in_it(cli: Cli, hold: Gate, tmp_path: Path)
     assert (cli.ran(), [*(cli.home / "jobs").iterdir()]) == (1, [])
 
 
-def test_a_session_whose_job_runs_is_no_idle_session_to_be_pruned(cli: Cli, hold: Gate) -> None:
+def test_a_session_whose_job_runs_is_not_an_idle_session_to_be_pruned(cli: Cli, hold: Gate) -> None:
     """The job would lose the session that it reports to."""
     job = started(cli, "read line < hold; echo $line")
     cli.json("send", "old", "hello")

@@ -59,7 +59,7 @@ def kept(cli: Cli) -> dict[str, Any]:
 
 
 def recalled(cli: Cli, session: str) -> list[Any]:
-    """What the journal says of it, as stored."""
+    """The journal's record of it, as stored."""
     lines = [
         line
         for path in sorted((cli.home / "sessions" / "local" / session).glob("*.jsonl"))
@@ -72,7 +72,7 @@ def recalled(cli: Cli, session: str) -> list[Any]:
     ]
 
 
-def test_what_is_remembered_is_listed_shown_exported_and_forgotten(remembering: Cli) -> None:
+def test_the_memory_commands_list_show_export_and_forget_an_item(remembering: Cli) -> None:
     cli = remembering
     item = kept(cli)
     assert (item["text"], item["audience"], item["boundary"], item["person"], item["tainted"], item["verifies"]) == (
@@ -102,7 +102,9 @@ def test_a_turn_of_another_session_is_given_it_and_shows_it(remembering: Cli) ->
 @pytest.mark.parametrize(
     "words", [("--as", "bob"), ("--as", "Alice"), ("--as", "alice", "--channel", "none")], ids=str
 )
-def test_nobody_else_is_given_it(remembering: Cli, words: tuple[str, ...]) -> None:
+def test_another_person_can_not_recall_the_memory_of_alice(
+    remembering: Cli, words: tuple[str, ...]
+) -> None:
     told = remembering.json("send", "other", "recall query='what is the door code?'", *words)
     assert "canary" not in json.dumps(told)
     assert all(
@@ -111,14 +113,14 @@ def test_nobody_else_is_given_it(remembering: Cli, words: tuple[str, ...]) -> No
     )
 
 
-def test_what_is_somebody_elses_is_as_if_it_were_not_there(remembering: Cli) -> None:
+def test_the_memory_commands_hide_another_persons_items(remembering: Cli) -> None:
     name = kept(remembering)["id"]
     assert remembering.json("memory", "list", "--as", "Alice") == {"memory": [], "next": None}
     refused = remembering("--json", "memory", "forget", name, "--as", "Alice")
     assert (refused.code, refused.json["error"]["code"], refused.json["error"]["message"]) == (
         6,
         "unknown",
-        f"there is no memory {name}",
+        f"no memory {name}",
     )
 
 
@@ -158,7 +160,7 @@ def test_killed_between_recall_and_commit_the_next_process_recalls_under_the_sam
     assert cli("verify").code == 0
 
 
-def test_a_forged_row_is_named_never_recalled_and_told_by_doctor(remembering: Cli) -> None:
+def test_a_forged_row_is_named_never_recalled_and_reported_by_doctor(remembering: Cli) -> None:
     cli = remembering
     name = kept(cli)["id"]
     with sqlite3.connect(cli.home / "memory.db") as db:

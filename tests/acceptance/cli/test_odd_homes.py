@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.assembly.home_path import home_path
 from holdfast.errors import Unusable
-from holdfast.wiring import home_path
 from tests.acceptance.cli.conftest import Cli, everything_below
 
 SEVERAL = """
@@ -136,7 +136,7 @@ def test_a_search_that_can_not_keep_what_it_read_finds_the_same(odd: Cli) -> Non
 
 
 @pytest.mark.needs_system("bwrap")
-def test_where_no_home_can_be_made_it_is_said_with_the_next_step_and_the_doctor_says_so_too(
+def test_send_and_doctor_report_a_home_that_can_not_be_created(
     cli: Cli,
 ) -> None:
     """As with a home folder that is read-only, which containers and build machines have."""
@@ -161,7 +161,7 @@ def test_where_no_home_can_be_made_it_is_said_with_the_next_step_and_the_doctor_
     assert (health[0], problems) == (1, [f"{cli.home} is not there, and {above} can't be written"])
 
 
-def test_a_home_folder_that_the_system_does_not_know_is_no_folder_named_so(cli: Cli) -> None:
+def test_an_unknown_home_folder_is_not_created_under_its_short_name(cli: Cli) -> None:
     """
     Else every place that a command is started in would get a home of its own, in a folder named
     `~`.
@@ -182,11 +182,11 @@ def test_a_home_folder_that_the_system_does_not_know_is_no_folder_named_so(cli: 
     ("home", "why"),
     [
         ("", "$HOME is empty"),
-        ("here", "$HOME is 'here', which is no absolute path"),
+        ("here", "$HOME is 'here', which is not an absolute path"),
         (None, "$HOME is not set, and the system has no user with uid 987654"),
     ],
 )
-def test_where_no_home_folder_is_known_it_is_said_with_the_next_step(
+def test_an_unknown_home_folder_is_refused_with_the_next_step(
     monkeypatch: pytest.MonkeyPatch, home: str | None, why: str
 ) -> None:
     """An empty $HOME would make a home beside the system's own folders, at `/.holdfast`."""
@@ -202,7 +202,7 @@ def test_where_no_home_folder_is_known_it_is_said_with_the_next_step(
     assert home_path("/elsewhere") == Path("/elsewhere")
 
 
-def test_a_folder_whose_name_is_no_text_is_refused_in_words(cli: Cli) -> None:
+def test_a_folder_whose_name_is_not_text_is_refused_in_words(cli: Cli) -> None:
     """
     It could not be shown, nor journalled: neither as a home nor as a workspace, and nothing is left
     there.
@@ -228,7 +228,7 @@ def test_a_folder_whose_name_is_no_text_is_refused_in_words(cli: Cli) -> None:
     "words",
     [("send", "notes", "x", "--dedup"), ("approvals", "show"), ("sessions", "search"), ("--home",)],
 )
-def test_a_word_that_is_no_text_is_refused_wherever_it_stands(
+def test_a_word_that_is_not_text_is_refused_wherever_it_stands(
     cli: Cli, words: tuple[str, ...]
 ) -> None:
     ran = cli("--json", *words, "half a character: \udcff")
@@ -298,12 +298,12 @@ def test_the_doctor_finds_files_that_can_not_be_used(odd: Cli) -> None:
     assert [each.partition(":")[0] for each in problems] == ["local/notes", "local/other"]
 
 
-def test_what_can_not_be_meant_is_refused_a_cursor_past_the_end_a_blank_option_an_app_that_exits(
+def test_the_cli_refuses_a_cursor_past_the_end_a_blank_option_and_an_exiting_app(
     odd: Cli,
 ) -> None:
     """
-    Whoever waits after a record that is not there would miss every record up to it; a variable that
-    was not set is no way of leaving an option out.
+    A follower that waits after a missing record would miss every record up to it; a variable that
+    was not set is not a way of leaving an option out.
     """
     (odd.cwd / "leaves.py").write_text(
         "raise SystemExit(3)\n"

@@ -169,7 +169,7 @@ def _a_code_opens_the_page_for_a_person(place: Path) -> None:
         (("serve", "--as-user", "hfserve"), 65_534, "no_authority"),
     ],
 )
-def test_what_hinders_it_is_said(
+def test_serve_as_user_reports_the_refusal_code_and_writes_nothing(
     place: Path, command: tuple[str, ...], uid: int, code: str
 ) -> None:
     refused = run(place, *command, uid=uid)

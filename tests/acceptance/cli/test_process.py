@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.shared.output import error_from_os, exit_code_of
-from holdfast.session.view.rendering import read_back
+from holdfast.cli.output.exit_codes import exit_code_of
+from holdfast.cli.output.result import error_from_os
+from holdfast.session.view.safe_text import read_back
 from tests.acceptance.cli.conftest import COMMAND, Cli, everything_below
 
 HEAVY = (
@@ -37,7 +38,7 @@ HEAVY = (
 )
 
 
-def test_a_reader_that_went_away_is_no_error_and_the_work_is_done(cli: Cli) -> None:
+def test_a_reader_that_went_away_is_not_an_error_and_the_work_is_done(cli: Cli) -> None:
     read, write = os.pipe()
     os.close(read)
     process = cli.start("--json", "send", "notes", "hello", stdout=write)
@@ -58,7 +59,7 @@ def test_a_follower_whose_reader_went_away_ends_quietly(cli: Cli) -> None:
     assert (process.wait(timeout=60), process.stderr.read()) == (0, "")
 
 
-def test_a_closed_stdout_is_no_error_either(cli: Cli) -> None:
+def test_a_closed_stdout_is_not_an_error_either(cli: Cli) -> None:
     words = shlex.join([*COMMAND, "--json", "send", "notes", "hello"])
     done = subprocess.run(
         ["sh", "-c", f"exec {words} >&-"],
@@ -202,14 +203,16 @@ def test_a_home_behind_a_closed_door_is_named(reachable: Cli) -> None:
         (errno.EMFILE, "io", 5),
     ],
 )
-def test_what_the_system_refuses_has_a_code_and_a_hint(number: int, code: str, exits: int) -> None:
+def test_an_error_of_the_operating_system_gets_a_code_and_a_hint(
+    number: int, code: str, exits: int
+) -> None:
     error = error_from_os(OSError(number, os.strerror(number), "/somewhere"))
     assert (error.code, exit_code_of(error)) == (code, exits)
     assert "/somewhere" in error.message
     assert error.hint
 
 
-def test_what_a_model_says_reaches_no_terminal_as_a_control_sequence(cli: Cli) -> None:
+def test_the_cli_escapes_control_sequences_in_a_models_reply(cli: Cli) -> None:
     model = cli.script({"say": "a\x1b[2J\x1b]0;owned\x07b\u202ec\r\nd"})
     ran = cli("send", "notes", "go", "--model", model)
     assert ran.code == 0

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.cli.output.prompt_text import local_time
 from holdfast.session.events import (
     InputAccepted,
     ReminderFired,
@@ -50,7 +51,7 @@ def set_earlier(
 
 
 def records(cli: Cli, session: str = "ops/api") -> list[Any]:
-    """What a fresh process believes, without the wait for one to start."""
+    """The state that a fresh process believes, without the wait for one to start."""
     return asyncio.run(Stage("files", cli.home).events(session))
 
 
@@ -100,8 +101,8 @@ def test_a_reminder_is_set_listed_shown_and_cancelled(cli: Cli) -> None:
     assert cli.json("reminders", "list") == {"reminders": [made]}
     assert cli.json("reminders", "show", made["id"]) == made
     assert (
-        f"{made['id']}, next {made['next_at']}, by cron '0 9 * * MON' in Europe/Berlin: weekly report"
-        in cli("sessions", "show", "ops/api").out
+        f"{made['id']}, next {local_time(made['next_at'])}, by cron '0 9 * * MON' in Europe/Berlin: "
+        "weekly report" in cli("sessions", "show", "ops/api").out
     )
     assert [type(event) for event in records(cli)] == [SessionBorn, ReminderSet]
     stranger = cli("--json", "reminders", "cancel", made["id"], "--as", "bob")
@@ -118,12 +119,12 @@ def test_a_reminder_is_set_listed_shown_and_cancelled(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (("--at", "9am"), 2, "at: '9am' is no date and time"),
+        (("--at", "9am"), 2, "at: '9am' is not a date and time"),
         (("--cron", "0 0 30 2 *", "--tz", "UTC"), 2, "never fires"),
         (("--cron", "0 9 * * *", "--tz", "../../etc/passwd"), 2, "time_zone: there is no"),
     ],
 )
-def test_what_can_not_be_set_is_told_by_field_with_a_next_step(
+def test_a_refused_reminder_names_the_field_and_the_next_step(
     cli: Cli, options: tuple[str, ...], code: int, said: str
 ) -> None:
     ran = cli("--json", "reminders", "add", "ops/api", "x", *options)
@@ -182,7 +183,7 @@ def test_the_model_sets_one_with_consent_and_a_person_sees_what_it_will_be(cli: 
     assert (made["by"], made["set_in"], made["next_at"][11:16]) == ("alice", "t1", "03:15")
 
 
-def test_a_session_with_a_reminder_is_no_idle_session_to_be_pruned(cli: Cli) -> None:
+def test_a_session_with_a_reminder_is_not_an_idle_session_to_be_pruned(cli: Cli) -> None:
     """A weekly reminder in a session that nobody wrote to for a day."""
     set_earlier(cli.home, "look", seconds_ago=3 * 86400, every="1w")
     cli.settings('[retention]\nsessions = "1d"\n')

@@ -126,7 +126,7 @@ def test_keep_without_a_terminal_restores_nothing_and_names_the_way_out(
 
 
 def test_a_backup_is_not_a_home_of_its_own(cli: Cli, backed_up: Path) -> None:
-    """Whoever names it with --home would have every token back that was revoked since."""
+    """A person who names it with --home would have every token back that was revoked since."""
     other = {"HOLDFAST_HOME": str(backed_up)}
     for words in (
         ("tokens", "list"),
@@ -146,7 +146,7 @@ def test_doctor_names_a_journal_that_is_ahead_of_the_clock_and_the_way_out(cli: 
 
     async def from_the_future() -> None:
         clock = ManualClock(now_ms=SystemClock().now_ms() + 40 * 86_400_000)
-        store = await FileStore.open(cli.home, clock=clock)
+        store = await FileStore.open_home(cli.home, clock=clock)
         home = HomeLedger(store)
         await home.append(TimeNoted(clock=clock.now_ms()))
         await home.close()

@@ -51,7 +51,7 @@ def test_a_stopped_process_leaves_nothing_half_done(cli: Cli) -> None:
         asked.hear()
 
 
-def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -> None:
+def test_a_turn_without_its_model_stays_queued_until_another_model_is_named(cli: Cli) -> None:
     model = cli.script({"say": "never"})
     cli.json("send", "notes", "what time is it?", "--model", model, "--no-wait")
     Path(model.removeprefix("script:")).unlink()
@@ -68,7 +68,7 @@ def test_what_can_not_be_driven_here_stays_and_another_model_goes_on(cli: Cli) -
         cli.json("sessions", "show", "notes")["queued"],
     ) == (5, "cannot_drive", 2)
     assert taken.json["error"]["message"].startswith(
-        "the message is kept as t2, but this process can't drive"
+        "the message is kept as t2, but this process can't run"
     )
     assert "--model" in one.json["error"]["hint"]
     every = cli("--json", "resume")
@@ -89,7 +89,7 @@ def test_another_model_for_all_is_for_those_whose_own_is_gone(cli: Cli) -> None:
     assert cli.json("sessions", "show", "b/here")["model"] == here
 
 
-def test_of_several_sessions_the_gravest_code_counts(cli: Cli) -> None:
+def test_resume_exits_with_the_gravest_code_of_its_sessions(cli: Cli) -> None:
     gone = cli.script({"say": "never"})
     fails = cli.script({"expect": {"last_tool_result_contains": "never"}, "say": "no"})
     asks = cli.script({"call": [{"tool": "shell", "args": {"command": "true"}}]})
@@ -134,6 +134,6 @@ def test_the_first_message_to_an_agent_whose_tool_is_not_here_is_said_to_be_kept
     taken = cli("--json", "send", "ops/a", "hello")
     assert (taken.code, taken.json["error"]["code"]) == (5, "cannot_drive")
     assert taken.json["error"]["message"].startswith(
-        "the message is kept as t1, but this process can't drive ops/a: tool 'bot:missing'"
+        "the message is kept as t1, but this process can't run ops/a: tool 'bot:missing'"
     )
     assert cli.json("sessions", "show", "ops/a")["phase"] == "queued"

@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+import re
 import shlex
 from pathlib import Path
 
@@ -17,7 +18,7 @@ def test_a_turn_is_driven_to_its_end(cli: Cli) -> None:
     assert ran.out.startswith("now: ")
 
 
-def test_what_json_prints_has_the_promised_fields(cli: Cli) -> None:
+def test_send_json_prints_the_promised_fields(cli: Cli) -> None:
     turn = cli.json("send", "notes", "hello")
     assert set(turn) == TURN_FIELDS
     assert (turn["session"], turn["turn"], turn["outcome"], turn["error"], turn["approvals"]) == (
@@ -99,7 +100,7 @@ def test_a_turn_that_fails_exits_1(cli: Cli) -> None:
     )
 
 
-def test_however_a_turn_ended_without_a_reply_the_next_step_is_said(cli: Cli) -> None:
+def test_send_names_the_next_step_for_every_turn_without_a_reply(cli: Cli) -> None:
     cli.settings("[limits]\nturn_model_calls_max = 1\n")
     words = ("--json", "send", "notes", "what time is it?", "--as", "alice", "--dedup")
     bound = cli(*words, "one").json
@@ -162,7 +163,7 @@ def test_a_message_that_takes_the_place_of_a_prompt_closes_it(cli: Cli) -> None:
     assert cli.ran() == 0
 
 
-def test_a_plain_yes_is_no_answer(cli: Cli) -> None:
+def test_a_plain_yes_is_not_an_answer(cli: Cli) -> None:
     approval = cli.ask()
     ran = cli("--json", "send", "ops/api", "yes", "--as", "alice")
     assert (ran.code, ran.json["outcome"], ran.json["error"]["code"]) == (
@@ -175,7 +176,7 @@ def test_a_plain_yes_is_no_answer(cli: Cli) -> None:
     assert cli.answer(approval).code == 0
 
 
-def test_a_plain_yes_to_a_question_is_told_how_a_question_is_answered(cli: Cli) -> None:
+def test_a_plain_yes_to_a_question_explains_how_to_answer_it(cli: Cli) -> None:
     (asked,) = cli.json("send", "notes", "ask me which region?", "--as", "alice")["approvals"]
     ran = cli("--json", "send", "notes", "yes", "--as", "alice")
     assert (ran.code, ran.json["error"]["code"]) == (3, "answer_word")
@@ -208,7 +209,7 @@ def test_where_nobody_may_answer_nobody_is_asked(cli: Cli, channel: str) -> None
     )  # case 31, also where there is no folder to run it in
 
 
-def test_whoever_may_not_look_is_not_told_what_is_there(cli: Cli) -> None:
+def test_a_denied_tool_does_not_say_what_exists(cli: Cli) -> None:
     """A tool that is denied says so of everything alike: files, folders, and what is neither."""
     (cli.cwd / "there.txt").write_text("x")
     shells = [
@@ -265,7 +266,7 @@ def test_settings_name_the_person_behind_a_login(cli: Cli) -> None:
     assert turn["approvals"][0]["requester"] == "zoe"
 
 
-def test_a_workspace_is_remembered_for_whoever_gave_it(cli: Cli) -> None:
+def test_a_workspace_is_remembered_for_the_person_who_gave_it(cli: Cli) -> None:
     elsewhere = cli.cwd / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "found.txt").write_text("here it is")
@@ -276,7 +277,7 @@ def test_a_workspace_is_remembered_for_whoever_gave_it(cli: Cli) -> None:
     )
 
 
-def test_a_workspace_that_is_gone_is_none_and_no_other_is_guessed(cli: Cli) -> None:
+def test_a_missing_workspace_is_not_used_and_no_other_is_guessed(cli: Cli) -> None:
     folder = cli.cwd / "project"
     folder.mkdir()
     assert (
@@ -397,10 +398,10 @@ def test_the_programs_own_agents_and_tools(cli: Cli) -> None:
     assert (driven["outcome"], (cli.cwd / "restarted.txt").read_text()) == ("completed", "api\n")
 
 
-def test_an_app_that_is_no_agent_is_named(cli: Cli) -> None:
+def test_an_app_that_is_not_an_agent_is_named(cli: Cli) -> None:
     (cli.cwd / "bad.py").write_text("ops = 1\nraise_later = None\n")
     (cli.cwd / "worse.py").write_text("raise RuntimeError('on import')\n")
-    assert "no holdfast.Agent" in cli("--app", "bad:ops", "send", "a", "b").err
+    assert "not a holdfast.Agent" in cli("--app", "bad:ops", "send", "a", "b").err
     assert "no attribute" in cli("--app", "bad:opps", "send", "a", "b").err
     assert "RuntimeError: on import" in cli("--app", "worse:ops", "send", "a", "b").err
 
@@ -434,4 +435,41 @@ def test_an_unreadable_home_is_named(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     ran = cli("--json", "--home", str(tmp_path / "file"), "send", "notes", "hi")
     assert ran.code == 2
-    assert "no folder" in ran.json["error"]["message"]
+    assert "not a folder" in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize("command", ["send", "resume", "answer"])
+def test_a_wait_for_a_model_that_is_away_is_printed(cli: Cli, command: str) -> None:
+    """The line says what happened, when the next try is, and how to leave or stop."""
+    script = cli.cwd / "away.jsonl"
+    call = (
+        '{"call": [{"tool": "shell", "args": {"command": "true"}}]}\n'
+        if command == "answer"
+        else ""
+    )
+    script.write_text(call + '{"fail": "server"}\n{"say": "at last"}\n')
+    words = ("--model", f"script:{script}")
+    if command == "send":
+        ran = cli("--json", "send", "ops/api", "hello", *words)
+    elif command == "resume":
+        cli.json("send", "ops/api", "hello", *words, "--no-wait")
+        ran = cli("--json", "resume", "ops/api")
+    else:
+        (asked,) = cli.json("send", "ops/api", "hello", *words)["approvals"]
+        ran = cli("--json", "approvals", "answer", asked["id"], "approve_once")
+    assert (ran.code, ran.json["reply"]) == (0, "at last")
+    (line,) = [each for each in ran.err.splitlines() if "did not answer" in each]
+    assert re.fullmatch(
+        r"The model did not answer \(server\); the next try is at \d\d:\d\d:\d\d\. Ctrl-C leaves: "
+        "`holdfast resume ops/api` goes on, `holdfast sessions cancel ops/api` stops the turn\\.",
+        line,
+    )
+
+
+@pytest.mark.parametrize("words", [("--model", "nope:x"), ("--agent", "nobody")])
+def test_a_message_that_nobody_can_answer_leaves_no_session_behind(
+    cli: Cli, words: tuple[str, str]
+) -> None:
+    refused = cli("--json", "send", "ops/api", "hello", *words)
+    assert refused.code == 2
+    assert cli.json("sessions", "list")["sessions"] == []

@@ -8,7 +8,7 @@ from tests.acceptance.cli.conftest import Cli, everything_below
 VERDICT_FIELDS = {"session", "verdict", "records", "at_seq", "segment", "byte", "sealed", "detail"}
 
 
-def test_what_holds_is_said_to_hold_and_nothing_is_changed(cli: Cli) -> None:
+def test_verify_reports_that_whole_journals_hold_and_changes_nothing(cli: Cli) -> None:
     cli.json("send", "a/one", "hello")
     cli.json("send", "a/two", "hello")
     before = everything_below(cli.home)
@@ -52,7 +52,7 @@ def test_history_that_is_missing_is_found(cli: Cli) -> None:
     assert (ran.code, ran.json["sessions"][0]["verdict"]) == (4, "cut_short")
 
 
-def test_a_torn_tail_is_no_damage(cli: Cli) -> None:
+def test_a_torn_tail_is_not_damage(cli: Cli) -> None:
     cli.json("send", "ops/api", "hello")
     path = Path(cli.json("sessions", "show", "ops/api")["journal"][0])
     with path.open("ab") as file:

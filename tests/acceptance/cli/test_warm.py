@@ -1,4 +1,4 @@
-"""What `tests.warm` starts is what a person starts, but for its first moments."""
+"""A process that `tests.warm` starts equals one that a person starts, but for its first moments."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def test_a_warm_command_finds_what_a_cold_one_finds(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_warm_command_dies_of_a_signal_and_its_end_is_told(cli: Cli, number: int) -> None:
+def test_a_warm_command_dies_of_a_signal_and_its_end_is_reported(cli: Cli, number: int) -> None:
     asked, _ = cli.hold_the_model()
     process = cli.start("--app", "held:held", "send", "notes", "go", "--agent", "held")
     asked.hear()

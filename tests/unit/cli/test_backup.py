@@ -7,10 +7,11 @@ import pytest
 
 from holdfast.adapters.files import store
 from holdfast.adapters.filesystems import UNSAFE, MagicOf, refuse_unsafe
+from holdfast.assembly.service import open_service
+from holdfast.assembly.store import existing_store
 from holdfast.cli.commands.backup import _backup
 from holdfast.cli.shared.options import Options
 from holdfast.errors import Unusable
-from holdfast.wiring import existing_store, open_service
 
 
 def test_a_backup_may_lie_where_no_home_may(

@@ -1,6 +1,8 @@
 """
-What was said appears once, however its pieces and its record come in; what others did is told.
+Each text appears once, however its pieces and its record come in; what others did is told.
 """
+
+from datetime import datetime
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from holdfast.session.events import (
     AnswerRefused,
     ApprovalAnswered,
     ApprovalClosed,
+    ApprovalRequested,
     InputAccepted,
     ModelAnswered,
     ModelCallFailed,
@@ -25,6 +28,7 @@ from holdfast.session.events import (
     ReminderFired,
     ReminderSet,
     SessionEvent,
+    ToolStarted,
     TurnEnded,
 )
 from holdfast.session.features.reminders.schedule import Every
@@ -72,6 +76,38 @@ def test_an_answer_is_said_once_wherever_its_record_falls_among_its_pieces(
     assert "".join(line.removeprefix("| ") for line in shown.splitlines()) == text
 
 
+def test_a_transcript_names_who_speaks_and_what_is_asked_and_runs() -> None:
+    asked = ApprovalRequested(
+        approval=APPROVAL, turn=TURN, call=CALL, tool="shell", definition="d", binding="b",
+        arguments='{"command":"make deploy"}', display="", digest="", options=(),
+        may_answer=("bob",), expires_at=0,
+    )  # fmt: skip
+    started = ToolStarted(
+        turn=TURN, call=CALL, tool="shell", arguments='{"command":"make deploy"}', digest="",
+        contract="once", allowed_by=APPROVAL, epoch=1,
+    )  # fmt: skip
+    sent = InputAccepted(
+        input=InputId("i1"), turn=TURN, text="deploy it", agent="assistant", model="demo",
+        context=msgspec.Raw(b'{"requester":"alice"}'),
+    )  # fmt: skip
+    answered = ModelAnswered(turn=TURN, number=1, text="done")
+    screen = Screen()
+    news = News(screen, "")
+    news.names_agents = True
+    with screen.console.capture() as captured:
+        for event in (sent, asked, started, answered):
+            kind, version, body = encode(event)
+            news.record(Record(1, 0, 1, "w", kind, version, body, b""))
+    assert captured.get().splitlines() == [
+        "alice:",
+        "| deploy it",
+        "- asks bob about shell: make deploy (a-1)",
+        "- runs shell: make deploy",
+        "assistant:",
+        "| done",
+    ]
+
+
 def test_text_of_a_call_that_failed_does_not_hide_the_next_answer() -> None:
     """A partial text never becomes history, and the answer that came is told whole."""
     failed = ModelCallFailed(turn=TURN, number=1, kind="server", message="gone", final=False)
@@ -91,8 +127,23 @@ def test_text_of_a_call_that_failed_does_not_hide_the_next_answer() -> None:
     ]
 
 
-def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None:
-    """What is in the journal is what was said."""
+def test_a_wait_for_the_model_says_when_it_ends_and_how_to_stop_it() -> None:
+    at = datetime(2026, 5, 1, 12, 30, 8).astimezone()
+    failed = ModelCallFailed(
+        turn=TURN,
+        number=1,
+        kind="server",
+        message="gone",
+        final=False,
+        since=1,
+        retry_at=round(at.timestamp() * 1000),
+    )
+    shown = " ".join(told(STARTED, failed).split())
+    assert shown.endswith("gone; the next try is at 12:30:08, and Ctrl-C stops the turn")
+
+
+def test_an_answer_that_differs_from_its_pieces_is_shown_as_it_was_kept() -> None:
+    """The journal's text counts, not the live text."""
     shown = told(STARTED, piece("yes"), Gap(SESSION), ModelAnswered(turn=TURN, number=1, text="no"))
     assert shown.splitlines() == ["| yes", "- the answer as it was kept:", "| no"]
 
@@ -110,7 +161,7 @@ def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None
                 answer_id="r",
                 digest="d",
             ),
-            "- prompt a-1 is closed: bob answered approve_once",
+            "- bob approved it once (a-1).",
         ),
         (
             ApprovalClosed(
@@ -120,7 +171,7 @@ def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None
                 closed_as="expired",
                 reason="nobody answered in time",
             ),
-            "- prompt a-1 is closed: expired; nobody answered in time",
+            "- The prompt a-1 is closed. Nobody answered in time, so it was denied. Nothing \n  ran.",
         ),
         (
             AnswerRefused(
@@ -136,15 +187,18 @@ def test_an_answer_that_differs_from_its_pieces_is_told_as_it_was_kept() -> None
             TurnEnded(turn=TURN, outcome="failed", code="crash_loop", message="three in a row"),
             "- the turn failed (crash_loop: three in a row)",
         ),
-        (TurnEnded(turn=TURN, outcome="superseded"), "- the turn was superseded"),
+        (
+            TurnEnded(turn=TURN, outcome="superseded"),
+            "- Not run: you sent another message instead.",
+        ),
     ],
 )
-def test_what_others_did_is_told_in_a_line(event: SessionEvent, line: str) -> None:
+def test_the_chat_reports_each_action_of_others_in_one_line(event: SessionEvent, line: str) -> None:
     """P5: whoever saw a prompt is told what became of it."""
     assert told(event) == line + "\n"
 
 
-def test_what_this_terminal_sent_is_not_said_again() -> None:
+def test_the_chat_does_not_repeat_a_message_of_its_own_terminal() -> None:
     """It stands there already; the same words from elsewhere are told."""
     sent = InputAccepted(
         input=InputId("i1"),
@@ -158,7 +212,7 @@ def test_what_this_terminal_sent_is_not_said_again() -> None:
     assert told(sent, sent, own=("hi",)) == "alice:\n| hi\n"
 
 
-def test_what_becomes_of_a_reminder_is_told() -> None:
+def test_the_chat_reports_each_change_of_a_reminder() -> None:
     name = ReminderId("r-1")
     made = ReminderSet(
         reminder=name,

@@ -1,10 +1,13 @@
-"""What others say can't move the cursor, hide, or leave its place behind the bar."""
+"""Text of others can't move the cursor, hide, or leave its place behind the bar."""
+
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.cli.commands.chat.screen import Screen, plain
+from holdfast.cli.output.risk_text import marked_lines
 
 
 @pytest.mark.parametrize(
@@ -19,7 +22,7 @@ from holdfast.cli.commands.chat.screen import Screen, plain
         ("\U000e0041", "\\U000e0041"),
     ],
 )
-def test_what_is_not_plainly_itself_is_made_visible(text: str, shown: str) -> None:
+def test_every_ambiguous_character_is_made_visible(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
@@ -43,6 +46,25 @@ def test_a_display_is_shown_complete_however_long_its_lines(display: str) -> Non
     """P4: nothing of what would run is cut off."""
     screen = Screen()
     with screen.console.capture() as captured:
-        screen.show(display)
+        screen.show(marked_lines(display, ()))
     first, *rest = captured.get().split("\n")[:-1]
-    assert first.removeprefix("  ") + "".join(line.removeprefix("  ~ ") for line in rest) == display
+    mark = "  ~ " if display.startswith("| ") else "    "
+    assert all(line.startswith(mark) for line in rest)
+    assert first.removeprefix("  ") + "".join(line.removeprefix(mark) for line in rest) == display
+
+
+def test_the_screen_says_that_the_model_thinks_for_how_long_and_how_to_stop_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One line that is replaced, and gone with the first piece of the reply."""
+    screen = Screen()
+    screen.tick()
+    assert capsys.readouterr().out == "", "no model call is open"
+    screen.thinks(begins=True)
+    screen.tick()
+    shown = capsys.readouterr().out
+    assert re.search(r"thinking, \d+ s\. Ctrl-C stops it\.", shown)
+    assert "\n" not in shown
+    screen.thinks(begins=False)
+    screen.tick()
+    assert "thinking" not in capsys.readouterr().out

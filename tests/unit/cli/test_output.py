@@ -1,4 +1,4 @@
-"""What reaches stdout, whatever kind of stream that is."""
+"""The bytes that reach stdout, for every kind of stream."""
 
 import io
 import json
@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
-from holdfast.cli.loading import wanted
+from holdfast.cli.command_lookup import wanted
 from holdfast.cli.main import COMMANDS
-from holdfast.cli.shared.output import _FITTED_ROWS_MAX, Output
+from holdfast.cli.output.result import Output
+from holdfast.cli.output.table import _FITTED_ROWS_MAX
 from holdfast.errors import HoldfastError
 
 SAID = {"said": "für alle", "numbers": list(range(50))}
@@ -68,7 +69,7 @@ def test_json_on_a_stream_of_another_encoding_is_utf8_all_the_same(
     assert below.getvalue().decode() == '{"said":"für"}\n'
 
 
-def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(
+def test_a_stream_that_takes_nothing_is_reported_and_not_tried_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Full(io.RawIOBase):
@@ -76,7 +77,7 @@ def test_a_stream_that_takes_nothing_is_told_and_not_tried_for_ever(
             return None
 
     monkeypatch.setattr(sys, "stdout", _Over(io.TextIOWrapper(io.BytesIO()), Full()))
-    monkeypatch.setattr("holdfast.cli.shared.output._to_nowhere", lambda _: None)
+    monkeypatch.setattr("holdfast.cli.output.result._to_nowhere", lambda _: None)
     with pytest.raises(HoldfastError, match="could not be written"):
         Output().object(SAID)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.cli.commands.approvals import list_show as approvals
-from holdfast.cli.shared import output
+from holdfast.cli.output import table
+from holdfast.cli.output.call_text import in_brief
 
 HEADS = ("ID", "SESSION", "MAY ANSWER", "WHAT")
 ROW = ("a-3qi4jqm4tbv33rvamp6jp7hkp4", "ops/api", "alice, bob", "echo " + "x" * 60 + " done")
@@ -12,7 +12,7 @@ ROW = ("a-3qi4jqm4tbv33rvamp6jp7hkp4", "ops/api", "alice, bob", "echo " + "x" * 
 def shown(columns: int, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
-    return output._rich_table(HEADS, [ROW])
+    return table._rich_table(HEADS, [ROW])
 
 
 @pytest.mark.parametrize("columns", [200, 100, 80, 66, 65, 40, 20])
@@ -49,7 +49,7 @@ def test_where_the_last_column_has_no_room_a_row_is_lines_of_its_own(
 )
 def test_nothing_in_a_list_of_prompts_passes_for_something_else(arguments: dict[str, str]) -> None:
     """P4: look-alikes are written out there too, as in the prompt itself."""
-    told = approvals._in_brief(arguments)
+    told = in_brief(arguments)
     assert told.isascii()
     assert r"\uff52\uff4d" in told
-    assert approvals._in_brief({"command": "ls  -l\n"}) == "ls -l"
+    assert in_brief({"command": "ls  -l\n"}) == "ls -l"

@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import holdfast.cli
-from holdfast.cli.shared.terminal import Guarded, Styled, printable, printable_json, write_styled
+from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
+from holdfast.cli.output.terminal import (
+    Guarded,
+    Styled,
+    printable,
+    printable_json,
+    show_status,
+    write_styled,
+)
 
 PAYLOAD = (
     "a\x1b[2J\x1b]8;;http://evil\x07b\x9b31m\u202ec\x7fd\x08e\rf\u2028g\U000e0041h[bold]i[/bold]"
@@ -24,8 +32,12 @@ PAYLOAD = (
 # A module may write by itself only for the reason given here.
 OWN_WAYS = {
     "terminal.py": "is the way",
-    "output.py": "hands on what terminal.py has made printable",
+    "background_stream.py": "is below the guard, and writes what it has made printable",
+    "result.py": "hands on what terminal.py has made printable",
+    "table.py": "returns text; asks only whether stdout is a terminal",
     "pseudo_terminal.py": "types into a terminal of its own, which a test or the demo reads",
+    "relay.py": "speaks a protocol with a program; JSON escapes what a terminal would act on",
+    "stdio_server.py": "speaks the same protocol in the same way",
     "demo_story.py": "changes a byte of a journal; prints nothing",
 }
 STREAMS = {"stdout", "stderr", "__stdout__", "__stderr__"}
@@ -82,12 +94,16 @@ def test_no_module_of_the_command_writes_by_itself() -> None:
     for path in sources():
         ways = [way for way in ways_out(ast.parse(path.read_text())) if path.name not in OWN_WAYS]
         # A log handler is given the guarded stream, and lines that `printable_json` has made. The
-        # screen names a type.
+        # screen names a type. The relay refuses a terminal.
         ways = [
             way
             for way in ways
             if (f"{path.parent.name}/{path.name}", way[1])
-            not in (("serve/command.py", "sys.stderr"), ("chat/screen.py", "rich.console"))
+            not in (
+                ("serve/log.py", "sys.stderr"),
+                ("chat/screen.py", "rich.console"),
+                ("mcp/relay.py", "sys.stdout"),
+            )
         ]
         if ways:
             found[path.name] = ways
@@ -160,7 +176,7 @@ WAYS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_whoever_writes_writes_nothing_that_a_terminal_obeys(way: str) -> None:
+def test_no_output_holds_a_control_sequence(way: str) -> None:
     shown = shown_by(WAYS[way])
     assert (
         "\\x1b[2J\\x1b]8;;http://evil\\x07b\\x9b31m\\u202ec\\x7fd\\x08e\\rf\\u2028g\\U000e0041h[bold]i[/bold]"
@@ -189,3 +205,23 @@ def test_printable_json_is_safe_and_means_the_same(value: Any) -> None:
     shown = printable_json(data)
     assert is_safe(shown.decode())
     assert json.loads(shown) == json.loads(data)
+
+
+def test_the_delete_character_is_escaped_where_all_else_is_ascii() -> None:
+    assert printable_json(b'{"a":"x\x7fy"}') == b'{"a":"x\\u007fy"}'
+
+
+def test_a_status_line_shows_no_escape_of_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line names a tool, and a tool may have any name."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    show_status("\x1b]52;c;aGk=\x07 runs")
+    assert "\x1b]52" not in stream.getvalue()
+    assert "\\x1b]52;c;aGk=\\x07 runs" in stream.getvalue()
+
+
+def test_the_relay_of_mcp_refuses_a_terminal() -> None:
+    """The bytes of a server go to its stdout as they are."""
+    with PseudoTerminal([sys.executable, "-P", "-m", "holdfast", "mcp", "proxy"]) as terminal:
+        terminal.wait_until_seen("this command speaks MCP to a program")
+        assert terminal.wait_until_over() == 2

@@ -30,8 +30,8 @@ def register(app: typer.Typer) -> None:
         Copy the home to DIR: journals, anchors, keys, settings, quarantine. Consistent while others
         write; every journal in the copy is verified.
 
-        The keys are in it: whoever has DIR can make records that verify. Keep it as safe as the
-        home itself.
+        The copy holds the keys: a reader of DIR can write records that verify. Keep it as safe as
+        the home itself.
         """
         options = options_of(ctx)
         refuse_blank(folder=folder)
@@ -39,8 +39,8 @@ def register(app: typer.Typer) -> None:
 
 
 async def _backup(options: Options, folder: Path) -> int:
+    from holdfast.assembly.store import existing_store
     from holdfast.cli.shared.identity import who
-    from holdfast.wiring import existing_store
 
     home = home_of(options)
     if not who(home, None).is_owner:
@@ -58,12 +58,17 @@ async def _backup(options: Options, folder: Path) -> int:
         await store.close()
     broken = await _broken(folder, sessions)
     told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
-    said = f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder}, with the keys"
+    said = (
+        f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder},"
+        " with the keys"
+    )
     options.out.result(
         told,
-        f"{said}; these do not verify, in the home neither: {', '.join(broken)}"
-        if broken
-        else f"{said}; every journal holds",
+        (
+            f"{said}; these do not verify, in the home neither: {', '.join(broken)}"
+            if broken
+            else f"{said}; every journal holds"
+        ),
     )
     return 4 if broken else 0
 
@@ -73,8 +78,8 @@ async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionI
     Return the sessions that are broken in the copy, read again from its destination. That may be a
     network filesystem, which is fine: nobody locks a copy, and a restore creates a home elsewhere.
     """
+    from holdfast.assembly.store import existing_store
     from holdfast.settings import Settings
-    from holdfast.wiring import existing_store
 
     store = await existing_store(copy, Settings(allow_network_filesystem=True))
     if store is None:

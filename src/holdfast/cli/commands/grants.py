@@ -14,12 +14,16 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    grants = group("grants", "Remembered approvals: what runs without asking again.")
+    grants = group(
+        "grants",
+        "Standing approvals: calls that run without asking again.",
+        example="holdfast grants list\nholdfast grants revoke g-7kq2",
+    )
     app.add_typer(grants)
 
     @command(grants, "list", example="holdfast grants list")
     def list_(ctx: typer.Context) -> None:
-        """Every grant that is not over: what it covers, who gave it, until when."""
+        """List every grant: what it covers, who gave it, and when it ends."""
         options = options_of(ctx)
         run(lambda: _list(options))
 
@@ -29,7 +33,9 @@ def register(app: typer.Typer) -> None:
         grant: Annotated[
             str,
             typer.Argument(
-                metavar="ID", help="The grant's whole id.", autocompletion=completing.grants
+                metavar="ID",
+                help="The grant's id, or any unique beginning of it.",
+                autocompletion=completing.grants,
             ),
         ],
         as_: Annotated[
@@ -37,13 +43,13 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Revoke as this person: an assertion by the home's owner.",
+                help="Revoke as this person. Only the home's owner may.",
             ),
         ] = None,
     ) -> None:
         """
-        Forget a grant: its calls ask again, those that already wait included. Its requester, its
-        giver and the home's owner may.
+        Revoke a grant: its calls ask again, also those that already wait. Its requester, its giver
+        and the home's owner may revoke it.
         """
         options = options_of(ctx)
         run(lambda: _revoke(options, grant, as_))
@@ -55,27 +61,30 @@ async def _list(options: Options) -> int:
     if options.out.json:
         options.out.object({"grants": found})
     elif not found:
-        options.out.text("nothing is granted")
+        options.out.text("No standing approvals: every call that must ask, asks.")
     else:
-        options.out.table(
-            ("ID", "FOR", "GIVEN BY", "SINCE", "UNTIL", "COVERS"), [_row(each) for each in found]
-        )
+        options.out.text("\n\n".join(grant_text(options, each) for each in found))
     return 0
 
 
-def _row(grant: "GrantReport") -> tuple[str, ...]:
-    return (
-        grant.id,
-        grant.requester,
-        grant.granted_by or "(nobody)",
-        grant.granted_at[:16],
-        grant.expires_at[:16],
-        grant.covers,
+def grant_text(options: Options, grant: "GrantReport") -> str:
+    """Say what the grant covers, who gave it, when it ends, who may revoke it and how."""
+    may = " or ".join(dict.fromkeys(filter(None, (grant.requester, grant.granted_by))))
+    return "\n".join(
+        [
+            grant.id,
+            "  covers    " + grant.covers.replace("\n", "\n            "),
+            f"  given by  {grant.granted_by or 'nobody known'}, {grant.granted_at[:16]}Z",
+            f"  ends      {grant.expires_at[:16]}Z",
+            f"  revoke    {may} or the home's owner:",
+            f"  $ {options.typed(f'grants revoke {grant.id}')}",
+        ]
     )
 
 
 async def _revoke(options: Options, grant: str, asserted: str | None) -> int:
     from holdfast.cli.shared.consent import require_person
+    from holdfast.cli.shared.id_prefix import whole_grant
     from holdfast.cli.shared.identity import who
     from holdfast.ids import GrantId
 
@@ -84,12 +93,13 @@ async def _revoke(options: Options, grant: str, asserted: str | None) -> int:
     async with looking_service(options) as service:
         if service is None:
             raise Refused(
-                f"there is no grant {grant}",
+                f"no grant {grant}",
                 code="unknown",
                 hint="`holdfast grants list` shows them",
             )
+        grant = await whole_grant(service, grant)
         await service.revoke(GrantId(grant), by=me.person, may_all=me.may_all)
     options.out.result(
-        {"grant": grant, "revoked": True}, f"{grant} is revoked; its calls ask again"
+        {"grant": grant, "revoked": True}, f"{grant} is revoked. Its calls ask again."
     )
     return 0

@@ -4,22 +4,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.output.busy_output import busy_fields, tell_busy
+from holdfast.cli.output.result import encoded
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.busy_output import busy_fields, tell_busy
 from holdfast.cli.shared.options import Options, command, group, options_of
-from holdfast.cli.shared.output import encoded
 from holdfast.cli.shared.service import home_of, looking_service, run
 
 if TYPE_CHECKING:
     from holdfast.runtime.jobs.reports import JobReport
-    from holdfast.runtime.jobs.verbs import Circle
+    from holdfast.runtime.jobs.verbs import Viewer
 
 _ID = Annotated[
-    str, typer.Argument(metavar="ID", help="The job's whole id.", autocompletion=completing.jobs)
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="The job's id, or any unique beginning of it.",
+        autocompletion=completing.jobs,
+    ),
 ]
 _AS = Annotated[
     str | None,
-    typer.Option("--as", metavar="WHO", help="As this person: an assertion by the home's owner."),
+    typer.Option("--as", metavar="WHO", help="Act as this person. Only the home's owner may."),
 ]
 _EXIT_OF_OUTCOME = {"ok": 0, "error": 1, "timed_out": 1, "in_doubt": 5}
 _EXAMPLE_ID = "j-7kq2c5x3jz4mw6n2p4r6s5t2vb"
@@ -27,7 +32,9 @@ _EXAMPLE_ID = "j-7kq2c5x3jz4mw6n2p4r6s5t2vb"
 
 def register(app: typer.Typer) -> None:
     jobs = group(
-        "jobs", "Calls that go on in the background: look at them, follow them, stop them."
+        "jobs",
+        "Calls that go on in the background: list, show, follow or stop them.",
+        example="holdfast jobs list\nholdfast jobs follow j-7kq2",
     )
     app.add_typer(jobs)
 
@@ -48,7 +55,7 @@ def register(app: typer.Typer) -> None:
         as_: _AS = None,
     ) -> None:
         """
-        Jobs that run. Those found to have ended are reported on the way; `holdfast resume` drives
+        List the jobs that run. Jobs that have ended are reported as well; `holdfast resume` drives
         what follows.
         """
         options = options_of(ctx)
@@ -56,14 +63,14 @@ def register(app: typer.Typer) -> None:
 
     @command(jobs, "show", example=f"holdfast jobs show {_EXAMPLE_ID}")
     def show(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
-        """One job: what it is, for whom it runs, and, once it is over, what it gave back."""
+        """Show one job: the call, the requester, and the result when it has ended."""
         options = options_of(ctx)
         run(lambda: _show(options, job, as_))
 
     @command(jobs, "follow", example=f"holdfast jobs follow {_EXAMPLE_ID}")
     def follow(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
         """
-        Print what a job says, as it says it, until it is over.
+        Print a job's output as it comes, until the job ends.
 
         Exits 0 if it ended well, 1 if it failed or ran out of time, 5 if its outcome is in doubt.
         """
@@ -73,32 +80,34 @@ def register(app: typer.Typer) -> None:
     @command(jobs, "cancel", example=f"holdfast jobs cancel {_EXAMPLE_ID}")
     def cancel(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
         """
-        Stop a job. The wish is durable before anything is ended; the job ends with its real
+        Stop a job. The request is durable before anything stops. The job ends with its real
         outcome, or in doubt.
         """
         options = options_of(ctx)
         run(lambda: _cancel(options, job, as_))
 
 
-def _circle(options: Options, asserted: str | None) -> "Circle":
+def _viewer(options: Options, asserted: str | None) -> "Viewer":
     from holdfast.cli.shared.identity import who
-    from holdfast.runtime.jobs.verbs import Circle
+    from holdfast.runtime.jobs.verbs import Viewer
 
     me = who(home_of(options), asserted)
-    return Circle.local(me.person, may_all=me.may_all)
+    return Viewer.local(me.person, may_all=me.may_all)
 
 
 async def _list(
     options: Options, session: str | None, asserted: str | None, *, everything: bool
 ) -> int:
-    from holdfast.runtime.jobs.verbs import list_jobs
+    from holdfast.cli.shared.id_prefix import existing_session
 
     async with looking_service(options) as service:
-        circle = _circle(options, asserted)
+        viewer = _viewer(options, asserted)
+        if session is not None:
+            session = await existing_session(service, session)
         patience = service.patience() if service is not None else None
         found = (
-            await list_jobs(
-                service, circle, session=session, everything=everything, patience=patience
+            await service.jobs.list(
+                viewer, session=session, everything=everything, patience=patience
             )
             if service is not None
             else ()
@@ -136,12 +145,14 @@ def state_of(job: "JobReport") -> str:
 
 
 async def _show(options: Options, job: str, asserted: str | None) -> int:
-    from holdfast.runtime.jobs.verbs import show_job, unknown
+    from holdfast.cli.shared.id_prefix import whole_job
+    from holdfast.runtime.jobs.verbs import unknown
 
     async with looking_service(options) as service:
         if service is None:
             raise unknown(job)
-        found = await show_job(service, job, _circle(options, asserted))
+        job = await whole_job(service, job, _viewer(options, asserted))
+        found = await service.jobs.show(job, _viewer(options, asserted))
     options.out.result(found, text_of(found))
     return 0
 
@@ -169,22 +180,23 @@ def text_of(job: "JobReport") -> str:
 async def _follow(options: Options, job: str, asserted: str | None) -> int:
     from contextlib import aclosing
 
-    from holdfast.runtime.jobs.follow import follow_job
+    from holdfast.cli.shared.id_prefix import whole_job
     from holdfast.runtime.jobs.verbs import unknown
 
     async with looking_service(options) as service:
         if service is None:
             raise unknown(job)
+        job = await whole_job(service, job, _viewer(options, asserted))
         code = 0
-        async with aclosing(follow_job(service, job, _circle(options, asserted))) as said:  # type: ignore[type-var]
+        async with aclosing(service.jobs.follow(job, _viewer(options, asserted))) as said:  # type: ignore[type-var]
             async for piece in said:
-                code = _told(options, job, piece)
+                code = _print_result(options, job, piece)
                 if options.out.closed:
                     return 0
     return code
 
 
-def _told(options: Options, job: str, piece: "str | JobReport") -> int:
+def _print_result(options: Options, job: str, piece: "str | JobReport") -> int:
     if isinstance(piece, str):
         if options.out.json:
             options.out.object({"job": job, "output": piece})
@@ -200,13 +212,15 @@ def _told(options: Options, job: str, piece: "str | JobReport") -> int:
 
 async def _cancel(options: Options, job: str, asserted: str | None) -> int:
     from holdfast.cli.shared.consent import require_person
-    from holdfast.runtime.jobs.verbs import cancel_job, unknown
+    from holdfast.cli.shared.id_prefix import whole_job
+    from holdfast.runtime.jobs.verbs import unknown
 
     require_person("cancelling a job", home_of(options))
     async with looking_service(options) as service:
         if service is None:
             raise unknown(job)
-        found = await cancel_job(service, job, _circle(options, asserted))
+        job = await whole_job(service, job, _viewer(options, asserted))
+        found = await service.jobs.cancel(job, _viewer(options, asserted))
     options.out.result(
         found,
         f"{found.id} is over: {found.outcome}"

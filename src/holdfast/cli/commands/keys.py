@@ -7,7 +7,7 @@ from holdfast.cli.shared.service import home_of, no_home, run
 
 
 def register(app: typer.Typer) -> None:
-    keys = group("keys", "The keys that journals are sealed with.")
+    keys = group("keys", "The keys that journals are sealed with.", example="holdfast keys rotate")
     app.add_typer(keys)
 
     @command(keys, "rotate", example="holdfast keys rotate")
@@ -24,8 +24,8 @@ def register(app: typer.Typer) -> None:
 
 
 async def _rotate(options: Options) -> int:
+    from holdfast.assembly.store import existing_store
     from holdfast.cli.shared.identity import who
-    from holdfast.wiring import existing_store
 
     home = home_of(options)
     me = who(home, None)

@@ -11,28 +11,32 @@ from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
 
 if TYPE_CHECKING:
+    from holdfast.ids import SessionId
     from holdfast.runtime.memory.admin import MemoryReport
     from holdfast.runtime.service import Service
 
 _As = Annotated[
     str | None,
     typer.Option(
-        "--as", metavar="WHO", help="Only what is this person's: an assertion by the home's owner."
+        "--as", metavar="WHO", help="Use this person's memories. Only the home's owner may."
     ),
 ]
 _Id = Annotated[
-    str, typer.Argument(metavar="ID", help="The whole id of one remembered thing (m-...).")
+    str,
+    typer.Argument(metavar="ID", help="The memory's id, or any unique beginning of it."),
 ]
 _Session = Annotated[
     str | None,
-    typer.Option("--session", metavar="SESSION", help="Only what was formed in this session."),
+    typer.Option("--session", metavar="SESSION", help="Only memories that this session made."),
 ]
 _TEXT_CHARS = 100
 
 
 def register(app: typer.Typer) -> None:
     memory = group(
-        "memory", "What is remembered beyond a session, for whom, and where it came from."
+        "memory",
+        "Facts that outlive a session: whose they are, and where they came from.",
+        example="holdfast memory list\nholdfast memory forget m-7kq2",
     )
     app.add_typer(memory)
     _register_looking(memory)
@@ -40,8 +44,8 @@ def register(app: typer.Typer) -> None:
     @command(memory, "forget", example="holdfast memory forget m-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def forget(ctx: typer.Context, memory: _Id, as_: _As = None) -> None:
         """
-        Forget one thing for good. Its person and the home's owner may; what journals say of it
-        stays in them.
+        Delete one memory for good. Its person and the home's owner may. Journals keep what they say
+        of it.
         """
         options = options_of(ctx)
         run(lambda: _forget(options, memory, as_))
@@ -68,10 +72,10 @@ def _register_looking(memory: typer.Typer) -> None:
         as_: _As = None,
     ) -> None:
         """
-        What is remembered, oldest first.
+        List memories, the oldest first.
 
-        The home's owner sees everything, rows that do not verify too; anybody else, and whoever
-        `--as` names, only what is their own.
+        The home's owner sees all memories, also rows that do not verify. Other people, and the
+        person of `--as`, see their own.
         """
         options = options_of(ctx)
         run(lambda: _list(options, session, limit, after, as_))
@@ -79,8 +83,8 @@ def _register_looking(memory: typer.Typer) -> None:
     @command(memory, "show", example="holdfast memory show m-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def show(ctx: typer.Context, memory: _Id, as_: _As = None) -> None:
         """
-        One remembered thing, whole: for whom it may be recalled, whether it is tainted, the turn it
-        came from.
+        Show one memory: its text, its readers, the turn that it came from, and whether it is
+        tainted.
         """
         options = options_of(ctx)
         run(lambda: _show(options, memory, as_))
@@ -91,7 +95,7 @@ def _register_looking(memory: typer.Typer) -> None:
         example="holdfast memory export > memory.jsonl\nholdfast memory export --as alice",
     )
     def export(ctx: typer.Context, session: _Session = None, as_: _As = None) -> None:
-        """Everything that is remembered, one JSON object a line."""
+        """Print all memories, one JSON object per line."""
         options = options_of(ctx)
         run(lambda: _export(options, session, as_))
 
@@ -107,17 +111,14 @@ def _person(options: Options, asserted: str | None) -> str | None:
 async def _list(
     options: Options, session: str | None, limit: int, after: str | None, asserted: str | None
 ) -> int:
-    from holdfast.ids import session_id
-    from holdfast.runtime.memory.admin import MemoryList, memory_list
+    from holdfast.runtime.memory.admin import MemoryList
 
     person = _person(options, asserted)
-    only = session_id(session) if session is not None else None
     async with looking_service(options) as service:
         found = MemoryList(memory=(), next=None)
         if service is not None:
-            found = await memory_list(
-                service, person=person, session=only, limit=limit, after=after
-            )
+            only = await _session(service, session)
+            found = await service.memory.list(person=person, session=only, limit=limit, after=after)
     if options.out.json:
         options.out.object(found)
     elif not found.memory:
@@ -150,25 +151,30 @@ def _whom(item: "MemoryReport") -> str:
 
 
 async def _show(options: Options, memory: str, asserted: str | None) -> int:
-    from holdfast.runtime.memory.admin import memory_item
+    from holdfast.cli.shared.id_prefix import whole_memory
 
     person = _person(options, asserted)
     async with looking_service(options) as service:
-        report = await memory_item(_there(service, memory), memory, person=person)
+        there = _there(service, memory)
+        memory = await whole_memory(there, memory, person=person)
+        report = await there.memory.show(memory, person=person)
     options.out.result(report, _text(report))
     return 0
 
 
 def _text(item: "MemoryReport") -> str:
     if not item.verifies:
-        return f"id          {item.id}\nverifies    no: it was not written by this home, and is never recalled; `holdfast memory forget {item.id}` removes it"
+        return (
+            f"id          {item.id}\nverifies    no: it was not written by this home, and is never"
+            f" recalled; `holdfast memory forget {item.id}` removes it"
+        )
     facts = [
         ("id", item.id),
         ("text", item.text),
         ("for", f"{_whom(item)}, {item.audience}"),
         (
             "tainted",
-            "yes: it may come from content that nobody vouches for" if item.tainted else "no",
+            "yes: tools or other people may have written it" if item.tainted else "no",
         ),
         ("asked by", f"{item.person} ({item.authenticity}, {item.kind})"),
         ("from", f"{item.session}, turn {item.turn}, call {item.call}"),
@@ -179,26 +185,33 @@ def _text(item: "MemoryReport") -> str:
 
 async def _forget(options: Options, memory: str, asserted: str | None) -> int:
     from holdfast.cli.shared.consent import require_person
-    from holdfast.runtime.memory.admin import forget_memory
+    from holdfast.cli.shared.id_prefix import whole_memory
 
     require_person("forgetting", home_of(options))
     person = _person(options, asserted)
     async with looking_service(options) as service:
-        await forget_memory(_there(service, memory), memory, person=person)
+        there = _there(service, memory)
+        memory = await whole_memory(there, memory, person=person)
+        await there.memory.forget(memory, person=person)
     options.out.result({"memory": memory, "forgotten": True}, f"{memory} is forgotten")
     return 0
 
 
-async def _export(options: Options, session: str | None, asserted: str | None) -> int:
+async def _session(service: "Service", given: str | None) -> "SessionId | None":
+    """Return the session's name. It may be deleted: its memories outlive it."""
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.ids import session_id
-    from holdfast.runtime.memory.admin import memory_items
 
+    return None if given is None else session_id(await whole_session(service, given))
+
+
+async def _export(options: Options, session: str | None, asserted: str | None) -> int:
     person = _person(options, asserted)
-    only = session_id(session) if session is not None else None
     left_out = 0
     async with looking_service(options) as service:
         if service is not None:
-            async for item in memory_items(service, person=person, session=only):
+            only = await _session(service, session)
+            async for item in service.memory.items(person=person, session=only):
                 if item.verifies:
                     options.out.object(item)
                 left_out += not item.verifies
@@ -212,7 +225,7 @@ async def _export(options: Options, session: str | None, asserted: str | None) -
 def _there(service: "Service | None", memory: str) -> "Service":
     if service is None:
         raise Refused(
-            f"there is no memory {memory}",
+            f"no memory {memory}",
             code="unknown",
             hint="`holdfast memory list` shows what there is",
         )

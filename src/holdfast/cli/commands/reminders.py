@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import SessionArgument
-from holdfast.cli.shared.busy_output import busy_fields, tell_busy
+from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, making_service, run
 from holdfast.errors import Refused
@@ -14,17 +14,22 @@ from holdfast.errors import Refused
 if TYPE_CHECKING:
     from holdfast.runtime.reports.types import ReminderReport
 
-_AS_HELP = "Act as this person: an assertion by the home's owner."
+ActingAs = Annotated[
+    str | None,
+    typer.Option("--as", metavar="WHO", help="Act as this person. Only the home's owner may."),
+]
 
 
 def register(app: typer.Typer) -> None:
     reminders = group(
         "reminders",
-        "Turns that come by themselves: once, at an even pace, or by cron in a time zone.",
+        "Turns that start by themselves: once, at a fixed interval, or by cron in a time zone.",
+        example='holdfast reminders add ops/api "look again" --in 10m\nholdfast reminders list',
     )
     app.add_typer(reminders)
     _register_looking(reminders)
-    _register_changing(reminders)
+    _register_add(reminders)
+    _register_cancel(reminders)
 
 
 def _register_looking(reminders: typer.Typer) -> None:
@@ -40,7 +45,7 @@ def _register_looking(reminders: typer.Typer) -> None:
             ),
         ] = None,
     ) -> None:
-        """Every reminder that stands, the next one first. Opens no journal that the index knows."""
+        """List every reminder, the next one first."""
         options = options_of(ctx)
         run(lambda: _list(options, session))
 
@@ -50,16 +55,18 @@ def _register_looking(reminders: typer.Typer) -> None:
         reminder: Annotated[
             str,
             typer.Argument(
-                metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders
+                metavar="ID",
+                help="The reminder's id, or any unique beginning of it.",
+                autocompletion=completing.reminders,
             ),
         ],
     ) -> None:
-        """One reminder: what it says, when it is due next, and under whose authority it runs."""
+        """Show one reminder: its text, when it is due next, and under whose authority it runs."""
         options = options_of(ctx)
         run(lambda: _show(options, reminder))
 
 
-def _register_changing(reminders: typer.Typer) -> None:
+def _register_add(reminders: typer.Typer) -> None:
     @command(
         reminders,
         "add",
@@ -75,7 +82,7 @@ def _register_changing(reminders: typer.Typer) -> None:
         ctx: typer.Context,
         session: SessionArgument,
         text: Annotated[
-            str, typer.Argument(metavar="TEXT", help="What comes back as a message then.")
+            str, typer.Argument(metavar="TEXT", help="The message that starts the turn.")
         ],
         at: Annotated[
             str | None,
@@ -85,12 +92,16 @@ def _register_changing(reminders: typer.Typer) -> None:
                 help="Once: 2027-01-04T09:00:00Z, or 2027-01-04T09:00 with --tz.",
             ),
         ] = None,
+        in_: Annotated[
+            str | None,
+            typer.Option("--in", metavar="DURATION", help="This long from now: 10m, 2h, 3d."),
+        ] = None,
         every: Annotated[
             str | None,
             typer.Option(
                 "--every",
                 metavar="SPAN",
-                help="At an even pace, such as 90m or 1d; a minute at least.",
+                help="At a fixed interval, such as 90m or 1d; at least a minute.",
             ),
         ] = None,
         cron: Annotated[
@@ -114,7 +125,7 @@ def _register_changing(reminders: typer.Typer) -> None:
                 help="Its turns may ask you. Without it, what needs an approval is denied.",
             ),
         ] = False,
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
+        as_: ActingAs = None,
         agent: Annotated[
             str | None,
             typer.Option("--agent", metavar="NAME", help="Which agent. [default: the session's]"),
@@ -123,28 +134,21 @@ def _register_changing(reminders: typer.Typer) -> None:
             str | None,
             typer.Option("--model", metavar="M", help="Which model. [default: the session's]"),
         ] = None,
-        workspace: Annotated[
-            str | None,
-            typer.Option(
-                "--workspace",
-                metavar="DIR",
-                help="Where its tools work. [default: the last one, else this folder]",
-            ),
-        ] = None,
+        workspace: WorkspaceOption = None,
     ) -> None:
         """
         Set a reminder: TEXT becomes a turn of its own, under your authority, when it is due and
         `serve` or `resume` runs.
 
-        Exactly one of --at, --every and --cron. What was missed while nothing ran comes once, late,
-        and says so.
+        Exactly one of --at, --in, --every and --cron. A reminder that was missed while nothing ran
+        fires once, late, and says so.
         """
         options = options_of(ctx)
         run(
             lambda: _add(
                 options,
                 session,
-                (text, at, every, cron, tz),
+                (text, _moment(at, in_), every, cron, tz),
                 as_,
                 agent,
                 model,
@@ -153,29 +157,54 @@ def _register_changing(reminders: typer.Typer) -> None:
             )
         )
 
+
+def _register_cancel(reminders: typer.Typer) -> None:
     @command(reminders, "cancel", example="holdfast reminders cancel r-7kq2c5x3jz4mw6n8p9r0s1t2vb")
     def cancel(
         ctx: typer.Context,
         reminder: Annotated[
             str,
             typer.Argument(
-                metavar="ID", help="The reminder's whole id.", autocompletion=completing.reminders
+                metavar="ID",
+                help="The reminder's id, or any unique beginning of it.",
+                autocompletion=completing.reminders,
             ),
         ],
-        as_: Annotated[str | None, typer.Option("--as", metavar="WHO", help=_AS_HELP)] = None,
+        as_: ActingAs = None,
     ) -> None:
-        """Cancel a reminder, durably: it fires no more. Who set it and the home's owner may."""
+        """Cancel a reminder, durably. The person who set it and the home's owner may."""
         options = options_of(ctx)
         run(lambda: _cancel(options, reminder, as_))
 
 
-async def _list(options: Options, session: str | None) -> int:
-    from holdfast.ids import session_id
+def _moment(at: str | None, after: str | None) -> str | None:
+    """Return the moment of `--at`, or the one that lies the duration of `--in` from now."""
+    if after is None:
+        return at
+    from datetime import UTC, datetime, timedelta
 
-    name = session_id(session) if session is not None else None
+    from holdfast.errors import Unusable
+    from holdfast.settings.values import Wrong, duration_seconds
+
+    if at is not None:
+        raise Unusable("--at and --in exclude each other", code="malformed", hint="use one of them")
+    try:
+        seconds = duration_seconds(after)
+        moment = datetime.now(UTC) + timedelta(seconds=seconds)
+    except (Wrong, OverflowError) as exc:
+        raise Unusable(f"--in {exc}", code="malformed", hint="for example --in 10m") from exc
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+async def _list(options: Options, session: str | None) -> int:
+    from holdfast.cli.shared.id_prefix import existing_session
+
+    name: str | None = None
     async with looking_service(options) as service:
+        if session is not None:
+            name = await existing_session(service, session)
         patience = service.patience() if service is not None else None
-        found = await service.reminders(patience=patience) if service is not None else ()
+        found = await service.reminders.list(patience=patience) if service is not None else ()
     found = tuple(each for each in found if name in (None, each.session))
     if options.out.json:
         options.out.object({"reminders": found, **busy_fields(patience)})
@@ -201,10 +230,13 @@ def _row(each: "ReminderReport") -> tuple[str, ...]:
 
 
 async def _show(options: Options, reminder: str) -> int:
+    from holdfast.cli.shared.id_prefix import whole_reminder
+
     async with looking_service(options) as service:
         if service is None:
             raise _unknown(reminder)
-        found = await service.reminder(reminder)
+        reminder = await whole_reminder(service, reminder)
+        found = await service.reminders.show(reminder)
     options.out.result(found, reminder_text(found))
     return 0
 
@@ -246,10 +278,12 @@ async def _add(
     from pathlib import Path
 
     from holdfast.cli.commands.send import workspace_at
+    from holdfast.cli.output.prompt_text import local_time
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
     from holdfast.runtime.reminders import Wanted
+    from holdfast.runtime.verbs.accept import Incoming
     from holdfast.session.authority.context import MessageSource
 
     require_person("setting a reminder", home_of(options))
@@ -257,27 +291,33 @@ async def _add(
     text, at, every, cron, zone = wanted
     me = who(home_of(options), asserted)
     async with making_service(options) as service:
-        made = await service.remind(
+        made = await service.reminders.set(
             name,
             Wanted(text=text, at=at, every=every, cron=cron, time_zone=zone, may_prompt=may_prompt),
-            source=MessageSource.local(me.person, asserted_by=me.asserted_by),
-            agent=agent,
-            model=model,
-            workspace=workspace_at(Path(workspace)) if workspace is not None else None,
-            default_workspace=workspace_at(Path.cwd()),
+            Incoming(
+                text=text,
+                kind="reminder",
+                source=MessageSource.local(me.person, asserted_by=me.asserted_by),
+                agent=agent,
+                model=model,
+                workspace=workspace_at(Path(workspace)) if workspace is not None else None,
+                default_workspace=workspace_at(Path.cwd()),
+            ),
         )
-    options.out.result(made, f"{made.id} is set; it is due at {made.next_at}")
+    options.out.result(made, f"{made.id} is set; it is due on {local_time(made.next_at)}")
     return 0
 
 
 async def _cancel(options: Options, reminder: str, asserted: str | None) -> int:
+    from holdfast.cli.shared.id_prefix import whole_reminder
     from holdfast.cli.shared.identity import who
 
     me = who(home_of(options), asserted)
     async with looking_service(options) as service:
         if service is None:
             raise _unknown(reminder)
-        found = await service.cancel_reminder(reminder, by=me.person, may_all=me.may_all)
+        reminder = await whole_reminder(service, reminder)
+        found = await service.reminders.cancel(reminder, by=me.person, may_all=me.may_all)
     options.out.result(
         {"reminder": found.id, "session": found.session, "cancelled": True},
         f"{found.id} is cancelled",
@@ -287,7 +327,7 @@ async def _cancel(options: Options, reminder: str, asserted: str | None) -> int:
 
 def _unknown(reminder: str) -> Refused:
     return Refused(
-        f"there is no reminder {reminder}",
+        f"no reminder {reminder}",
         code="unknown",
         hint="`holdfast reminders list` shows those that stand",
     )

@@ -45,8 +45,8 @@ def register(app: typer.Typer) -> None:
 
 
 async def _restore(options: Options, folder: Path, keep: bool) -> int:
+    from holdfast.assembly.restore import restore_home
     from holdfast.cli.shared.identity import refuse_tools, who
-    from holdfast.wiring import restore_home
 
     refuse_tools("restoring a home")
     home = home_of(options)
@@ -57,7 +57,8 @@ async def _restore(options: Options, folder: Path, keep: bool) -> int:
     )
     told = {"home": str(home), "sessions": sessions, "dropped": dropped}
     count = len(sessions)
-    said = f"{home} is restored; {count} {'session goes on in a new instance' if count == 1 else 'sessions go on in new instances'}, and nothing is owed"
+    begun = "1 session has" if count == 1 else f"{count} sessions have"
+    said = f"{home} is restored; {begun} a new instance, and nothing is owed"
     options.out.result(told, "\n".join([said, *dropped_lines(dropped)]))
     return 0
 
@@ -68,13 +69,15 @@ def _refuse_without_terminal(options: Options) -> None:
             "`--keep` asks a person for each token and grant, and there is no terminal here; "
             "nothing was restored",
             code="no_terminal",
-            hint="restore without --keep, which drops and lists them all; then `holdfast tokens "
-            "add` those that are still wanted",
+            hint=(
+                "restore without --keep, which drops and lists them all; then `holdfast tokens "
+                "add` those that are still wanted"
+            ),
         )
 
 
 async def _ask(item: "TokenAdded | GrantProposed") -> bool:
-    from holdfast.cli.shared.terminal import printable
+    from holdfast.cli.output.terminal import printable
     from holdfast.session.home.events import TokenAdded
 
     if isinstance(item, TokenAdded):

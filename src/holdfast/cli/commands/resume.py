@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.commands.sessions import unknown
+from holdfast.cli.output.exit_codes import exit_code_of_several
 from holdfast.cli.shared import completion as completing
 from holdfast.cli.shared.options import Options, command, options_of
-from holdfast.cli.shared.output import exit_code_of_several
 from holdfast.cli.shared.service import driving_service, home_of, run
 from holdfast.errors import HoldfastError
 
@@ -43,16 +43,15 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Recorded with --model: an assertion by the home's owner.",
+                help="Record this person as the one who chose --model. Only the home's owner may.",
             ),
         ] = None,
     ) -> None:
         """
-        Fire the reminders that are due, and drive on what a crash or an answer elsewhere left
-        undone.
+        Continue turns that a crash or an answer elsewhere left open, and fire due reminders.
 
-        Prints each session that was driven; nothing owed is a success. Exits as `send` does; of
-        several sessions the gravest counts.
+        Prints each session that it drove. Exits 0 if nothing was left to do, else as `send` does:
+        the gravest code of all sessions.
         """
         options = options_of(ctx)
         run(lambda: _resume(options, session, model, as_))
@@ -61,6 +60,7 @@ def register(app: typer.Typer) -> None:
 async def _resume(
     options: Options, session: str | None, model: str | None, asserted: str | None
 ) -> int:
+    from holdfast.cli.shared.id_prefix import existing_session
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
 
@@ -72,7 +72,10 @@ async def _resume(
                 raise unknown(name)
             return 0
         by = who(home_of(options), asserted).person
-        if name is not None:
+        if session is not None:
+            name = session_id(await existing_session(service, session))
+            if not options.out.json and name not in await service.owing_heads(service.patience()):
+                options.out.note(f"nothing was left to run in {name}; its last turn:")
             return await _one(options, service, name, model, by, None)
         patience = service.patience()
         owing = await service.owing_heads(patience)
@@ -81,7 +84,7 @@ async def _resume(
             for each in {**owing, **patience.found}
         ]
     if not codes and not options.out.json:
-        options.out.note("nothing is owed")
+        options.out.note("nothing was left to run")
     return exit_code_of_several(codes)
 
 
@@ -98,12 +101,12 @@ async def _one_of_several(
     Drive one session. The others do not wait for a locked one, whose holder may be stopped: it is
     reported, and its work stays owed.
     """
-    from holdfast.cli.shared.turn_output import told_error
+    from holdfast.cli.output.turn_output import print_turn_error
 
     if not options.out.json:
         options.out.note(f"{session}:")
     if (busy := await patience.busy(session)) is not None:
-        return told_error(options, session, busy)
+        return print_turn_error(options, session, busy)
     return await _one(options, service, session, model, by, since)
 
 
@@ -115,11 +118,18 @@ async def _one(
     by: str,
     since: int | None,
 ) -> int:
-    from holdfast.cli.shared.turn_output import tell_doubts, told, told_error
+    from holdfast.cli.output.turn_output import (
+        print_turn,
+        print_turn_error,
+        retries_shown,
+        tell_doubts,
+    )
+    from holdfast.ids import session_id
 
     try:
-        turn = await service.resume(session, by=by, model=model, since=since)
+        async with retries_shown(options, service, session_id(session)):
+            turn = await service.resume(session, by=by, model=model, since=since)
     except HoldfastError as exc:
-        return told_error(options, session, exc)
+        return print_turn_error(options, session, exc)
     await tell_doubts(options, service, turn)
-    return told(options, turn)
+    return print_turn(options, turn)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import home_of, making_service, run
 from holdfast.cli.shared.standard_input import STDIN, read_stdin
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.session.authority.context import MessageSource, Workspace
 
 
-class Channel(StrEnum):
+class MessageChannel(StrEnum):
     local = "local"
     webhook = "webhook"
     reminder = "reminder"
@@ -42,7 +42,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Speak as this person: an assertion by the home's owner.",
+                help="Speak as this person. Only the home's owner may.",
             ),
         ] = None,
         model: Annotated[
@@ -65,31 +65,24 @@ def register(app: typer.Typer) -> None:
                 "--dedup", metavar="KEY", help="The same key and text again is the same message."
             ),
         ] = None,
-        workspace: Annotated[
-            str | None,
-            typer.Option(
-                "--workspace",
-                metavar="DIR",
-                help="Where its tools work. [default: the last one, else this folder]",
-            ),
-        ] = None,
+        workspace: WorkspaceOption = None,
         channel: Annotated[
-            Channel,
+            MessageChannel,
             typer.Option(
                 "--channel",
                 metavar="C",
                 help="local, webhook, reminder, or none: whom it comes from.",
             ),
-        ] = Channel.local,
+        ] = MessageChannel.local,
         no_wait: Annotated[
             bool,
             typer.Option(
-                "--no-wait", help="Take the message in, and leave its turn to whoever drives."
+                "--no-wait", help="Return at once; the server or `holdfast resume` runs the turn."
             ),
         ] = False,
     ) -> None:
         """
-        Send a message and drive its turn to its end, or to a pause.
+        Send a message; wait for the reply or for an approval.
 
         Exits 0 when the turn is completed, 3 when it waits for an approval (printed in full), 1
         when it failed.
@@ -139,69 +132,79 @@ async def _send(
     model: str | None,
     dedup: str | None,
     workspace: str | None,
-    channel: Channel,
+    channel: MessageChannel,
     *,
     wait: bool,
 ) -> int:
-    from holdfast.cli.shared.turn_output import tell_doubts, told, told_error
+    from holdfast.cli.output.turn_output import (
+        print_turn,
+        print_turn_error,
+        retries_shown,
+        tell_doubts,
+    )
     from holdfast.ids import session_id
+    from holdfast.runtime.verbs.accept import Incoming
 
     options.speaks_as = asserted
     name = session_id(session)
     source = _source(options, asserted, channel)
     given, default = _workspaces(workspace, channel)
     async with making_service(options) as service:
+        incoming = Incoming(
+            text=text,
+            source=source,
+            agent=agent,
+            model=model,
+            dedup=dedup,
+            workspace=given,
+            default_workspace=default,
+            kind="reminder" if channel is MessageChannel.reminder else "message",
+        )
         try:
-            turn = await service.send(
-                name,
-                text,
-                source=source,
-                agent=agent,
-                model=model,
-                dedup=dedup,
-                workspace=given,
-                default_workspace=default,
-                kind="reminder" if channel is Channel.reminder else "message",
-                wait=wait,
-            )
+            async with retries_shown(options, service, name):
+                turn = await service.send(name, incoming, wait=wait)
         except HoldfastError as exc:
-            return told_error(options, name, exc)
+            return print_turn_error(options, name, exc)
         await tell_doubts(options, service, turn)
-    return told(options, turn)
+    return print_turn(options, turn)
 
 
-def _source(options: Options, asserted: str | None, channel: Channel) -> "MessageSource | None":
+def _source(
+    options: Options, asserted: str | None, channel: MessageChannel
+) -> "MessageSource | None":
     import msgspec
 
     from holdfast.cli.shared.identity import who
     from holdfast.session.authority.context import MessageSource
 
-    if channel is Channel.none:
+    if channel is MessageChannel.none:
         return None
     me = who(home_of(options), asserted)
-    if channel is Channel.local:
+    if channel is MessageChannel.local:
         return MessageSource.local(me.person, asserted_by=me.asserted_by)
     return msgspec.structs.replace(
         MessageSource.automation(me.person, channel=channel.value), asserted_by=me.asserted_by
     )
 
 
-def _workspaces(given: str | None, channel: Channel) -> "tuple[Workspace | None, Workspace | None]":
+def _workspaces(
+    given: str | None, channel: MessageChannel
+) -> "tuple[Workspace | None, Workspace | None]":
     """Return the requested workspace, and the default for a session that remembers none."""
     if given is not None:
         return workspace_at(Path(given)), None
-    return None, None if channel is Channel.none else workspace_at(Path.cwd())
+    return None, None if channel is MessageChannel.none else workspace_at(Path.cwd())
 
 
 def workspace_at(path: Path) -> "Workspace":
+    from holdfast.assembly.home_path import folder_identity
     from holdfast.session.authority.context import Workspace
-    from holdfast.wiring import folder_identity
 
-    folder = str(Path(os.path.expanduser(path)).resolve())  # noqa: PTH111  # a user that is not known is no folder, and no error of Python's
+    folder = str(Path(os.path.expanduser(path)).resolve())  # noqa: PTH111  # an unknown ~user is left as it is and reported below
     identity = folder_identity(folder)
     if identity is None:
         raise Unusable(
-            f"{folder} is no folder",
+            f"{folder} is not a folder",
             code="no_workspace",
             hint="name an existing folder with --workspace",
         )

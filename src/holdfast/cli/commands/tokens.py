@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     tokens = group(
         "tokens",
         "Tokens for the gateway: each speaks for one person, within its scopes and audience.",
+        example="holdfast tokens list\nholdfast tokens add laptop --as alice --scopes read,send",
     )
     app.add_typer(tokens)
 
@@ -39,14 +40,14 @@ def register(app: typer.Typer) -> None:
         ],
         as_: Annotated[str, typer.Option("--as", metavar="WHO", help="The person it speaks for.")],
         scopes: Annotated[
-            str, typer.Option("--scopes", metavar="S,S", help="Of read, send, approve, admin.")
+            str, typer.Option("--scopes", metavar="S,S", help="Any of read, send, approve, admin.")
         ],
         audience: Annotated[
             str,
             typer.Option(
                 "--audience",
                 metavar="A",
-                help="The circle it speaks and reads in: personal, team:NAME or public.",
+                help="The reader set it speaks and reads in: personal, team:NAME or public.",
             ),
         ] = "personal",
         expires: Annotated[
@@ -60,7 +61,7 @@ def register(app: typer.Typer) -> None:
 
     @command(tokens, "list", example="holdfast tokens list")
     def list_(ctx: typer.Context) -> None:
-        """Every token that was not revoked: whose it is, and what it may."""
+        """List every token that is not revoked: whose it is, and what it may do."""
         options = options_of(ctx)
         run(lambda: _list(options))
 
@@ -79,7 +80,9 @@ def _until(expires: str | None, now: int) -> int | None:
         return None
     if (found := _DURATION.match(expires)) is None:
         raise Unusable(
-            f"{expires!r} is no time", code="malformed", hint="a number and s, m, h, d or w: 30d"
+            f"{expires!r} is not a span of time",
+            code="malformed",
+            hint="a number and s, m, h, d or w: 30d",
         )
     return now + int(found[1]) * _SECONDS[found[2]] * 1000
 
@@ -96,7 +99,7 @@ async def _add(
     person_named(person)
     wanted = [scope.strip() for scope in scopes.split(",") if scope.strip()]
     async with making_service(options) as service:
-        now = service.world.clock.now_ms()
+        now = service.live.clock_ms()
         book = TokenBook(service.home)
         await service.home.refresh()
         ends = _until(expires, service.home.moment(now).now)
@@ -111,7 +114,7 @@ async def _add(
             f"{name} speaks for {person} ({', '.join(report.scopes)}; {report.audience}). Shown "
             "this once:"
         )
-        options.out.text(token)
+        options.out.verbatim(token)
     return 0
 
 
@@ -121,11 +124,11 @@ async def _list(options: Options) -> int:
     found: tuple[TokenReport, ...] = ()
     async with looking_service(options) as service:
         if service is not None:
-            found = await TokenBook(service.home).reports(now=service.world.clock.now_ms())
+            found = await TokenBook(service.home).reports(now=service.live.clock_ms())
     if options.out.json:
         options.out.object({"tokens": found})
     elif not found:
-        options.out.text("there are no tokens")
+        options.out.text("no tokens")
     else:
         options.out.table(
             ("NAME", "WHO", "SCOPES", "AUDIENCE", "EXPIRES"), [_row(each) for each in found]
@@ -144,6 +147,7 @@ def _row(token: "TokenReport") -> tuple[str, ...]:
 
 async def _revoke(options: Options, name: str) -> int:
     from holdfast.cli.shared.consent import require_person
+    from holdfast.cli.shared.id_prefix import whole
     from holdfast.gateway.server.tokens import TokenBook
 
     require_person("revoking a token", home_of(options))
@@ -151,11 +155,14 @@ async def _revoke(options: Options, name: str) -> int:
     async with looking_service(options) as service:
         if service is None:
             raise Refused(
-                f"there is no token {name!r}",
+                f"no token {name!r}",
                 code="unknown",
                 hint="`holdfast tokens list` shows them",
             )
-        await TokenBook(service.home).revoke(name, by=me)
+        book = TokenBook(service.home)
+        names = [each.name for each in await book.reports(now=service.live.clock_ms())]
+        name = whole(name, names, hint="`holdfast tokens list` shows them")
+        await book.revoke(name, by=me)
     options.out.result({"token": name, "revoked": True}, f"{name} is revoked")
     return 0
 

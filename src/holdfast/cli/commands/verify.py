@@ -17,7 +17,7 @@ from holdfast.errors import Unusable
 from holdfast.limits import LOCK_WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from holdfast.adapters.files import FileStore
+    from holdfast.assembly.store import OpenStore
     from holdfast.ids import SessionId
     from holdfast.journal.verify import Verdict
 
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
         """
         Check every record of every journal, and the home's own.
 
-        Exits 0 when all hold and none is sealed (a torn tail is no damage), 4 when one is broken,
+        Exits 0 when all hold and none is sealed (a torn tail is not damage), 4 when one is broken,
         cut short or sealed, 5 when one can't be read.
         """
         options = options_of(ctx)
@@ -59,18 +59,28 @@ async def _verify(options: Options, wanted: list[str]) -> int:
         options.out.result({"sessions": []}, "there is nothing to verify")
         return 0
     try:
+        sessions = await store.sessions()
+        names = [_whole_name(each, sessions) for each in names]
         home = await store.verify_session(SessionId(_HOME))
-        found = await _walked(store, names or await store.sessions())
+        found = await _walked(store, names or sessions)
     finally:
         await store.close()
     if options.out.json:
         options.out.object({"sessions": found, "home": home})
     else:
-        _told(options, home, found)
+        _print_result(options, home, found)
     return _exit_code([home, *found])
 
 
-async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Verdict]":
+def _whole_name(given: "SessionId", sessions: "Sequence[SessionId]") -> "SessionId":
+    """Return the session with this name, or the only one whose name begins with it."""
+    from holdfast.cli.shared.id_prefix import whole
+    from holdfast.ids import SessionId
+
+    return SessionId(whole(given, sessions, hint="`holdfast sessions list` shows them"))
+
+
+async def _walked(store: "OpenStore", names: "Sequence[SessionId]") -> "list[Verdict]":
     """Verify one journal after another. All locked ones together get the waiting time of one."""
     found: list[Verdict] = []
     left_seconds = LOCK_WAIT_SECONDS
@@ -82,10 +92,10 @@ async def _walked(store: "FileStore", names: "Sequence[SessionId]") -> "list[Ver
     return found
 
 
-async def _store(options: Options) -> "FileStore | None":
+async def _store(options: Options) -> "OpenStore | None":
     """Open the store even if settings are broken: then the strictest settings hold."""
+    from holdfast.assembly.store import existing_store
     from holdfast.settings import Settings, SettingsSource
-    from holdfast.wiring import existing_store
 
     home = home_of(options)
     try:
@@ -96,7 +106,7 @@ async def _store(options: Options) -> "FileStore | None":
     return await existing_store(home, settings)
 
 
-def _told(options: Options, home: "Verdict", found: "list[Verdict]") -> None:
+def _print_result(options: Options, home: "Verdict", found: "list[Verdict]") -> None:
     rows = [_row(each) for each in found]
     if home.verdict != "holds" or home.sealed:
         rows.insert(0, _row(home))

@@ -1,1 +1,1 @@
-"""Parts that several commands use: options, output, identity, opening the service."""
+"""Parts that several commands use: options, completion, identity, consent, the open service."""

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.errors import HoldfastError, Unusable
 
 if TYPE_CHECKING:
-    from holdfast.adapters.tools.user_program import Program
+    from holdfast.adapters.tools.user_program import UserProgram
     from holdfast.home import Agent
 
 
 class Given(NamedTuple):
-    """The arguments for wiring."""
+    """The arguments of `assembly.service.open_service`."""
 
     specs: list[Any]
     tools: list[Any]
-    models: Any  # wiring.LazyModels; None if there are no models to register
-    program: "Program"
+    models: Any  # LazyModels; None if there are no models to register
+    program: "UserProgram"
 
 
 def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
@@ -28,6 +28,7 @@ def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
     Load the agents of `--app`. `here` is for a command that begins something: tools that settings
     name may be found there for the first time.
     """
+    app = app or named_app(home)
     if app is None:
         return Given([], [], None, program_of(home, [], here=here))
     from holdfast.home import specs_from_agents
@@ -37,17 +38,30 @@ def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
     return Given(*specs_from_agents(_load(app, program, module, attribute)), program)
 
 
-def program_of(home: Path, folders: list[str], *, here: str | None) -> "Program":
+APP_VARIABLE = "HOLDFAST_APP"
+
+
+def named_app(home: Path) -> str | None:
+    """Return the default of `--app`: the variable, else the setting, as a path below the home."""
+    from holdfast.settings import SettingsSource
+
+    if given := os.environ.get(APP_VARIABLE, "").strip():
+        return given
+    setting = SettingsSource(home).now().tools_app
+    return None if setting is None else str(home / os.path.expanduser(setting))  # noqa: PTH111  an unknown user is not an error
+
+
+def program_of(home: Path, folders: list[str], *, here: str | None) -> "UserProgram":
     """
     Search the given folders, then the folder that settings name. Without either, use the folder
     that a module was first loaded from.
     """
-    from holdfast.adapters.tools.user_program import Program
+    from holdfast.adapters.tools.user_program import UserProgram
     from holdfast.cli.shared.program_folders import first_folder
     from holdfast.settings import SettingsSource
 
     named = SettingsSource(home).now().tools_folder
-    return Program(
+    return UserProgram(
         [*folders, *([str(home / named)] if named else [])],
         remembered=first_folder(home, None if named else here),
     )
@@ -69,14 +83,14 @@ def _parts(app: str) -> tuple[str, str, str]:
     path = Path(os.path.abspath(os.path.expanduser(module)))  # noqa: PTH100, PTH111  # an unknown user is not an error of Python's
     if not path.is_file() and not path.is_dir():
         raise Unusable(
-            f"--app {app}: there is no {path}",
+            f"--app {app}: no {path}",
             code="bad_app",
             hint="name the file, such as --app FOLDER/bot.py:ops",
         )
     return path.name.removesuffix(".py"), attribute, str(path.parent)
 
 
-def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Agent]":
+def _load(app: str, program: "UserProgram", module: str, attribute: str) -> "list[Agent]":
     from holdfast.home import Agent
 
     try:
@@ -107,7 +121,7 @@ def _load(app: str, program: "Program", module: str, attribute: str) -> "list[Ag
     )
     if not agents or not all(isinstance(each, Agent) for each in agents):
         raise Unusable(
-            f"--app {app}: that is no holdfast.Agent",
+            f"--app {app}: that is not a holdfast.Agent",
             code="bad_app",
             hint="name an Agent, or a list of them",
         )

@@ -11,3 +11,20 @@ SESSION_HELP = "CHANNEL/THREAD; a bare NAME means local/NAME."
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=completing.sessions)
 ]
+
+RecordedAs = Annotated[
+    str | None,
+    typer.Option(
+        "--as", metavar="WHO", help="Record this person as the actor. Only the home's owner may."
+    ),
+]
+"""Who did it, where the journal only records the name."""
+
+WorkspaceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace",
+        metavar="DIR",
+        help="Where its tools work. [default: the last one, else this folder]",
+    ),
+]

@@ -16,33 +16,38 @@ if TYPE_CHECKING:
     from holdfast.runtime.service import Service
 
 _OFFERED_MAX = 200
-Found = list[tuple[str, str]]
+Offers = list[tuple[str, str]]
 
 
-def sessions(ctx: typer.Context, incomplete: str) -> Found:
+def sessions(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _sessions), incomplete)
 
 
-def approvals(ctx: typer.Context, incomplete: str) -> Found:
+def approvals(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _approvals), incomplete)
 
 
-def grants(ctx: typer.Context, incomplete: str) -> Found:
+def grants(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _grants), incomplete)
 
 
-def reminders(ctx: typer.Context, incomplete: str) -> Found:
+def reminders(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _reminders), incomplete)
 
 
-def jobs(ctx: typer.Context, incomplete: str) -> Found:
+def jobs(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _jobs), incomplete)
 
 
-def options(ctx: typer.Context, incomplete: str) -> Found:
+def servers(ctx: typer.Context, incomplete: str) -> Offers:
+    """Offer servers of the settings and pinned tools. No server is asked."""
+    return _matching(_ask(ctx, _servers), incomplete)
+
+
+def options(ctx: typer.Context, incomplete: str) -> Offers:
     wanted = ctx.params.get("approval")
 
-    async def offered(service: "Service") -> Found:
+    async def offered(service: "Service") -> Offers:
         found = next((each for each in await service.approvals() if each.id == wanted), None)
         return (
             [(option, found.covers.get(option, "")) for option in found.options]
@@ -53,35 +58,42 @@ def options(ctx: typer.Context, incomplete: str) -> Found:
     return _matching(_ask(ctx, offered), incomplete)
 
 
-async def _sessions(service: "Service") -> Found:
+async def _sessions(service: "Service") -> Offers:
     return [(each.session, each.phase) for each in await service.sessions()]
 
 
-async def _approvals(service: "Service") -> Found:
+async def _approvals(service: "Service") -> Offers:
     return [(each.id, f"{each.session} {each.tool}") for each in await service.approvals()]
 
 
-async def _reminders(service: "Service") -> Found:
-    return [(each.id, f"{each.session} {each.when}") for each in await service.reminders()]
+async def _reminders(service: "Service") -> Offers:
+    return [(each.id, f"{each.session} {each.when}") for each in await service.reminders.list()]
 
 
-async def _grants(service: "Service") -> Found:
+async def _grants(service: "Service") -> Offers:
     return [(each.id, f"{each.tool} {each.scope}") for each in await service.grants()]
 
 
-async def _jobs(service: "Service") -> Found:
-    return [(job, row.session) for row in service.world.index.rows() for job in row.jobs]
+async def _servers(service: "Service") -> Offers:
+    known = await service.servers.known()
+    return [(name, "pinned" if "." in name else "a server") for name in known]
 
 
-def _matching(found: Found, incomplete: str) -> Found:
+async def _jobs(service: "Service") -> Offers:
+    return list(await service.jobs.running())
+
+
+def _matching(found: Offers, incomplete: str) -> Offers:
     return [each for each in found if each[0].startswith(incomplete)][:_OFFERED_MAX]
 
 
-def _ask(ctx: typer.Context, question: "Callable[[Service], Coroutine[Any, Any, Found]]") -> Found:
+def _ask(
+    ctx: typer.Context, question: "Callable[[Service], Coroutine[Any, Any, Offers]]"
+) -> Offers:
     from holdfast.cli.shared.options import options_of
     from holdfast.cli.shared.service import looking_service
 
-    async def asked() -> Found:
+    async def asked() -> Offers:
         async with looking_service(options_of(ctx)) as service:
             return await question(service) if service is not None else []
 

@@ -4,7 +4,7 @@ counts.
 
 Without `script` in it, a command that carries consent must run in the foreground of its controlling
 terminal. That is a tripwire, because any program of the same user can create a terminal. The
-barrier is a home that belongs to a user of its own (docs/serve-as-own-user.md).
+barrier is a home that belongs to a user of its own (docs/operations/serve-as-own-user.md).
 """
 
 import os

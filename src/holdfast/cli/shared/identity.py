@@ -89,7 +89,7 @@ def person_named(text: str) -> str:
 
     if not is_name(text):
         raise Unusable(
-            f"{text!r} is no name of a person",
+            f"{text!r} is not a valid person name",
             code="malformed",
             hint="in Unicode normal form C, nothing invisible, no spaces at its ends, 128 at most",
         )

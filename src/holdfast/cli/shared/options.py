@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from holdfast.cli.shared.output import Output
+from holdfast.cli.output.result import Output
 from holdfast.errors import Unusable
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -42,8 +42,10 @@ class Options:
 
         >>> options = Options()
         >>> options.home, options.speaks_as = "my state", "alice"
-        >>> options.typed("resume ops/api"), options.typed("grants revoke g-1", by=["alice"])
-        ("holdfast --home 'my state' resume ops/api", "holdfast --home 'my state' grants revoke g-1 --as alice")
+        >>> options.typed("resume ops/api")
+        "holdfast --home 'my state' resume ops/api"
+        >>> options.typed("grants revoke g-1", by=["alice"])
+        "holdfast --home 'my state' grants revoke g-1 --as alice"
         """
         common = [
             f"{name} {quote(value)}"
@@ -91,16 +93,23 @@ def take_json(ctx: typer.Context, value: bool) -> None:
         options_of(ctx).out.json = True
 
 
-HOME_HELP = "The folder of everything. [default: $HOLDFAST_HOME, else ~/.holdfast]"
+HOME_HELP = "Where Holdfast keeps its data. [default: $HOLDFAST_HOME, else ~/.holdfast]"
 JSON_HELP = "Print JSON on stdout, and nothing else there."
-APP_HELP = "Your own agents and tools: MODULE is a file of this folder, or FOLDER/FILE.py; AGENT is a holdfast.Agent or a list of them."
+APP_HELP = (
+    "Your own agents and tools: MODULE is a file of this folder, or FOLDER/FILE.py; AGENT is a"
+    " holdfast.Agent or a list of them. [default: $HOLDFAST_APP, else the setting tools.python.app]"
+)
 
 
-class Command(TyperCommand):
+class HoldfastCommand(TyperCommand):
     """A command that also takes the common options after its name, where people put them."""
 
     def __init__(self, name: str | None, *, params: list[Any] | None = None, **rest: Any) -> None:
         super().__init__(name, params=[*(params or []), *_common()], **rest)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """`SESSION`, as manuals write it. Typer writes `{SESSION}`."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
 
 def _common() -> list[Any]:
@@ -141,25 +150,31 @@ def command(app: typer.Typer, name: str, *, example: str) -> Callable[[F], F]:
 
     def declare(function: F) -> F:
         about = cleandoc(function.__doc__ or "")
-        shown = "\n".join(f"  $ {line}" for line in example.splitlines())
-        text = f"{about}\n\n\b\nExample:\n{shown}"
-        app.command(name, cls=Command, help=text, short_help=_first_sentence(about))(function)
+        text = _with_example(about, example)
+        app.command(name, cls=HoldfastCommand, help=text, short_help=_first_sentence(about))(
+            function
+        )
         return function
 
     return declare
 
 
-def group(name: str, about: str) -> typer.Typer:
+def group(name: str, about: str, *, example: str) -> typer.Typer:
     """Declare a group of commands."""
     return typer.Typer(
         name=name,
-        help=about,
+        help=_with_example(about, example),
         short_help=_first_sentence(about),
         no_args_is_help=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         add_completion=False,
     )
+
+
+def _with_example(about: str, example: str) -> str:
+    shown = "\n".join(f"  $ {line}" for line in example.splitlines())
+    return f"{about}\n\n\b\nExample:\n{shown}"
 
 
 def _first_sentence(about: str) -> str:

@@ -9,7 +9,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from shlex import quote
@@ -22,6 +22,7 @@ from holdfast.errors import Refused, Unusable
 
 if TYPE_CHECKING:
     from holdfast.cli.shared.app_option import Given
+    from holdfast.ports.chat.platform import ChatPlatform
     from holdfast.runtime.service import Service
 
 Work = Callable[[], Coroutine[Any, Any, int]]
@@ -53,7 +54,7 @@ def home_of(options: Options) -> Path:
     Return the present or future path of the home. Report another user's home as theirs before
     reading anything in it.
     """
-    from holdfast.wiring import home_path
+    from holdfast.assembly.home_path import home_path
 
     home = home_path(options.home)
     try:
@@ -83,8 +84,8 @@ def _anothers(home: Path, why: str, owner: str, *, code: str) -> Refused:
     return Refused(
         f"{home} {why}",
         code=code,
-        hint=f"if it is served for you, answer on its page: `{command}`, run by whoever looks "
-        "after it, gives the way in; else name a home of yours with --home",
+        hint=f"if it is served for you, ask its operator for an address: `{command}` prints one; "
+        "else name a home of your own with --home",
     )
 
 
@@ -99,28 +100,25 @@ def _login(uid: int) -> str:
 
 def no_home(home: Path) -> Unusable:
     return Unusable(
-        f"there is no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one"
+        f"no home at {home}", code="no_home", hint="`holdfast send SESSION TEXT` makes one"
     )
 
 
 @asynccontextmanager
 async def making_service(
-    options: Options, *, lasting: bool = False
+    options: Options, *, platforms: "Mapping[str, ChatPlatform] | None" = None
 ) -> "AsyncGenerator[Service, None]":
-    """
-    Open the service with the program's own agents and tools, and create the home if it is missing.
-    `lasting` is for a command that keeps running.
-    """
+    """Open the service with the program's own agents and tools. Create a missing home."""
+    from holdfast.assembly.service import open_service
     from holdfast.cli.shared.app_option import agents_of
     from holdfast.secrecy import learn
-    from holdfast.wiring import open_service
 
     options.drives = True
     given = agents_of(options.app, home_of(options), here=os.getcwd())  # noqa: PTH109
     _warn_of_unknown_tools(options, given)
-    async with open_service(home_of(options), **_wired(given), lasting=lasting) as service:
+    async with open_service(home_of(options), **_wired(given), platforms=platforms) as service:
         learn(
-            options, service.world.secrets
+            options, service.live.secrets
         )  # until the process ends: later errors must not contain them either
         yield service
 
@@ -176,8 +174,8 @@ async def looking_service(options: Options) -> "AsyncGenerator[Service | None, N
 
 @asynccontextmanager
 async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service | None, None]":
+    from holdfast.assembly.service import open_service
     from holdfast.secrecy import learn
-    from holdfast.wiring import open_service
 
     async with contextlib.AsyncExitStack() as stack:
         try:
@@ -189,5 +187,5 @@ async def _existing(options: Options, **given: Any) -> "AsyncGenerator[Service |
                 raise
             service = None
         if service is not None:
-            learn(options, service.world.secrets)
+            learn(options, service.live.secrets)
         yield service

@@ -4,17 +4,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holdfast.cli.output.exit_codes import EXIT_OF_OUTCOME, exit_code_of
+from holdfast.cli.output.result import error_fields, is_sealed
 from holdfast.cli.shared import completion as completing
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
-from holdfast.cli.shared.output import EXIT_OF_OUTCOME, error_fields, exit_code_of, is_sealed
 from holdfast.cli.shared.service import driving_service, home_of, run
 from holdfast.errors import HoldfastError, Refused, Unusable
+from holdfast.session.authority.approvals import KEYS
 
 if TYPE_CHECKING:
     from holdfast.runtime.reports.types import AnswerReport
     from holdfast.runtime.service import Service
 
 _EXIT_OF_RESULT = {"handed_on": 0, "deferred": 3}
+_OPTION_OF_KEY = {key: option for option, key in KEYS.items()}
 
 
 def register(approvals: typer.Typer) -> None:
@@ -29,7 +32,7 @@ def register(approvals: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="ID",
-                help="The whole id; a part of it is refused.",
+                help="The prompt's id, or any unique beginning of it.",
                 autocompletion=completing.approvals,
             ),
         ],
@@ -37,7 +40,7 @@ def register(approvals: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="OPTION",
-                help="One of those that the prompt offers.",
+                help="An option that the prompt offers, by its name or its key: 1 to 5, d to deny.",
                 autocompletion=completing.options,
             ),
         ],
@@ -46,7 +49,7 @@ def register(approvals: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Answer as this person: an assertion by the home's owner.",
+                help="Answer as this person. Only the home's owner may.",
             ),
         ] = None,
         reason: Annotated[
@@ -54,7 +57,7 @@ def register(approvals: typer.Typer) -> None:
             typer.Option(
                 "--reason",
                 metavar="R",
-                help="Why; the model is told. For a question, the answer's words.",
+                help="Why; the model gets it. For a question: your answer.",
             ),
         ] = None,
         arguments: Annotated[
@@ -78,7 +81,7 @@ def register(approvals: typer.Typer) -> None:
         no_wait: Annotated[
             bool,
             typer.Option(
-                "--no-wait", help="Record the answer, and leave the turn to whoever drives."
+                "--no-wait", help="Return at once; the server or `holdfast resume` runs it."
             ),
         ] = False,
     ) -> None:
@@ -118,9 +121,10 @@ async def _answer(
     wait: bool,
 ) -> int:
     from holdfast.cli.commands.approvals.list_show import unknown
+    from holdfast.cli.output.turn_output import retries_shown, tell_doubts
     from holdfast.cli.shared.consent import way_of_answer
+    from holdfast.cli.shared.id_prefix import whole_approval
     from holdfast.cli.shared.identity import refuse_tools, who
-    from holdfast.cli.shared.turn_output import tell_doubts
     from holdfast.ids import ApprovalId
 
     options.speaks_as = asserted
@@ -131,24 +135,27 @@ async def _answer(
             me = who(home_of(options), asserted)
             if service is None:
                 raise unknown(approval)
-            report = await service.answer(
-                ApprovalId(approval),
-                option,
-                by=me.person,
-                digest=digest,
-                reason=reason,
-                arguments=edited,
-                answer_id=answer_id,
-                asserted_by=me.asserted_by,
-                way=way_of_answer(),
-                wait=wait,
-            )
+            approval = await whole_approval(service, approval)
+            session = await service.live.known_session_of(ApprovalId(approval))
+            async with retries_shown(options, service, session):
+                report = await service.answer(
+                    ApprovalId(approval),
+                    _OPTION_OF_KEY.get(option, option),
+                    by=me.person,
+                    digest=digest,
+                    reason=reason,
+                    arguments=edited,
+                    answer_id=answer_id,
+                    asserted_by=me.asserted_by,
+                    way=way_of_answer(),
+                    wait=wait,
+                )
         except Unusable:
             raise
         except HoldfastError as exc:
             return await _failed(options, service, approval, exc)
         await tell_doubts(options, service, report.turn)
-    return _told(options, report)
+    return _print_result(options, report)
 
 
 def _arguments(text: str | None) -> Any:
@@ -161,22 +168,22 @@ def _arguments(text: str | None) -> Any:
         value = strict_json(text.encode(), what="--arguments")
     except (UnicodeEncodeError, Refused) as exc:
         raise Unusable(
-            f"--arguments is no JSON that can be taken: {exc}",
+            f"--arguments is not valid JSON: {exc}",
             code="malformed",
             hint='one JSON object, such as \'{"command": "ls"}\'',
         ) from exc
     if not isinstance(value, dict):
         raise Unusable(
-            "--arguments is no JSON object",
+            "--arguments is not a JSON object",
             code="malformed",
             hint='one JSON object, such as \'{"command": "ls"}\'',
         )
     return value
 
 
-def _told(options: Options, report: "AnswerReport") -> int:
-    from holdfast.cli.shared.prompt_text import turn_text
-    from holdfast.cli.shared.turn_output import fields_of
+def _print_result(options: Options, report: "AnswerReport") -> int:
+    from holdfast.cli.output.prompt_text import turn_text
+    from holdfast.cli.output.turn_output import fields_of
 
     code = _exit_code(report)
     if options.out.json:
@@ -184,16 +191,29 @@ def _told(options: Options, report: "AnswerReport") -> int:
             {**fields_of(report.turn), "result": report.result, "reason": report.reason}
         )
         return code
-    said = {
-        "deferred": "recorded; nothing runs before what still waits is answered",
-        "handed_on": "recorded; a process that has the model and the tools goes on",
-    }
-    if report.result in said:
-        options.out.note(said[report.result])
+    if code == 0 and report.result == "handed_on":
+        options.out.text(_handed_on(options, report))
+        return code
+    if report.result == "deferred":
+        options.out.note(
+            "Your answer is saved. Nothing runs before the other prompts are answered."
+        )
     options.out.text(turn_text(options, report.turn))
     if report.turn.error is not None:
-        options.out.told(report.turn.error.message, report.turn.error.hint)
+        options.out.print_error(report.turn.error.message, report.turn.error.hint)
     return code
+
+
+def _handed_on(options: Options, report: "AnswerReport") -> str:
+    """One sentence: the answer is saved, and which process goes on with the turn."""
+    error = report.turn.error
+    if error is None:
+        return "Your answer is saved. Another process goes on with it."
+    command = options.typed(f"resume {report.turn.session}")
+    return (
+        "Your answer is saved. It runs when a process that can goes on, because here "
+        f"{error.message}: {error.hint or command}"
+    )
 
 
 def _exit_code(report: "AnswerReport") -> int:
@@ -228,14 +248,14 @@ async def _failed(
 async def _standing(
     service: "Service | None", approval: str, error: HoldfastError
 ) -> dict[str, Any]:
-    from holdfast.cli.shared.turn_output import fields_of, no_turn
+    from holdfast.cli.output.turn_output import fields_of, no_turn
     from holdfast.ids import ApprovalId
 
     unknown = no_turn(None, "sealed" if is_sealed(error) else "failed")
     if service is None:
         return unknown
     if is_sealed(error):
-        return {**unknown, "session": service.world.index.session_of(ApprovalId(approval))}
+        return {**unknown, "session": await service.live.known_session_of(ApprovalId(approval))}
     try:
         asked = await service.approval(ApprovalId(approval))
         return fields_of(await service.turn(asked.session, asked.turn))

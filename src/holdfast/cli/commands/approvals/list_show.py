@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.commands.approvals import answer
+from holdfast.cli.output.busy_output import busy_fields, tell_busy
+from holdfast.cli.output.call_text import in_brief
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.busy_output import busy_fields, tell_busy
 from holdfast.cli.shared.options import Options, command, group, options_of
-from holdfast.cli.shared.output import encoded
 from holdfast.cli.shared.service import looking_service, run
 from holdfast.errors import Refused
 
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 def register(app: typer.Typer) -> None:
-    approvals = group("approvals", "What waits for a person's consent; answer it.")
+    approvals = group(
+        "approvals",
+        "Calls that wait for an answer: list, show or answer them.",
+        example="holdfast approvals list\nholdfast approvals answer a-7kq2 approve_once",
+    )
     app.add_typer(approvals)
 
     @command(
@@ -33,7 +37,7 @@ def register(app: typer.Typer) -> None:
             typer.Option("--for", metavar="WHO", help="Only what this person may answer."),
         ] = None,
     ) -> None:
-        """Prompts that wait for an answer, in every session."""
+        """List the prompts that wait for an answer, in every session."""
         options = options_of(ctx)
         run(lambda: _list(options, for_, everything=everything))
 
@@ -44,13 +48,14 @@ def register(app: typer.Typer) -> None:
             str,
             typer.Argument(
                 metavar="ID",
-                help="The whole id; a part of it is refused.",
+                help="The prompt's id, or any unique beginning of it.",
                 autocompletion=completing.approvals,
             ),
         ],
     ) -> None:
         """
-        One prompt, exactly as it was shown: what would run, for whom, and what each option covers.
+        Show one prompt, exactly as it was shown: what would run, for whom, and what each option
+        covers.
         """
         options = options_of(ctx)
         run(lambda: _show(options, approval))
@@ -100,46 +105,26 @@ def _row(approval: "ApprovalReport") -> tuple[str, ...]:
         state,
         ", ".join(approval.may_answer),
         approval.expires_at[:16],
-        _in_brief(approval.arguments)[:60],
+        in_brief(approval.arguments)[:60],
     )
 
 
-def _in_brief(arguments: object) -> str:
-    """
-    Return the most useful line, to recognise the prompt. Only the text of `show` is bound to an
-    answer.
-    """
-    if isinstance(arguments, dict):
-        for name in ("command", "question", "path", "task", "text"):
-            if isinstance(told := arguments.get(name), str):
-                return _plain(" ".join(told.split()))
-    return _plain(encoded(arguments))
-
-
-def _plain(told: str) -> str:
-    """Escape text as the prompt does, so that nothing in a list can imitate something else."""
-    if told.isascii() and told.isprintable():
-        return told
-    from holdfast.session.view.rendering import render
-
-    return render(told).text
-
-
 async def _show(options: Options, approval: str) -> int:
-    from holdfast.cli.shared.prompt_text import approval_text
+    from holdfast.cli.output.prompt_text import approval_text
+    from holdfast.cli.shared.id_prefix import whole_approval
     from holdfast.ids import ApprovalId
 
     async with looking_service(options) as service:
         if service is None:
             raise unknown(approval)
-        found = await service.approval(ApprovalId(approval))
+        found = await service.approval(ApprovalId(await whole_approval(service, approval)))
     options.out.result(found, approval_text(options, found))
     return 0
 
 
 def unknown(approval: str) -> Refused:
     return Refused(
-        f"there is no approval {approval}",
+        f"no approval {approval}",
         code="unknown",
         hint="`holdfast approvals list` shows what waits",
     )

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.shared.terminal import guard_streams
+from holdfast.cli.output.terminal import output_above_the_line
 from holdfast.errors import Unusable
 
 if TYPE_CHECKING:
@@ -80,14 +80,9 @@ class Keyboard:
         return await self._read(self._answers, mark, default)
 
     async def _read(self, session: "PromptSession[str]", mark: str, default: str) -> str:
-        from prompt_toolkit.patch_stdout import patch_stdout
-
         self._active = session
         try:
-            with patch_stdout(
-                raw=True
-            ):  # new output is written above the line that the person is typing
-                guard_streams()
+            with output_above_the_line():
                 return await session.prompt_async(mark, default=default, pre_run=self._begun)
         except EOFError:
             raise Left from None

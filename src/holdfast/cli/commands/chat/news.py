@@ -10,6 +10,8 @@ from collections import deque
 import msgspec
 
 from holdfast.cli.commands.chat.screen import Screen, plain
+from holdfast.cli.output.call_text import call_in_brief
+from holdfast.cli.output.turn_output import retry_words
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.streams.feed import Delta, Gap
 from holdfast.session.codec import decode
@@ -42,7 +44,9 @@ from holdfast.session.events import (
     TurnEnded,
     TurnResumed,
 )
+from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
 from holdfast.session.features.reminders.schedule import in_words
+from holdfast.state_words import state_words
 
 _QUIET = ("ok",)  # outcomes without a line here: the model reports the result
 
@@ -57,7 +61,12 @@ class News:
         self._screen = screen
         self._person = person
         self.own: deque[str] = deque(maxlen=32)
+        # Set for a transcript. In a live chat the reply stands below the person's own line.
+        self.names_agents = False
+        self._agents: dict[str, str] = {}  # by turn
         self._tools: dict[str, str] = {}  # by call
+        self._jobs: dict[str, tuple[str, int]] = {}  # by id: the tool, and when it began
+        self._at = 0  # Unix milliseconds of the last record
         self._calling = False
         self._streamed = ""  # of the open model call
         self._said = ""  # the last answer
@@ -66,6 +75,7 @@ class News:
     def piece(self, piece: Delta | Gap) -> None:
         if isinstance(piece, Gap):
             return
+        self._screen.thinks(begins=False)
         if piece.kind == "output":
             self._screen.stream(piece.text, style="dim", bar="> ")
             return
@@ -80,29 +90,32 @@ class News:
 
     def record(self, record: Record) -> SessionEvent:
         event = decode(record.type, record.version, record.body, seq=record.seq)
+        self._at = record.at
         self._tell(event)
         return event
 
     def _tell(self, event: SessionEvent) -> None:
+        self._screen.thinks(begins=False)
         match event:
             case InputAccepted():
                 self._input(event)
             case ModelCallStarted():
                 self._calling, self._streamed = True, ""
-            case ModelAnswered(text=text, calls=calls):
+                self._screen.thinks(begins=True)
+            case ModelAnswered(turn=turn, text=text, calls=calls):
                 self._tools |= {each.call: each.tool for each in calls}
+                self._name_agent(turn, text)
                 self._answered(text)
             case ModelCallFailed() | ModelCallLost() | ModelAnswerDropped():
                 self._no_answer(event)
             case CallFinished(call=call, outcome=outcome, text=text) if outcome not in _QUIET:
-                self._note(f"{self._tools.get(call, 'the call')}: {outcome}. {text}")
-            case ToolStarted(tool=tool):
-                self._note(f"{tool} runs")
+                words = state_words().calls.get(outcome, outcome)
+                self._note(f"{self._tools.get(call, 'the call')}: {words}. {text}")
+            case ToolStarted(tool=tool, arguments=arguments):
+                self._note(f"runs {call_in_brief(tool, arguments)}")
             case MemoryRecalled(items=items, degraded=degraded):
-                self._note(
-                    "remembered: "
-                    f"{'; '.join(each.text for each in items) or 'nothing'}{f' ({degraded})' if degraded else ''}"
-                )
+                recalled = "; ".join(each.text for each in items) or "nothing"
+                self._note(f"remembered: {recalled}{f' ({degraded})' if degraded else ''}")
             case DelegateStarted(agent=agent, session=session):
                 self._note(f"{agent} works on it ({session})")
             case Compacted(turns=turns):
@@ -116,24 +129,25 @@ class News:
                 )
             case TailRepaired(bytes=size):
                 self._note(
-                    f"a torn tail of {size} bytes was cut; nobody had been told of it, and it is "
-                    "kept in quarantine"
+                    f"a torn tail of {size} bytes was cut; it had never been acknowledged, and "
+                    "it is kept in quarantine"
                 )
             case _:
                 self._of_people(event)
 
     def _of_people(self, event: SessionEvent) -> None:
         match event:
-            case ApprovalRequested(tool=tool, approval=approval, may_answer=may_answer) if (
-                self._person not in may_answer
-            ):
-                self._note(f"{tool} needs an answer from {' or '.join(may_answer)} ({approval})")
+            case ApprovalRequested(may_answer=may_answer) if self._person not in may_answer:
+                call = call_in_brief(event.tool, event.arguments)
+                self._note(f"asks {' or '.join(may_answer)} about {call} ({event.approval})")
             case ApprovalAnswered(approval=approval, option=option, by=by):
-                self._note(f"prompt {approval} is closed: {by} answered {option}")
+                who = "You" if by == self._person else by
+                words = state_words().answered.get(option, f"answered {option}")
+                self._note(f"{who} {words} ({approval}).")
             case ApprovalClosed(approval=approval, closed_as=closed_as, reason=reason):
-                self._note(
-                    f"prompt {approval} is closed: {closed_as}{'; ' + reason if reason else ''}"
-                )
+                words = state_words().closed.get(closed_as, f"{closed_as}.")
+                why = f" {reason}." if reason and closed_as == "voided" else ""
+                self._note(f"The prompt {approval} is closed. {words}{why}")
             case AnswerRefused(approval=approval, by=by):
                 self._note(
                     f"{by} tried to answer {approval} and may not; it still stands", "yellow"
@@ -141,7 +155,7 @@ class News:
             case TurnResumed(after="crash"):
                 self._note("the process that drove this turn died; it goes on from the journal")
             case TurnCancelled(by=by):
-                self._note(f"cancelled by {by}")
+                self._note(f"Stopped by {'you' if by == self._person else by}.")
             case TurnEnded():
                 self._ended(event)
             case ReminderSet() | ReminderFired() | ReminderCancelled():
@@ -154,6 +168,7 @@ class News:
     def _of_job(self, event: JobSubmitted | JobCancelled | JobEnded) -> None:
         match event:
             case JobSubmitted(job=job, tool=tool):
+                self._jobs[job] = (tool, self._at)
                 self._note(
                     f"{tool} goes on in the background; `holdfast jobs follow {job}` shows what it "
                     "says"
@@ -161,7 +176,14 @@ class News:
             case JobCancelled(job=job, by=by):
                 self._note(f"{by} asked for the job {job} to be stopped")
             case JobEnded(job=job, outcome=outcome):
-                self._note(f"the job {job} is over: {outcome.replace('_', ' ')}")
+                self._note(self._job_end(job, outcome))
+
+    def _job_end(self, job: str, outcome: str) -> str:
+        words = state_words().jobs.get(outcome, outcome)
+        if job not in self._jobs:
+            return f"The job {job} {words}."
+        tool, since = self._jobs[job]
+        return f"The job {job} ({tool}) {words} after {(self._at - since) / 1000:.0f} s."
 
     def _of_reminder(self, event: ReminderSet | ReminderFired | ReminderCancelled) -> None:
         match event:
@@ -174,11 +196,18 @@ class News:
                     f"the reminder {reminder} is cancelled by {by}{'; ' + reason if reason else ''}"
                 )
 
+    def _name_agent(self, turn: str, text: str) -> None:
+        if self.names_agents and text:
+            self._screen.say(f"{plain(self._agents.get(turn, 'the agent'))}:", "bold")
+
     def _input(self, event: InputAccepted) -> None:
+        self._agents[event.turn] = event.agent
         if event.text in self.own:
             self.own.remove(event.text)
         else:
-            self._screen.tell(_speaker(event), event.text, style="cyan")
+            # The line before says which job it was. The stored text is for the model.
+            text = event.text.partition(OUTPUT_FOLLOWS)[2] if event.kind == "job" else ""
+            self._screen.tell(_speaker(event), text.lstrip("\n") or event.text, style="cyan")
 
     def _answered(self, text: str) -> None:
         self._calling = False
@@ -193,32 +222,46 @@ class News:
         self._screen.end_stream()
 
     def _no_answer(self, event: ModelCallFailed | ModelCallLost | ModelAnswerDropped) -> None:
+        shown = self._streamed
         self._calling, self._streamed, self._late = False, "", ""
         match event:
-            case ModelCallFailed(kind=kind, message=message, final=final):
-                self._note(
-                    f"the model gave no answer ({kind}): "
-                    f"{message}{'' if final else '; trying again'}",
-                    "yellow",
-                )
+            case ModelCallFailed(kind=kind, message=message):
+                again = retry_words(event)
+                stop = ", and Ctrl-C stops the turn" if event.retry_at else ""
+                self._note(f"the model gave no answer ({kind}): {message}{again}{stop}", "yellow")
             case ModelCallLost():
                 self._note("a model call was lost in a crash; it is repeated")
+            case ModelAnswerDropped(text=text) if text:
+                self._stopped_answer(text, shown)
             case ModelAnswerDropped(reason=reason):
                 self._note(f"an answer came too late and was dropped: {reason}")
+
+    def _stopped_answer(self, text: str, shown: str) -> None:
+        """Show the text of a stopped answer, unless the screen has it already."""
+        if text != shown:
+            self._screen.end_stream()
+            self._screen.stream(text)
+        self._screen.end_stream()
+        self._note("The reply was stopped here. The journal keeps it.")
 
     def _ended(self, event: TurnEnded) -> None:
         if event.outcome == "completed":
             if (
                 event.reply and event.reply != self._said
             ):  # an external loop: its model answers are not records
+                self._name_agent(event.turn, event.reply)
                 self._screen.stream(event.reply)
                 self._screen.end_stream()
             return
+        if event.outcome == "superseded":
+            self._note("Not run: you sent another message instead.", "yellow")
+            return
+        if event.outcome == "cancelled":
+            return  # the line before says who stopped it
         why = ": ".join(each for each in (event.code, event.message) if each)
-        self._note(
-            f"the turn {'was ' if event.outcome != 'failed' else ''}{event.outcome}{' (' + why + ')' if why else ''}",
-            "yellow",
-        )
+        words = state_words().turns.get(event.outcome, event.outcome)
+        ended = words if event.outcome == "failed" else f"was {words}"
+        self._note(f"the turn {ended}{f' ({why})' if why else ''}", "yellow")
         if event.hint:
             self._note(event.hint)
 

@@ -9,16 +9,20 @@ complete, as it was journalled.
 
 import shutil
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from holdfast.cli.shared.terminal import Styled
+from holdfast.cli.output.risk_text import MarkedLine
+from holdfast.cli.output.terminal import Styled, show_status
+from holdfast.cli.output.word_wrap import WIDTH_MIN, cell_width, wrap_words
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_WIDTH_MIN = 20  # narrower terminals are treated as this wide
-_CONTINUED = "  ~ "
+_CONTINUED = "  ~ "  # of a line of foreign text
+_INDENTED = "    "  # of a line of Holdfast's own
+_FRAME = "| "  # begins each line of foreign text in a display
 _SIXTEEN_BITS = 0xFFFF
 
 
@@ -48,15 +52,44 @@ class Screen:
         self._style = ""
         self._bar = ""
         self._column = 0  # in the stream's line; 0 if no stream line is open
+        self._word = ""  # the end of the stream that has not been placed on a line yet
+        self._thinks_since: float | None = None
+        self._shows_thinking = False
 
     @property
     def console(self) -> "Console":
         return self._out.console
 
     def say(self, text: str = "", style: str = "") -> None:
-        """Print a line of Holdfast."""
+        """Print a line of Holdfast, wrapped at words."""
         self.end_stream()
-        self._out.print((text, style))
+        self._clear_thinking()
+        for line in text.split("\n"):
+            indent = " " * (len(line) - len(line.lstrip()) + 2)
+            for part in wrap_words(line, self._width(), indent=indent):
+                self._out.print((part, style))
+
+    # --- the line that shows that the model is at work
+
+    def thinks(self, *, begins: bool) -> None:
+        """Remember that a model call began, or that something of it arrived."""
+        self._thinks_since = time.monotonic() if begins else None
+        if not begins:
+            self._clear_thinking()
+
+    def tick(self) -> None:
+        """Show how long the model has been thinking. Called once a second."""
+        if self._thinks_since is None or self._column or self._word:
+            return
+        seconds = int(time.monotonic() - self._thinks_since)
+        text = f"thinking, {seconds} s. Ctrl-C stops it."[: self._width() - 1]
+        show_status(text)
+        self._shows_thinking = True
+
+    def _clear_thinking(self) -> None:
+        if self._shows_thinking:
+            self._shows_thinking = False
+            show_status("")
 
     def tell(self, speaker: str, text: str, style: str = "") -> None:
         """Print the whole text of another speaker."""
@@ -65,60 +98,97 @@ class Screen:
         self.stream(text, style=style)
         self.end_stream()
 
-    def show(self, display: str) -> None:
-        """Print every character of an approval's display. Long lines continue behind a mark."""
+    def show(self, lines: Iterable[MarkedLine]) -> None:
+        """
+        Print every character of an approval's display. Long lines of foreign text continue behind a
+        mark. A risky part stands out, and its reason follows on the next line.
+        """
         self.end_stream()
-        width = self._width() - len(_CONTINUED)
-        for line in display.split("\n"):
-            for number, part in enumerate(_cut(line, width)):
-                self._out.print((_CONTINUED if number else "  ") + part)
+        self._clear_thinking()
+        width = self._width()
+        for line in lines:
+            done = 0
+            continued = _CONTINUED if line.text.startswith(_FRAME) else _INDENTED
+            for number, part in enumerate(wrap_words(line.text, width - len(_CONTINUED))):
+                styled = _styled(part, line.marks, done)
+                self._out.print(continued if number else "  ", *styled)
+                done += len(part)
+            for reason in line.reasons:
+                self.say(f"    ^ {reason}", "bold yellow")
 
     def stream(self, text: str, *, style: str = "", bar: str = "| ") -> None:
-        """Print a piece of a stream. A piece of another kind begins on a new line."""
-        if self._column and (style, bar) != (self._style, self._bar):
+        """
+        Print a piece of a stream, wrapped at words: a word waits until its end is known. A piece of
+        another kind begins on a new line.
+        """
+        if (self._column or self._word) and (style, bar) != (self._style, self._bar):
             self.end_stream()
+        self._clear_thinking()
         self._style, self._bar = style, bar
         # Ask once: a command may print a megabyte at a time, and the driver of its turn waits for
         # this terminal.
         width = self._width()
-        self._out.print(
-            ("".join([self._placed(char, width) for char in plain(text)]), style), end=""
-        )
+        out: list[str] = []
+        for char in plain(text):
+            if char in " \n":
+                out.append(self._placed(self._word, width))
+                out.append(self._space(char, width))
+                self._word = ""
+            else:
+                self._word += char
+                if len(self._word) >= width:
+                    out.append(self._placed(self._word, width))
+                    self._word = ""
+        self._out.print(("".join(out), style), end="")
         sys.stdout.flush()
 
-    def _placed(self, char: str, width: int) -> str:
-        """Return the character, after the line break and the bar that it needs."""
-        cells, before = (0 if char == "\n" else _cells(char)), ""
+    def _placed(self, word: str, width: int) -> str:
+        """Return the word, after the line break and the bar that it needs."""
+        cells = sum(map(cell_width, word))
+        if not word:
+            return ""
+        if cells > width - len(self._bar):
+            return "".join(self._put(char, cell_width(char), width) for char in word)
+        return self._put(word, cells, width)
+
+    def _put(self, text: str, cells: int, width: int) -> str:
+        before = ""
         if self._column == 0 or self._column + cells > width:
             before = ("\n" if self._column else "") + self._bar
             self._column = len(self._bar)
-        self._column = 0 if char == "\n" else self._column + cells
-        return before + char
+        self._column += cells
+        return before + text
+
+    def _space(self, char: str, width: int) -> str:
+        if char == "\n":
+            before = self._bar if self._column == 0 else ""
+            self._column = 0
+            return before + char
+        return self._put(char, 1, width)
 
     def end_stream(self) -> None:
+        if self._word:
+            self._out.print((self._placed(self._word, self._width()), self._style), end="")
+            self._word = ""
         if self._column:
             self._column = 0
             self._out.print()
 
     @staticmethod
     def _width() -> int:
-        return max(_WIDTH_MIN, shutil.get_terminal_size().columns)
+        return max(WIDTH_MIN, shutil.get_terminal_size().columns)
 
 
-def _cut(line: str, width: int) -> Iterator[str]:
-    part, used = "", 0
-    for char in line:
-        cells = _cells(char)
-        if used + cells > width:
-            yield part
-            part, used = "", 0
-        part, used = part + char, used + cells
-    yield part
-
-
-def _cells(char: str) -> int:
-    if char.isascii() and char.isprintable():
-        return 1
-    from rich.cells import cell_len
-
-    return cell_len(char)
+def _styled(
+    part: str, marks: tuple[tuple[int, int], ...], offset: int
+) -> list[str | tuple[str, str]]:
+    """Return the part of a line in pieces. The marks are offsets in the whole line."""
+    pieces: list[str | tuple[str, str]] = []
+    at = 0
+    for start, end in marks:
+        first, last = max(start - offset, at), min(end - offset, len(part))
+        if first >= last:
+            continue
+        pieces += [part[at:first], (part[first:last], "bold red")]
+        at = last
+    return [*pieces, part[at:]]

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.output.terminal import Styled
 from holdfast.cli.shared.options import Options, command, options_of
-from holdfast.cli.shared.terminal import Styled
 
 if TYPE_CHECKING:
-    from holdfast.cli.commands.demo.story import Step
+    from holdfast.cli.commands.demo.story import StoryStep
 
 _SLOW_SECONDS = 3.0  # time to read a step
 
@@ -76,12 +76,15 @@ def _tell(options: Options, folder: Path, pause_seconds: float, leaving: str) ->
         )
         return 1
     seconds = time.monotonic() - started
-    end = f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `holdfast chat`, and the README."
+    end = (
+        f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `holdfast chat`, and the"
+        " README."
+    )
     options.out.result({"step": "end", "ok": True, "says": end, "steps": number}, end)
     return 0
 
 
-def _show(options: Options, number: int, step: "Step") -> None:
+def _show(options: Options, number: int, step: "StoryStep") -> None:
     if options.out.json:
         options.out.object(
             {"step": number, "name": step.name, "ok": True, "says": step.says, "shows": step.shows}
@@ -101,7 +104,7 @@ def _show(options: Options, number: int, step: "Step") -> None:
         )
 
 
-def _show_in_colour(number: int, step: "Step") -> None:
+def _show_in_colour(number: int, step: "StoryStep") -> None:
     styled = Styled()
     styled.print((f"{number:2}. ", "dim"), (step.name, "bold cyan"), ": ", step.says)
     for line in step.shows:

@@ -23,7 +23,10 @@ _ESCAPES = re.compile(
 _ROWS_COLUMNS = (50, 200)
 # The child makes the terminal its controlling one, so that Ctrl-C reaches it as a signal, and then
 # becomes the program.
-_BECOME = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+_BECOME = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1],"
+    " sys.argv[1:])"
+)
 
 
 class NotSeen(Exception):

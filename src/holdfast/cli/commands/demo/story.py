@@ -29,7 +29,7 @@ class NotShown(Exception):
     """A step did not show its claim."""
 
 
-class Step(NamedTuple):
+class StoryStep(NamedTuple):
     """`says` is for a newcomer; `shows` is the real output of the commands."""
 
     name: str
@@ -37,7 +37,7 @@ class Step(NamedTuple):
     shows: tuple[str, ...] = ()
 
 
-class Ran(NamedTuple):
+class CommandRun(NamedTuple):
     code: int
     value: Mapping[str, Any]
 
@@ -53,7 +53,7 @@ class Story:
         self._stranger = "mallory" if login() != "mallory" else "eve"
         self._prompt: Mapping[str, Any] = {}
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[StoryStep]:
         with self._chatting() as terminal:
             yield self._ask(terminal)
             yield self._pause(terminal)
@@ -75,18 +75,18 @@ class Story:
             [*self._program(), "chat", SESSION], env=_environment(), cwd=str(self.workspace)
         )
 
-    def _ask(self, terminal: PseudoTerminal) -> Step:
+    def _ask(self, terminal: PseudoTerminal) -> StoryStep:
         _seen(terminal, "you>")
         terminal.type(f"run: {COMMAND}\r")
         _seen(terminal, COMMAND)
         pid = terminal.process.pid
-        return Step(
+        return StoryStep(
             "ask",
             f"You ask an agent to do something real, in `holdfast chat` (process {pid}).",
             (f"you> run: {COMMAND}",),
         )
 
-    def _pause(self, terminal: PseudoTerminal) -> Step:
+    def _pause(self, terminal: PseudoTerminal) -> StoryStep:
         """The prompt is on the screen and on disk: another process reads it there."""
         _seen(terminal, "answer>")
         listed = self._run("approvals", "list")
@@ -100,21 +100,21 @@ class Story:
         self._claim_lines(0)
         options = ", ".join(self._prompt["options"])
         shows = (*self._prompt["display"].splitlines(), f"options: {options}")
-        return Step(
+        return StoryStep(
             "pause",
             "It may not just do that, so the turn stops on disk and asks you. Nothing has run. "
             "This is the prompt:",
             shows,
         )
 
-    def _kill(self, terminal: PseudoTerminal) -> Step:
+    def _kill(self, terminal: PseudoTerminal) -> StoryStep:
         pid = terminal.process.pid
         code = terminal.kill()
         _claim(
             code == _KILLED, f"process {pid} should have died of signal 9, not ended with {code}"
         )
         self._claim_lines(0)
-        return Step(
+        return StoryStep(
             "kill -9",
             "While it waits for you, the process is killed. No goodbye, no chance to save "
             "anything.",
@@ -123,7 +123,7 @@ class Story:
 
     # --- after the crash
 
-    def _restart(self) -> Step:
+    def _restart(self) -> StoryStep:
         listed = self._run("approvals", "list")
         _claim(
             list(listed.value.get("approvals", [])) == [self._prompt],
@@ -135,14 +135,14 @@ class Story:
             "$ holdfast approvals list",
             f"{self._prompt['id']}  {self._prompt['tool']}  {self._prompt['digest'][:16]}...",
         )
-        return Step(
+        return StoryStep(
             "restart",
             "A new process finds the prompt standing: the same id, the same digest of what would "
             "run.",
             shows,
         )
 
-    def _stranger_answers(self) -> Step:
+    def _stranger_answers(self) -> StoryStep:
         refused = self._answer("--as", self._stranger)
         _claim(
             refused.code == 6 and refused.value.get("reason") == "wrong_approver",  # noqa: PLR2004
@@ -153,14 +153,14 @@ class Story:
             f"$ holdfast approvals answer {self._prompt['id']} approve_once --as {self._stranger}",
             _error(refused),
         )
-        return Step(
+        return StoryStep(
             "a stranger",
             f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: "
             "refused, and written down.",
             shows,
         )
 
-    def _approve(self) -> Step:
+    def _approve(self) -> StoryStep:
         answered = self._answer()
         _claim(
             answered.code == 0 and answered.value.get("outcome") == "completed",
@@ -170,34 +170,34 @@ class Story:
             f"$ holdfast approvals answer {self._prompt['id']} approve_once",
             str(answered.value.get("reply")),
         )
-        return Step(
+        return StoryStep(
             "approve",
             "You say yes, to exactly what was shown. The turn goes on where it stopped, in this "
             "process.",
             shows,
         )
 
-    def _once(self) -> Step:
+    def _once(self) -> StoryStep:
         self._run("resume")
         self._claim_lines(1)
         starts = [record for _, record in self._records() if record["type"] == "tool_started"]
         _claim(len(starts) == 1, f"the journal should have one start, not {len(starts)}")
         shows = ("$ cat deploys.log", *self._lines())
-        return Step(
+        return StoryStep(
             "once",
             "It ran once: one line in the file, one start in the journal. `holdfast resume` finds "
             "nothing left to do.",
             shows,
         )
 
-    def _answer_again(self) -> Step:
+    def _answer_again(self) -> StoryStep:
         refused = self._answer()
         _claim(
             refused.code == 6 and refused.value.get("reason") == "already_answered",  # noqa: PLR2004
             f"a second answer should be refused: {refused}",
         )
         self._claim_lines(1)
-        return Step(
+        return StoryStep(
             "answer again",
             "The same approval a second time: refused. A consent is used up by what it allowed.",
             (_error(refused),),
@@ -205,7 +205,7 @@ class Story:
 
     # --- tampering
 
-    def _change_a_byte(self) -> tuple[Step, tuple[Path, int]]:
+    def _change_a_byte(self) -> tuple[StoryStep, tuple[Path, int]]:
         """
         Tamper as somebody would who wants the history to show that version 3 was approved: same
         size, one byte, times put back.
@@ -217,7 +217,7 @@ class Story:
         with path.open("r+b") as file:
             file.write(data)
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        step = Step(
+        step = StoryStep(
             "a changed byte",
             "Somebody edits the history: version 2 becomes version 3, in one byte.",
             (f"{path.name}: byte {at}: '2' -> '3'",),
@@ -232,7 +232,7 @@ class Story:
                 return path, at + len(b"api v"), data.rfind(b"\n", 0, at) + 1
         raise NotShown("the journal should hold what was asked for, in plain text")
 
-    def _verify(self, line_at: tuple[Path, int]) -> Step:
+    def _verify(self, line_at: tuple[Path, int]) -> StoryStep:
         found = self._run("verify", SESSION)
         verdicts = found.value.get("sessions", [])
         _claim(found.code == 4 and len(verdicts) == 1, f"verify should not believe it: {found}")  # noqa: PLR2004
@@ -242,28 +242,34 @@ class Story:
             Path(verdict["segment"]).name == path.name and verdict["byte"] == byte,
             f"it should point to byte {byte} of {path.name}: {verdict}",
         )
-        where = f"{verdict['verdict']}: {path.name}, the record at byte {verdict['byte']}; good up to record {verdict['at_seq']}"
-        return Step(
+        where = (
+            f"{verdict['verdict']}: {path.name}, the record at byte {verdict['byte']}; good up to"
+            f" record {verdict['at_seq']}"
+        )
+        return StoryStep(
             "verify",
             "Every record carries a keyed code chained to the one before. Verify says what no "
             "longer holds, and where.",
             (where,),
         )
 
-    def _sealed(self) -> Step:
+    def _sealed(self) -> StoryStep:
         refused = self._run("send", SESSION, "what time is it?")
         _claim(refused.code == 4, f"a session that can't be believed should refuse: {refused}")  # noqa: PLR2004
         self._claim_lines(1)
         hint = (refused.value.get("error") or {}).get("hint", "")
-        says = "The session is sealed: it can be read and exported, but it does nothing more until a person decides."
-        return Step("sealed", says, (_error(refused), *([f"next: {hint}"] if hint else [])))
+        says = (
+            "The session is sealed: it can be read and exported, but it does nothing more until a"
+            " person decides."
+        )
+        return StoryStep("sealed", says, (_error(refused), *([f"next: {hint}"] if hint else [])))
 
     # --- helpers
 
     def _program(self) -> list[str]:
         return [sys.executable, "-P", "-m", "holdfast", "--home", str(self.home)]
 
-    def _run(self, *arguments: str) -> Ran:
+    def _run(self, *arguments: str) -> CommandRun:
         done = subprocess.run(  # noqa: S603  # ourselves
             [*self._program(), "--json", *arguments],
             cwd=self.workspace,
@@ -277,11 +283,11 @@ class Story:
             value = json.loads(done.stdout.splitlines()[0]) if done.stdout.strip() else {}
         except ValueError:
             value = {}
-        return Ran(
+        return CommandRun(
             done.returncode, value or {"stderr": done.stderr.decode(errors="replace")[-2000:]}
         )
 
-    def _answer(self, *more: str) -> Ran:
+    def _answer(self, *more: str) -> CommandRun:
         return self._run("approvals", "answer", self._prompt["id"], "approve_once", *more)
 
     def _lines(self) -> list[str]:
@@ -311,7 +317,7 @@ def _seen(terminal: PseudoTerminal, text: str) -> None:
         raise NotShown(f"`holdfast chat`: {exc}") from exc
 
 
-def _error(ran: Ran) -> str:
+def _error(ran: CommandRun) -> str:
     error = ran.value.get("error") or {}
     return f"{error.get('code')}: {error.get('message')}"
 

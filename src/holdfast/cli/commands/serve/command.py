@@ -5,20 +5,21 @@ stopped.
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.commands.serve.log import free_stdout, log_to_stderr
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import home_of, looking_service, making_service, no_home, run
-from holdfast.cli.shared.terminal import printable_json
-from holdfast.errors import Refused, Unusable
+from holdfast.errors import Refused, Unusable, install_hint
+from holdfast.limits import WORKERS_MAX
 
 if TYPE_CHECKING:
     from holdfast.gateway.http.context import GatewaySettings
-    from holdfast.gateway.server.serve import Serving
     from holdfast.runtime.service import Service
     from holdfast.session.authority.context import Workspace
 
@@ -27,7 +28,8 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "serve",
-        example="holdfast serve\nholdfast serve code\nsudo holdfast serve --as-user holdfast",
+        example="holdfast serve\nholdfast serve --workers 4\nholdfast serve code\n"
+        "sudo holdfast serve --as-user holdfast",
     )
     def serve(
         ctx: typer.Context,
@@ -60,6 +62,21 @@ def register(app: typer.Typer) -> None:
                 help="With `code`: for this person's page; by the home's owner.",
             ),
         ] = None,
+        workers: Annotated[
+            int | None,
+            typer.Option(
+                "--workers",
+                metavar="N",
+                min=1,
+                max=WORKERS_MAX,
+                help="Processes that answer at the port, each with its share of the sessions. "
+                "[default: 1]",
+            ),
+        ] = None,
+        worker: Annotated[str | None, typer.Option("--worker", hidden=True)] = None,
+        quiet: Annotated[
+            bool, typer.Option("--quiet", help="Log warnings and errors only.")
+        ] = False,
         as_user: Annotated[
             str | None,
             typer.Option(
@@ -99,19 +116,32 @@ def register(app: typer.Typer) -> None:
         if print_unit:
             from holdfast.cli.commands.serve.own_user import unit
 
-            options.out.text(unit(as_user or "holdfast"))
+            options.out.verbatim(unit(as_user or "holdfast"))
             return
         if as_user is not None:
             from holdfast.cli.commands.serve.own_user import become
 
             become(as_user)
         run(
-            (lambda: _code(options, as_)) if what == "code" else lambda: _serve(options, host, port)
+            (lambda: _code(options, as_))
+            if what == "code"
+            else lambda: _serve(options, host, port, workers, quiet=quiet, worker=worker)
         )
 
 
-async def _serve(options: Options, host: str | None, port: int | None) -> int:
-    from holdfast.cli.shared.identity import refuse_tools, who
+async def _serve(
+    options: Options,
+    host: str | None,
+    port: int | None,
+    workers: int | None,
+    *,
+    quiet: bool,
+    worker: str | None,
+) -> int:
+    from holdfast.assembly.channels import open_chats, platforms_of
+    from holdfast.assembly.telemetry import telemetry_exporter
+    from holdfast.cli.shared.identity import refuse_tools
+    from holdfast.settings import SettingsSource
 
     try:
         from holdfast.gateway.server.serve import (
@@ -119,30 +149,78 @@ async def _serve(options: Options, host: str | None, port: int | None) -> int:
             open_serving,
             serve_until_signalled,
         )
+        from holdfast.gateway.workers.place import place_of
     except ModuleNotFoundError as exc:
         raise Unusable(
             f"serving needs {exc.name}, which is not installed",
             code="missing_part",
-            hint="install the extra: `pip install 'holdfast[serve]'`; in a checkout `make run` "
-            "does, and serves",
+            hint=f"{install_hint('serve')}; in a checkout, `make run` installs it and serves",
         ) from exc
 
     refuse_tools("serving a home")
-    _log_to_stderr()
+    log_to_stderr(quiet=quiet)
     allow_many_files()
     home = home_of(options)
-    me = who(home, None)
-    async with making_service(options, lasting=True) as service:
-        settings = _settings(home, host, port)
-        async with open_serving(
-            service,
-            settings,
-            workspace=_workspace(service, home),
-            keep_house=lambda: _keep_house(service, home),
-        ) as serving:
-            await _say(options, serving, me.person, await service.approvals())
+    source = SettingsSource(home)
+    settings = _settings(home, host, port)
+    workers = workers or source.now().serve_workers
+    place = None if worker is None else place_of(worker)
+    if place is None and workers > 1:
+        return await _serve_with_workers(options, settings, workers, quiet=quiet)
+    platforms = platforms_of(source.now())
+    async with making_service(options, platforms=platforms) as service:
+        for hook in settings.hooks.values():
+            service.live.check_agent(hook.agent, None)
+        async with (
+            telemetry_exporter(service, home) as exporter,
+            open_serving(
+                service,
+                settings,
+                workspace=_workspace(service, home),
+                keep_house=lambda: _keep_house(service, home),
+                exporter=exporter,
+                place=place,
+                chats=open_chats(source.now, platforms),
+            ) as serving,
+        ):
+            if place is None:
+                await _say(options, service, serving.address)
+            free_stdout()
             await serve_until_signalled(serving)
-    options.out.note("stopped; what was accepted is safe, and prompts stand")
+    if place is None:
+        options.out.note(_STOPPED)
+    return 0
+
+
+_STOPPED = "stopped; what was accepted is safe, and prompts stand"
+
+
+async def _serve_with_workers(
+    options: Options, settings: "GatewaySettings", workers: int, *, quiet: bool
+) -> int:
+    """Hold the home and the port for several processes. Each of them opens the home itself."""
+    from holdfast.gateway.server.serve import address_of, home_folder, open_port
+    from holdfast.gateway.workers.group import WorkerGroup, run_until_signalled
+    from holdfast.settings import SettingsSource
+
+    home = home_of(options)
+    command = [sys.executable, "-P", "-m", "holdfast", "--home", str(home)]
+    command += ["--app", options.app] if options.app else []
+    command += ["serve", "--host", settings.host, *(["--quiet"] if quiet else [])]
+    with ExitStack() as stack:
+        async with making_service(options) as service:
+            sock, lock = stack.enter_context(open_port(settings, home_folder(service)))
+            await _say(options, service, address_of(settings.host, sock.getsockname()[1]))
+        group = WorkerGroup(
+            workers,
+            sock,
+            None if lock is None else lock.fd,
+            lambda place: [*command, "--worker", place],
+            # The connection to a chat is in one process, and so is every drive that may use it.
+            drivers=1 if SettingsSource(home).now().channels else None,
+        )
+        await run_until_signalled(group)
+    options.out.note(_STOPPED)
     return 0
 
 
@@ -154,7 +232,7 @@ async def _keep_house(service: "Service", home: Path) -> bool:
     Delete data that `[retention]` no longer keeps. Return whether there may be more. The home's
     journal and the log record each deletion.
     """
-    from holdfast.wiring import prunable, prune
+    from holdfast.assembly.retention import prunable, prune
 
     found = await prunable(service, home, most=_PRUNED_AT_ONCE)
     if not any(found):
@@ -170,6 +248,7 @@ async def _keep_house(service: "Service", home: Path) -> bool:
 
 
 def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySettings":
+    from holdfast.assembly.hooks import inbound_hooks
     from holdfast.gateway.http.context import GatewaySettings
     from holdfast.settings import SettingsSource
 
@@ -179,6 +258,8 @@ def _settings(home: Path, host: str | None, port: int | None) -> "GatewaySetting
         port=now.serve_port if port is None else port,
         hosts=now.serve_hosts,
         allow_remote=now.serve_allow_remote,
+        mcp_wait_seconds=now.mcp_wait_seconds,
+        hooks=inbound_hooks(now),
         stop_seconds=now.serve_stop_seconds,
     )
 
@@ -193,7 +274,7 @@ def _workspace(service: "Service", home: Path) -> "Callable[[], Workspace]":
     source, here = SettingsSource(home), Path.cwd()
 
     def workspace() -> "Workspace":
-        return service.world.workspace(source.now().serve_workspace or str(here))
+        return service.live.workspace(source.now().serve_workspace or str(here))
 
     return workspace
 
@@ -206,15 +287,17 @@ async def _code(options: Options, asserted: str | None) -> int:
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.identity import who
-    from holdfast.gateway.server.one_time_codes import new_code, page_at
     from holdfast.gateway.server.serve_lock import served_at
-    from holdfast.gateway.server.tokens import SCOPES, TokenBook
+    from holdfast.gateway.server.tokens import SCOPES
 
     home = home_of(options)
     require_person("a code for the page", home)
     me = who(home, asserted)
     if not is_private():
-        hint = "run it in a terminal, or let it write to a file of yours with mode 0600: (umask 077; holdfast serve code > FILE)"
+        hint = (
+            "run it in a terminal, or let it write to a file of yours with mode 0600: (umask 077;"
+            " holdfast serve code > FILE)"
+        )
         raise Refused(
             "a code is printed only where nobody else can read it, and this output is a pipe or a "
             "file for others",
@@ -228,37 +311,47 @@ async def _code(options: Options, asserted: str | None) -> int:
         if service is None:
             raise no_home(home)
         scopes = SCOPES if me.may_all else [each for each in SCOPES if each != "admin"]
-        by, now = me.asserted_by or me.person, service.world.clock.now_ms()
-        page = page_at(
-            address,
-            await new_code(
-                TokenBook(service.home), person=me.person, scopes=scopes, by=by, now=now
-            ),
-        )
+        by = me.asserted_by or me.person
+        page = await _page_address(address, service, me.person, scopes=scopes, by=by)
     options.out.result(
         {"url": address, "page": page, "person": me.person}, f"Holdfast for {me.person}: {page}"
     )
     return 0
 
 
-async def _say(
-    options: Options, serving: "Serving", person: str, standing: "tuple[object, ...]"
-) -> None:
+async def _page_address(
+    url: str, service: "Service", person: str, *, scopes: Sequence[str], by: str
+) -> str:
+    """Return the page's address with a one-time code in the fragment, which browsers never send."""
+    from holdfast.gateway.server.one_time_codes import new_code, page_at
+    from holdfast.gateway.server.tokens import TokenBook
+
+    book, now = TokenBook(service.home), service.live.clock_ms()
+    return page_at(url, await new_code(book, person=person, scopes=scopes, by=by, now=now))
+
+
+async def _say(options: Options, service: "Service", url: str) -> None:
     """
     Print the address once the socket is bound. A client that opens it now waits a moment at most.
     """
     from holdfast.cli.commands.serve.private_output import is_private
     from holdfast.cli.shared.consent import is_a_person
+    from holdfast.cli.shared.identity import who
+    from holdfast.gateway.server.tokens import SCOPES
 
-    private = is_private() and is_a_person(home_of(options))
-    address = await serving.page_address(person, by=person) if private else f"{serving.address}/"
+    home = home_of(options)
+    person, standing = who(home, None).person, await service.approvals()
+    private = is_private() and is_a_person(home)
+    address = f"{url}/"
+    if private:
+        address = await _page_address(url, service, person, scopes=SCOPES, by=person)
     hint = (
         None if private else f"`{options.typed('serve code')}` gives the page's code, in a terminal"
     )
     if options.out.json:
         options.out.object(
             {
-                "url": serving.address,
+                "url": url,
                 "page": address,
                 "person": person,
                 "prompts_standing": len(standing),
@@ -277,41 +370,3 @@ async def _say(
             f"{len(standing)} prompt{'s' if len(standing) > 1 else ''} still "
             f"stand{'s' if len(standing) == 1 else ''}"
         )
-
-
-def _log_to_stderr() -> None:
-    """
-    Log one JSON line per event: no query, header, message text or known secret, and nothing that a
-    terminal interprets.
-    """
-    import structlog
-
-    from holdfast.secrecy import known
-
-    class Safe(structlog.stdlib.ProcessorFormatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return printable_json(
-                known().hidden(super().format(record)).encode("utf-8", "replace")
-            ).decode()
-
-    formatter = Safe(
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        foreign_pre_chain=[
-            structlog.stdlib.add_log_level,
-            structlog.stdlib.add_logger_name,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-        ],
-    )
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter)
-    logging.raiseExceptions = (
-        False  # if the log can't be written, the logging module must not print a trace
-    )
-    root = logging.getLogger()
-    root.handlers = [handler]
-    root.setLevel(logging.WARNING)
-    logging.getLogger("holdfast.gateway").setLevel(logging.INFO)

@@ -2,7 +2,7 @@
 `serve` under a user of its own: the barrier between a home and the other programs of its users.
 
 `--as-user NAME`, started by root, gives up root for good before the home is opened. `--print-unit`
-prints a systemd unit that does the same. docs/serve-as-own-user.md is the guide.
+prints a systemd unit that does the same. docs/operations/serve-as-own-user.md is the guide.
 """
 
 import os
@@ -56,8 +56,10 @@ def _check_program(name: str) -> None:
             raise Unusable(
                 f"{name} can't read this program: {path}",
                 code="missing_part",
-                hint="install it where every user can read it: `python3 -m venv /opt/holdfast`, "
-                "then `/opt/holdfast/bin/pip install ...`",
+                hint=(
+                    "install it where every user can read it: `python3 -m venv /opt/holdfast`, "
+                    "then `/opt/holdfast/bin/pip install ...`"
+                ),
             )
 
 
@@ -111,7 +113,10 @@ def unit(name: str) -> str:
     )
     return "\n".join(
         [
-            "# Written by `holdfast serve --print-unit`. docs/serve-as-own-user.md is the guide.",
+            (
+                "# Written by `holdfast serve --print-unit`. docs/operations/serve-as-own-user.md"
+                " is the guide."
+            ),
             "[Unit]",
             "Description=Holdfast gateway",
             "After=network.target",

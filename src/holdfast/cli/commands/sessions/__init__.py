@@ -1,11 +1,11 @@
 """
-`holdfast sessions ...`: one file per command. To add one, write the file with `register(app)` and
-name it below.
+`holdfast sessions ...`: one file per command, or per pair of commands. To add one, write the file
+with `register(app)` and name it below.
 """
 
 import typer
 
-from holdfast.cli.loading import register_all
+from holdfast.cli.command_lookup import register_all
 from holdfast.cli.shared.options import group
 from holdfast.errors import Refused
 
@@ -13,25 +13,31 @@ COMMANDS = (
     "list",
     "show",
     "follow",
+    "rename",
     "cancel",
     "compact",
     "fork",
     "export",
     "import_",
-    "unseal",
+    "damage",
     "delete",
     "prune",
     "search",
+    "trace",
 )
 
 
 def register(app: typer.Typer) -> None:
-    sessions = group("sessions", "Conversations: look at them, follow them, stop them.")
+    sessions = group(
+        "sessions",
+        "Conversations: look at them, follow them, stop them.",
+        example="holdfast sessions list\nholdfast sessions follow ops/api",
+    )
     app.add_typer(sessions)
     register_all(sessions, __name__, COMMANDS)
 
 
 def unknown(session: str) -> Refused:
     return Refused(
-        f"there is no session {session}", code="unknown", hint="`holdfast sessions list` shows them"
+        f"no session {session}", code="unknown", hint="`holdfast sessions list` shows them"
     )

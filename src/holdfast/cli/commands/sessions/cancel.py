@@ -28,7 +28,7 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Cancel as this person: an assertion by the home's owner.",
+                help="Cancel as this person. Only the home's owner may.",
             ),
         ] = None,
     ) -> None:
@@ -43,16 +43,17 @@ def register(app: typer.Typer) -> None:
 
 
 async def _cancel(options: Options, session: str, turn: str | None, asserted: str | None) -> int:
+    from holdfast.cli.output.turn_output import tell_doubts
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.cli.shared.identity import who
-    from holdfast.cli.shared.turn_output import tell_doubts
     from holdfast.ids import TurnId, session_id
-    from holdfast.session.turn_ids import find_turn
 
     name = session_id(session)
     me = who(home_of(options), asserted)
     async with driving_service(options) as service:
         if service is None:
             raise unknown(name)
+        name = session_id(await whole_session(service, session))
         found = await service.cancel(
             name, by=me.person, turn=TurnId(turn) if turn is not None else None, may_all=me.may_all
         )
@@ -61,7 +62,7 @@ async def _cancel(options: Options, session: str, turn: str | None, asserted: st
         ]:
             # Their driver sees the cancellation at once. If it has died, this process drives.
             await service.drive_all(
-                name, until=lambda state: all(find_turn(state, each) is None for each in open_)
+                name, until=lambda state: all(state.find_turn(each) is None for each in open_)
             )
             found = tuple(
                 [await service.turn(name, each.turn) for each in found if each.turn is not None]

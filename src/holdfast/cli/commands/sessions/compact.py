@@ -22,20 +22,22 @@ def register(app: typer.Typer) -> None:
         Replace all but the last turns by a summary in what the model sees. The journal keeps every
         word.
 
-        The session's own model writes it. When there is nothing to do, or nothing is gained, that
-        is said and is a success; a summary that fails changes nothing.
+        The session's own model writes the summary. The command exits 0 also if a summary would save
+        nothing, and says so. A summary that fails changes nothing.
         """
         options = options_of(ctx)
         run(lambda: _compact(options, session))
 
 
 async def _compact(options: Options, session: str) -> int:
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.ids import session_id
 
     name = session_id(session)
     async with driving_service(options) as service:
         if service is None:
             raise unknown(name)
+        name = session_id(await whole_session(service, session))
         report = await service.compact(name)
     said = (
         f"{report.turns} turns summarised, about {report.tokens_before} -> {report.tokens_after} "

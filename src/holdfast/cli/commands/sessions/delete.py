@@ -1,15 +1,19 @@
 """`holdfast sessions delete`."""
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.commands.sessions import unknown
-from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.arguments import RecordedAs, SessionArgument
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
+
+if TYPE_CHECKING:
+    from holdfast.ids import SessionId
+    from holdfast.runtime.service import Service
 
 
 def register(app: typer.Typer) -> None:
@@ -21,30 +25,23 @@ def register(app: typer.Typer) -> None:
             bool,
             typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway."),
         ] = False,
-        as_: Annotated[
-            str | None,
-            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
-        ] = None,
+        as_: RecordedAs = None,
     ) -> None:
         """
-        Delete a session and its journal for good. What waits in it can't be answered any more; a
-        new session of that name is another one.
+        Delete a session and its journal for good. Its prompts can't be answered any more; a
+        new session of that name is another one. With --yes the name must be whole.
 
         Only that it was deleted, when and by whom stays, in the home's journal.
         """
         options = options_of(ctx)
         asks = not yes and not options.out.json and sys.stdin is not None and sys.stdin.isatty()
-        if asks and not typer.confirm(
-            f"Delete {session} and its whole history?", default=False, err=True
-        ):
-            raise Refused(f"{session} was not deleted", code="declined")
-        run(lambda: _delete(options, session, as_))
+        run(lambda: _delete(options, session, as_, asks=asks))
 
 
-async def _delete(options: Options, session: str, asserted: str | None) -> int:
+async def _delete(options: Options, session: str, asserted: str | None, *, asks: bool) -> int:
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
-    from holdfast.runtime.lifecycle import instances as lives
 
     name = session_id(session)
     me = who(home_of(options), asserted)
@@ -53,6 +50,29 @@ async def _delete(options: Options, session: str, asserted: str | None) -> int:
             raise unknown(name)
         if not me.is_owner:
             raise Refused(f"only the home's owner may delete {name}", code="no_authority")
-        await lives.delete(service, name, by=me.person)
+        if asks:
+            name = session_id(await whole_session(service, session))
+            if not typer.confirm(f"Delete {name} and its whole history?", default=False, err=True):
+                raise Refused(f"{name} was not deleted", code="declined")
+        await _delete_named(service, name, by=me.person)
     options.out.result({"session": name, "deleted": True}, f"{name} is deleted")
     return 0
+
+
+async def _delete_named(service: "Service", name: "SessionId", *, by: str) -> None:
+    """
+    Delete exactly this session. A script that deletes the same name twice must not delete another
+    session whose name begins with it.
+    """
+    from holdfast.cli.shared.id_prefix import whole_session
+
+    try:
+        await service.lifecycle.delete(name, by=by)
+    except Refused as exc:
+        if exc.code != "unknown" or (whole := await whole_session(service, name)) == name:
+            raise
+        raise Refused(
+            f"no session {name}; {whole} begins with it, and nothing was deleted",
+            code="unknown",
+            hint=f"`holdfast sessions delete {whole} --yes` deletes that one",
+        ) from exc

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands.sessions import unknown
+from holdfast.cli.output.result import encoded
+from holdfast.cli.output.terminal import printable
 from holdfast.cli.shared.arguments import SessionArgument
 from holdfast.cli.shared.options import Options, command, options_of
-from holdfast.cli.shared.output import encoded
 from holdfast.cli.shared.service import looking_service, run
-from holdfast.cli.shared.terminal import printable
 from holdfast.errors import Unusable
 
 
@@ -19,8 +19,10 @@ def register(app: typer.Typer) -> None:
     @command(
         app,
         "export",
-        example="holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api "
-        "--markdown -o api.md",
+        example=(
+            "holdfast sessions export ops/api > api.jsonl\nholdfast sessions export ops/api "
+            "--markdown -o api.md"
+        ),
     )
     def export(
         ctx: typer.Context,
@@ -42,27 +44,28 @@ def register(app: typer.Typer) -> None:
         """
         Write a session out: every record as stored, line by line.
 
-        The lines can be verified without Holdfast, from docs/journal-format.md and the key. Works
-        on a sealed session too, and says where it stops being true.
+        The lines can be verified without Holdfast, with docs/reference/journal-format.md and the
+        key. Works on a sealed session too, and reports the first record that does not verify.
         """
         options = options_of(ctx)
         run(lambda: _export(options, session, output, markdown))
 
 
 async def _export(options: Options, session: str, output: str | None, markdown: bool) -> int:
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.ids import session_id
-    from holdfast.runtime.lifecycle.export import doubt_about, export_lines, export_markdown
 
     name = session_id(session)
     async with looking_service(options) as service:
         if service is None:
             raise unknown(name)
+        name = session_id(await whole_session(service, session))
         data = (
-            [_printed(options, name, await export_markdown(service, name), output)]
+            [_printed(options, name, await service.lifecycle.export_markdown(name), output)]
             if markdown
-            else [line async for line in export_lines(service, name)]
+            else [line async for line in service.lifecycle.export_lines(name)]
         )
-        doubt = await doubt_about(service, name)
+        doubt = await service.lifecycle.doubt_about(name)
     _write(options, data, output)
     if doubt is not None:
         options.out.note(f"{name} {doubt}")

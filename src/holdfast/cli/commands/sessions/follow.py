@@ -17,10 +17,10 @@ from holdfast.cli.shared.service import looking_service, run
 from holdfast.errors import Refused, Untrusted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.journal.record import Record
     from holdfast.runtime.service import Service
-
-_TEXT_CHARS = 140
 
 
 def register(app: typer.Typer) -> None:
@@ -39,33 +39,70 @@ def register(app: typer.Typer) -> None:
                 "--after",
                 metavar="SEQ",
                 min=0,
-                help="Go on after this record. [default: from the beginning]",
+                show_default=False,
+                help="Start after this record. [default: from the beginning]",
             ),
         ] = 0,
         forever: Annotated[
             bool, typer.Option("--forever", help="Don't end with the turn.")
         ] = False,
+        raw: Annotated[
+            bool, typer.Option("--raw", help="Print each record as it is stored, as JSON.")
+        ] = False,
     ) -> None:
         """
-        Print each record of a session as it is stored, and those to come, until its turn has ended.
+        Print what was said and done in a session, and follow it until its turn has ended.
+
+        With --json or --raw, each record is printed as it is stored.
         """
         options = options_of(ctx)
+        options.out.json = options.out.json or raw
         run(lambda: _follow(options, session, after, forever=forever))
 
 
 async def _follow(options: Options, session: str, after: int, *, forever: bool) -> int:
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.ids import session_id
 
     name = session_id(session)
     async with looking_service(options) as service:
         if service is None:
             raise unknown(name)
-        await _print_records(options, service, name, after, forever=forever)
+        name = session_id(await whole_session(service, session))
+        show = _shown_as_json(options) if options.out.json else _shown_as_text(options)
+        await _print_records(options, service, name, after, show, forever=forever)
     return 0
 
 
+def _shown_as_json(options: Options) -> "Callable[[Record], None]":
+    return lambda record: options.out.object(fields_of(record))
+
+
+def _shown_as_text(options: Options) -> "Callable[[Record], None]":
+    """Print a transcript, in the words that chat uses."""
+    from holdfast.cli.commands.chat.news import News
+    from holdfast.cli.commands.chat.screen import Screen
+
+    screen = Screen()
+    news = News(screen, person="")
+    news.names_agents = True
+
+    def show(record: "Record") -> None:
+        with screen.console.capture() as captured:
+            news.record(record)
+        options.out.styled(captured.get())
+
+    return show
+
+
 async def _print_records(
-    options: Options, service: "Service", session: str, after: int, *, forever: bool
+    options: Options,
+    service: "Service",
+    session: str,
+    after: int,
+    show: "Callable[[Record], None]",
+    *,
+    forever: bool,
 ) -> None:
     from contextlib import aclosing
 
@@ -74,7 +111,7 @@ async def _print_records(
     report = await service.show(session)
     if after > report.seq:
         raise Refused(
-            f"there is no record {after} yet in this life of {session}: its last is {report.seq}",
+            f"{session} has no record {after} yet in this instance; the last one is {report.seq}",
             code="cursor_ahead",
             hint="follow from the beginning, without --after",
         )
@@ -86,7 +123,7 @@ async def _print_records(
             record = await anext(records)
             if not isinstance(record, Record):
                 continue
-            _print(options, record)
+            show(record)
             after = record.seq
             if options.out.closed:
                 return
@@ -98,17 +135,6 @@ async def _print_records(
         raise Untrusted(
             f"{session} is sealed ({report.sealed.code}: {report.sealed.detail})",
             hint=f"`holdfast sessions unseal {session}` goes on from what verifies",
-        )
-
-
-def _print(options: Options, record: "Record") -> None:
-    if options.out.json:
-        options.out.object(fields_of(record))
-    else:
-        body = record.body.decode()
-        options.out.text(
-            f"{record.seq:>6}  {record.type:<20}  "
-            f"{body if len(body) <= _TEXT_CHARS else body[:_TEXT_CHARS] + '...'}"
         )
 
 

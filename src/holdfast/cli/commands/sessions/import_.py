@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.shared.arguments import RecordedAs
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, making_service, run
 from holdfast.cli.shared.standard_input import STDIN, read_stdin
@@ -39,17 +40,14 @@ def register(app: typer.Typer) -> None:
                 help="What it is called here. [default: import/ and the file's name]",
             ),
         ] = None,
-        as_: Annotated[
-            str | None,
-            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
-        ] = None,
+        as_: RecordedAs = None,
     ) -> None:
         """
         Make a session from a file: the branch that was visible there, with its summary. Text only,
         marked as imported: nothing in it is owed, allowed or approved.
 
-        Of a damaged file everything that can be read is taken, and what can't is named, line by
-        line.
+        A damaged file is imported as far as it can be read. Unreadable lines are reported one by
+        one.
         """
         options = options_of(ctx)
         run(lambda: _import(options, Path(file), into, as_))
@@ -58,7 +56,7 @@ def register(app: typer.Typer) -> None:
 async def _import(options: Options, file: Path, into: str | None, asserted: str | None) -> int:
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
-    from holdfast.runtime.lifecycle.import_file import FILE_BYTES_MAX, import_file
+    from holdfast.runtime.lifecycle.import_file import FILE_BYTES_MAX
 
     source = "stdin" if str(file) == STDIN else file.name
     name = session_id(into or f"import/{_thread(Path(source).stem)}")
@@ -67,7 +65,7 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
         raise Refused("only the home's owner may import a session", code="no_authority")
     data = _bytes(file, FILE_BYTES_MAX)
     async with making_service(options) as service:
-        report = await import_file(service, name, data, source=source, by=me.person)
+        report = await service.lifecycle.import_file(name, data, source=source, by=me.person)
     for each in report.skipped[:20]:
         options.out.note(f"line {each.line}: {each.reason}")
     said = f"{name} has {report.turns} turns from {source}" + (
@@ -100,7 +98,7 @@ def _of_plain_file(file: Path, most: int) -> bytes:
     with open(fd, "rb") as opened:  # noqa: PTH123  a descriptor
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise Unusable(
-                f"{file} is no plain file",
+                f"{file} is not a plain file",
                 code="no_file",
                 hint="name a file of JSON Lines, or `-` to read it from stdin",
             )

@@ -8,7 +8,7 @@ from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import looking_service, run
 
 if TYPE_CHECKING:
-    from holdfast.runtime.reports.listing import SessionLine
+    from holdfast.runtime.reports.session_list import SessionLine
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
     ) -> None:
-        """Every session, by name: where it stands, what waits in it."""
+        """List every session by name, with its state and what waits in it."""
         options = options_of(ctx)
         run(lambda: _list(options, limit, after))
 
@@ -46,10 +46,10 @@ async def _list(options: Options, limit: int | None, after: str | None) -> int:
     if options.out.json:
         options.out.object({"sessions": found})
     elif not found:
-        options.out.text("there are no sessions")
+        options.out.text("no sessions")
     else:
         options.out.table(
-            ("SESSION", "PHASE", "RECORDS", "TURNS", "WAITING", "LAST"),
+            ("SESSION", "TITLE", "PHASE", "RECORDS", "TURNS", "WAITING"),
             [_row(each) for each in found],
         )
     return 0
@@ -69,4 +69,5 @@ def _row(line: "SessionLine") -> tuple[str, ...]:
         if line.busy is not None
         else ""
     )
-    return line.session, phase, str(line.seq), str(line.turns), str(line.waiting), line.preview[:60]
+    counts = str(line.seq), str(line.turns), str(line.waiting)
+    return line.session, line.title[:60], phase, *counts

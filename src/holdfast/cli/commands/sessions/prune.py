@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.shared.arguments import RecordedAs
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
@@ -14,10 +15,7 @@ def register(app: typer.Typer) -> None:
     def prune(
         ctx: typer.Context,
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
-        as_: Annotated[
-            str | None,
-            typer.Option("--as", metavar="WHO", help="Recorded: an assertion by the home's owner."),
-        ] = None,
+        as_: RecordedAs = None,
     ) -> None:
         """
         Delete what is older than `[retention]` in holdfast.toml allows: idle sessions, tools' full
@@ -32,8 +30,8 @@ def register(app: typer.Typer) -> None:
 
 
 async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
+    from holdfast.assembly.retention import prunable, prune
     from holdfast.cli.shared.identity import who
-    from holdfast.wiring import prunable, prune
 
     home = home_of(options)
     me = who(home, asserted)
@@ -41,7 +39,7 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
         if service is None:
             options.out.result(
                 {"sessions": [], "outputs": 0, "quarantine": 0, "dry_run": dry_run},
-                "there is no home here",
+                "no home here",
             )
             return 0
         if not me.is_owner:

@@ -37,15 +37,15 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--as",
                 metavar="WHO",
-                help="Only what this person may see: an assertion by the home's owner.",
+                help="Show what this person may see. Only the home's owner may.",
             ),
         ] = None,
     ) -> None:
         """
         Find messages and replies, the newest first.
 
-        The home's owner finds everything; anybody else, and whoever `--as` names, only what was
-        said in a circle they take part in.
+        The home's owner finds everything. Other people, and the person of `--as`, find messages of
+        their own reader sets.
         """
         options = options_of(ctx)
         run(lambda: _search(options, text, limit, after, as_))
@@ -55,15 +55,15 @@ async def _search(
     options: Options, text: str, limit: int, after: str | None, asserted: str | None
 ) -> int:
     from holdfast.cli.shared.identity import who
-    from holdfast.runtime.reports.search import SearchReport, search
+    from holdfast.runtime.reports.search import SearchReport
 
     me = who(home_of(options), asserted)
     async with looking_service(options) as service:
         if service is None:
             report = SearchReport(hits=(), next=None)
         else:
-            report = await search(
-                service, text, person=None if me.may_all else me.person, limit=limit, after=after
+            report = await service.search(
+                text, person=None if me.may_all else me.person, limit=limit, after=after
             )
     if options.out.json:
         options.out.object(report)

@@ -10,7 +10,7 @@ from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import looking_service, run
 
 if TYPE_CHECKING:
-    from holdfast.runtime.reports.types import SessionReport
+    from holdfast.runtime.reports.types import ApprovalReport, SessionReport
 
 
 def register(app: typer.Typer) -> None:
@@ -20,43 +20,51 @@ def register(app: typer.Typer) -> None:
         session: SessionArgument,
     ) -> None:
         """
-        One session: where it stands, what it owes, where its journal lies, why it is sealed if it
-        is.
+        Show one session: its state, what waits in it, where its journal is, and why it is sealed.
         """
         options = options_of(ctx)
         run(lambda: _show(options, session))
 
 
 async def _show(options: Options, session: str) -> int:
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.ids import session_id
 
     name = session_id(session)
     async with looking_service(options) as service:
         if service is None:
             raise unknown(name)
-        report = await service.show(name)
-    options.out.result(report, _text(report))
+        report = await service.show(await whole_session(service, session))
+        waiting = [each for each in await service.approvals() if each.session == report.session]
+    options.out.result(report, _text(options, report, waiting))
     return 0
 
 
-def _text(report: "SessionReport") -> str:
+def _text(options: Options, report: "SessionReport", waiting: "list[ApprovalReport]") -> str:
+    from holdfast.cli.output.prompt_text import next_step
+    from holdfast.cli.output.usage_text import usage_text
+
     facts = [
         ("session", report.session),
+        ("title", report.title),
         ("instance", report.instance),
         ("phase", report.phase),
         ("records", str(report.seq)),
         ("turns", str(report.turns)),
         ("queued", str(report.queued)),
         ("parked", ", ".join(report.parked)),
-        ("waiting", f"{report.waiting} for an answer" if report.waiting else ""),
+        *(("waiting", f"{each.tool} ({each.id}): {next_step(options, each)}") for each in waiting),
         (
             "expired",
-            f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on "
-            "without"
-            if report.expired
-            else "",
+            (
+                f"{report.expired} not answered in time; `holdfast resume {report.session}` goes on"
+                " without"
+                if report.expired
+                else ""
+            ),
         ),
         ("owes", ", ".join(report.owes)),
+        ("retry", _retry_text(report)),
         *(
             (
                 "job",
@@ -66,12 +74,25 @@ def _text(report: "SessionReport") -> str:
             for job in report.jobs
         ),
         ("agent", f"{report.agent} ({report.model})" if report.agent else ""),
-        ("tokens", f"{report.usage.input_tokens} in, {report.usage.output_tokens} out"),
+        ("usage", usage_text(report.usage) or "no tokens reported"),
+        *_facts_of_delegates(report),
+        ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
+        *_facts_of_memory_and_reminders(report),
+        *(("journal", path) for path in report.journal),
+        *(("quarantine", path) for path in report.quarantine),
+    ]
+    return "\n".join(f"{name.ljust(10)}  {value}" for name, value in facts if value)
+
+
+def _facts_of_delegates(report: "SessionReport") -> list[tuple[str, str]]:
+    return [
         (
             "works for",
-            f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})"
-            if report.parent
-            else "",
+            (
+                f"{report.parent.session}, {report.parent.turn} ({' > '.join(report.parent.path)})"
+                if report.parent
+                else ""
+            ),
         ),
         *(
             (
@@ -83,22 +104,37 @@ def _text(report: "SessionReport") -> str:
             )
             for each in report.delegates
         ),
-        ("sealed", f"{report.sealed.code}: {report.sealed.detail}" if report.sealed else ""),
+    ]
+
+
+def _facts_of_memory_and_reminders(report: "SessionReport") -> list[tuple[str, str]]:
+    from holdfast.cli.output.prompt_text import local_time
+
+    return [
         *(
             (
                 "memory",
-                (
-                    f"{each.turn}: "
-                    f"{', '.join(each.items) or 'nothing'}{f' ({each.degraded})' if each.degraded else ''}"
-                ),
+                f"{each.turn}: {', '.join(each.items) or 'nothing'}"
+                + (f" ({each.degraded})" if each.degraded else ""),
             )
             for each in report.memory
         ),
         *(
-            ("reminder", f"{each.id}, next {each.next_at}, {each.when}: {each.text}")
+            ("reminder", f"{each.id}, next {local_time(each.next_at)}, {each.when}: {each.text}")
             for each in report.reminders
         ),
-        *(("journal", path) for path in report.journal),
-        *(("quarantine", path) for path in report.quarantine),
     ]
-    return "\n".join(f"{name.ljust(10)}  {value}" for name, value in facts if value)
+
+
+def _retry_text(report: "SessionReport") -> str:
+    retry = report.retry
+    if retry is None:
+        return ""
+    from holdfast.cli.output.prompt_text import local_time
+
+    tries = "1 try" if retry.tries == 1 else f"{retry.tries} tries"
+    return (
+        f"no answer from the model ({retry.kind}) after {tries} since {local_time(retry.since)}; "
+        f"next try at {local_time(retry.next_at)}; "
+        f"`holdfast sessions cancel {report.session}` stops it"
+    )

@@ -6,24 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from holdfast.cli.commands.config import explain
+from holdfast.cli.output.result import encoded
 from holdfast.cli.shared.options import Options, command, group, options_of
-from holdfast.cli.shared.output import encoded
 from holdfast.cli.shared.service import home_of
 from holdfast.errors import Unusable
 
 if TYPE_CHECKING:
+    from holdfast.ports.model import ModelEndpoint
+    from holdfast.ports.tool_servers import ToolServer
     from holdfast.runtime.context import AgentSpec
     from holdfast.settings import Settings
 
+SERVER_KEYS_ON_PIPES = ("command", "env", "network", "read", "write")
+
 
 def register(app: typer.Typer) -> None:
-    config = group("config", "The settings in holdfast.toml.")
+    config = group(
+        "config",
+        "The settings in holdfast.toml.",
+        example="holdfast config check\nholdfast config explain ops/api shell",
+    )
     app.add_typer(config)
 
     @command(config, "show", example="holdfast config show")
     def show(ctx: typer.Context) -> None:
         """
-        What holds now: the file's settings, and the defaults for the rest. Values of secrets are
+        The settings in force: those of the file, and defaults for the rest. Values of secrets are
         never shown.
         """
         _show(options_of(ctx))
@@ -37,6 +46,8 @@ def register(app: typer.Typer) -> None:
         are named), 1 when it names tools or models that are not here.
         """
         _check(options_of(ctx))
+
+    explain.register(config)
 
 
 def _show(options: Options) -> None:
@@ -59,7 +70,7 @@ def _show(options: Options) -> None:
             f"[{section}]",
             *(f"{key} = {encoded(value)}" for key, value in keys.items() if value is not None),
         ]
-    options.out.text("\n".join(lines))
+    options.out.verbatim("\n".join(lines))
 
 
 def _settings(options: Options) -> Any:
@@ -78,6 +89,8 @@ def sections_of(settings: "Settings") -> dict[str, dict[str, Any]]:
     agents = settings.agents()
     return {
         **{f"agents.{name}": _agent(spec) for name, spec in agents.items()},
+        **{f"models.{name}": _endpoint(each) for name, each in settings.models.items()},
+        **{f"mcp.{name}": _server(each) for name, each in settings.servers.items()},
         **{f"people.{name}": dict(identities) for name, identities in settings.people.items()},
         **{
             f"policy.{audience.value}": {
@@ -105,9 +118,9 @@ def _without_secrets(
 
     written = msgspec.json.encode(sections)
     shown: dict[str, dict[str, Any]] = msgspec.json.decode(
-        secrecy_of(tuple(os.environ.get(name, "") for name in settings.secret_names)).hidden_json(
-            written
-        )
+        secrecy_of(
+            tuple(os.environ.get(name, "") for name in settings.secret_variables)
+        ).hidden_json(written)
     )
     return shown
 
@@ -121,6 +134,21 @@ def _agent(spec: "AgentSpec") -> dict[str, Any]:
     }
 
 
+def _endpoint(endpoint: "ModelEndpoint") -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.structs.asdict(endpoint), "headers": dict(endpoint.headers) or None}
+
+
+def _server(server: "ToolServer") -> dict[str, Any]:
+    """Return the keys that hold for this kind of server."""
+    import msgspec
+
+    kept = ("url", "token_env") if server.url is not None else SERVER_KEYS_ON_PIPES
+    fields: dict[str, Any] = msgspec.to_builtins(server)
+    return {key: fields[key] for key in (*kept, "trust_hints", "relay")}
+
+
 def _rule(rule: dict[str, Any]) -> Any:
     rest = {key: value for key, value in rule.items() if key != "mode" and value is not None}
     return {"mode": rule["mode"], **rest} if rest else rule["mode"]
@@ -128,7 +156,7 @@ def _rule(rule: dict[str, Any]) -> Any:
 
 def _check(options: Options) -> None:
     path, settings = _settings(options)
-    problems = problems_of(settings, path.parent)
+    problems = problems_of(settings, path.parent, app=options.app)
     if options.out.json:
         options.out.object({"file": str(path), "exists": path.exists(), "problems": problems})
     else:
@@ -141,15 +169,23 @@ def _check(options: Options) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def problems_of(settings: "Settings", home: Path) -> list[str]:
+def problems_of(settings: "Settings", home: Path, *, app: str | None = None) -> list[str]:
     """Return the names in the settings that this install does not have."""
-    from holdfast.cli.shared.app_option import program_of
+    from holdfast.adapters.models.endpoints import EndpointModels
+    from holdfast.assembly.lazy_adapters import LazyModels, LazyTools
+    from holdfast.cli.shared.app_option import agents_of
     from holdfast.ids import delegate_tool_name
     from holdfast.settings import no_such_tool
-    from holdfast.wiring import LazyModels, LazyTools
 
-    models, tools = LazyModels(), LazyTools((), settings, program=program_of(home, [], here=None))
     problems = []
+    try:
+        given = agents_of(app, home)
+        own, program = given.tools, given.program
+    except Unusable as exc:
+        problems.append(f"{exc.message} ({exc.hint})")
+        own, program = [], None
+    models = EndpointModels(LazyModels(), lambda: settings.models)
+    tools = LazyTools(own, settings, program=program)
     if set(settings.consent) == {"channels"}:
         problems.append(
             "approvals.consent names channels alone, and no channel can answer: every prompt would "
@@ -158,6 +194,8 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
     known = list(tools.names())
     for name, spec in settings.agents().items():
         for tool in spec.tools:
+            if settings.is_of_a_server(tool):
+                continue  # only the server knows its tools: `holdfast mcp check`
             try:
                 found = tools.get(tool)
             except Unusable as exc:
@@ -172,4 +210,11 @@ def problems_of(settings: "Settings", home: Path) -> list[str]:
             models.resolve(spec.model)
         except Unusable as exc:
             problems.append(f"agent {name}: {exc.message} ({exc.hint})")
+    used = {spec.model for spec in settings.agents().values()}
+    for name in settings.models:
+        try:
+            if name not in used:
+                models.resolve(name)
+        except Unusable as exc:
+            problems.append(f"[models.{name}]: {exc.message} ({exc.hint})")
     return [*problems, *settings.unknown_tools(known), *settings.short_secrets(os.environ)]

@@ -11,6 +11,8 @@ import codecs
 import re
 import sys
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 if TYPE_CHECKING:
@@ -99,6 +101,32 @@ def guard_streams() -> None:
             setattr(sys, name, cast(TextIO, Guarded(stream)))
 
 
+@contextmanager
+def output_above_the_line() -> Iterator[TextIO]:
+    """
+    Write new output above the line that the person is typing, and only whole lines: the line that
+    is being typed is drawn again after each write, and would stand in the middle of a half one.
+    """
+    from prompt_toolkit.patch_stdout import StdoutProxy
+
+    class WholeLines(StdoutProxy):
+        def flush(self) -> None:
+            """Do nothing. Each print is flushed, also one that ends in the middle of a line."""
+
+        def close(self) -> None:
+            super().flush()
+            super().close()
+
+    with WholeLines(raw=True) as proxy:
+        streams = sys.stdout, sys.stderr
+        sys.stdout = sys.stderr = cast("TextIO", proxy)
+        guard_streams()
+        try:
+            yield sys.stdout
+        finally:
+            sys.stdout, sys.stderr = streams
+
+
 def prepare_streams() -> None:
     """
     Show characters that can't be encoded as escapes. They must not cause a failure after the work
@@ -115,6 +143,16 @@ def write_styled(text: str, stream: TextIO) -> None:
     """Write text with the command line's own colours. Its content is already printable."""
     styled = getattr(stream, "styled", stream.write)
     styled(text)
+
+
+_CLEAR_LINE = "\r\x1b[K"
+
+
+def show_status(text: str) -> None:
+    """Write a dim line that the next output replaces. An empty text removes it."""
+    shown = f"\x1b[2m{printable(text)}\x1b[0m" if text else ""
+    write_styled(_CLEAR_LINE + shown, sys.stdout)
+    sys.stdout.flush()
 
 
 class Styled:

@@ -18,8 +18,10 @@ def wanted(arguments: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     Return the command that these arguments name, or all of them if any may be needed: help,
     completion, an unknown name.
 
-    >>> wanted(["--home", "send", "--json", "approvals", "list"], ("send", "approvals")), wanted(["--help", "send"], ("send", "approvals"))
-    (('approvals',), ('send', 'approvals'))
+    >>> wanted(["--home", "send", "--json", "approvals", "list"], ("send", "approvals"))
+    ('approvals',)
+    >>> wanted(["--help", "send"], ("send", "approvals"))
+    ('send', 'approvals')
     """
     rest = iter(arguments)
     for each in rest:

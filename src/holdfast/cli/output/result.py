@@ -9,59 +9,15 @@ reports it.
 
 import errno
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Any, TextIO
 
-from holdfast.cli.shared.terminal import printable, printable_json, write_styled
+from holdfast.cli.output.table import table_text
+from holdfast.cli.output.terminal import printable, printable_json, write_styled
+from holdfast.cli.output.word_wrap import WIDTH_MIN, wrap_for_terminal
 from holdfast.errors import Busy, HoldfastError, NotSaved, Refused, Untrusted
-
-EXIT_OF_OUTCOME = {
-    "completed": 0,
-    "queued": 0,
-    "running": 0,
-    "failed": 1,
-    "cancelled": 1,
-    "waiting": 3,
-    "sealed": 4,
-    "superseded": 6,
-}
-EXIT_OF_SEVERAL = (4, 5, 1, 6, 3, 0)
-"""For several sessions: the first of these codes that is present."""
-
-_EXIT_OF_CODE = {
-    "sealed": 4,
-    "not_saved": 5,
-    "busy": 5,
-    "in_doubt": 5,
-    "newer_version": 5,
-    "cannot_drive": 5,
-}
-"""Refusals whose code has the meaning of another error class."""
-
-# More than anyone reads without a pager. Fitting ten thousand rows to a terminal's width takes
-# seconds.
-_FITTED_ROWS_MAX = 500
-
-_GAP = "  "
-_LAST_COLUMN_LEAST = 16  # a narrower column folds text into single syllables
-
-
-def exit_code_of(error: HoldfastError) -> int:
-    """
-    >>> exit_code_of(Refused("no", code="wrong_approver")), exit_code_of(Refused("no", code="sealed"))
-    (6, 4)
-    """
-    return _EXIT_OF_CODE.get(error.code, error.exit_code)
-
-
-def exit_code_of_several(codes: Iterable[int]) -> int:
-    """
-    >>> exit_code_of_several([0, 3, 1]), exit_code_of_several([])
-    (1, 0)
-    """
-    present = set(codes)
-    return next((code for code in EXIT_OF_SEVERAL if code in present), max(present, default=0))
 
 
 def is_sealed(error: HoldfastError) -> bool:
@@ -80,8 +36,10 @@ def error_from_os(exc: OSError) -> HoldfastError:
         return Refused(
             what,
             code="not_permitted",
-            hint="check who owns the home and its mode, or name another one with --home; `holdfast "
-            "doctor` looks",
+            hint=(
+                "check who owns the home and its mode, or name another one with --home; `holdfast "
+                "doctor` looks"
+            ),
         )
     return Busy(what, code="io", hint="`holdfast doctor` looks for the reason")
 
@@ -106,21 +64,29 @@ class Output:
             self.text(text)
 
     def text(self, text: str) -> None:
-        """Write text for people to the stream of the command's result."""
+        """Write text for people to the stream of the result. A terminal gets it wrapped."""
         if text:
-            self._write(printable(text).rstrip("\n") + "\n")
+            self._write(_fitted(printable(text).rstrip("\n"), sys.stdout) + "\n")
+
+    def verbatim(self, text: str) -> None:
+        """Write text that a program may read, line by line as it is: SQL, settings, a unit."""
+        self._write(printable(text).rstrip("\n") + "\n")
 
     def piece(self, text: str) -> None:
         """Write a part of a continuing text unchanged, without a line of its own."""
         self._write(printable(text))
 
+    def styled(self, text: str) -> None:
+        """Write text that `Styled` has made printable, with its colours."""
+        self._written(lambda stream: write_styled(text, stream))
+
     def note(self, text: str) -> None:
         """Write a note for people, beside the result."""
-        _write_quietly(printable(text).rstrip("\n") + "\n", sys.stderr)
+        _write_quietly(_fitted(printable(text).rstrip("\n"), sys.stderr) + "\n", sys.stderr)
 
     def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         if not self.json and rows:
-            made = _table(
+            made = table_text(
                 heads,
                 [
                     [
@@ -137,7 +103,7 @@ class Output:
         if self.json and not self.closed:
             self.failure({**beside, "error": error_fields(error)})
         else:
-            self.told(error.message, error.hint, kept=getattr(error, "quarantined", ()))
+            self.print_error(error.message, error.hint, kept=getattr(error, "quarantined", ()))
 
     def failure(self, fields: dict[str, Any]) -> None:
         """
@@ -150,7 +116,7 @@ class Output:
 
         self.object(msgspec.Raw(known().hidden_json(_encoded(fields))))
 
-    def told(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
+    def print_error(self, message: str, hint: str, *, kept: Sequence[str] = ()) -> None:
         lines = [
             f"error: {message}",
             *(f"  kept: {each}" for each in kept),
@@ -242,6 +208,12 @@ def _whole(value: Any) -> Any:
             return value
 
 
+def _fitted(text: str, stream: IO[str] | None) -> str:
+    if stream is None or not stream.isatty():
+        return text
+    return wrap_for_terminal(text, max(WIDTH_MIN, shutil.get_terminal_size().columns))
+
+
 def _write_quietly(text: str, stream: IO[str] | None) -> None:
     if stream is None:
         return
@@ -259,52 +231,3 @@ def _to_nowhere(stream: IO[str]) -> None:
         os.dup2(nowhere, stream.fileno())
     finally:
         os.close(nowhere)
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    if sys.stdout is not None and sys.stdout.isatty() and len(rows) <= _FITTED_ROWS_MAX:
-        return _rich_table(heads, rows)
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = [_GAP.join(map(str.ljust, row, widths)).rstrip() for row in (heads, *rows)]
-    return "\n".join(lines) + "\n"
-
-
-def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """
-    Return a table made by Rich, which knows the terminal's width and NO_COLOR. Nothing is cut off:
-    an id is there to be copied, and a detail to be read.
-
-    Only the last column is folded. If the others leave no room for it, each row becomes a few
-    lines.
-    """
-    from rich.cells import cell_len
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    widths = [max(cell_len(row[column]) for row in (heads, *rows)) for column in range(len(heads))]
-    if (
-        sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + min(widths[-1], _LAST_COLUMN_LEAST)
-        > console.width
-    ):
-        return "".join(_block(heads, row) for row in rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for head in heads[:-1]:
-        table.add_column(head, no_wrap=True)
-    table.add_column(heads[-1], overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get()
-
-
-def _block(heads: Sequence[str], row: Sequence[str]) -> str:
-    width = max(map(len, heads[1:]), default=0)
-    told = [
-        f"{_GAP}{head.lower().ljust(width)}{_GAP}{cell}"
-        for head, cell in zip(heads[1:], row[1:], strict=True)
-        if cell
-    ]
-    return "\n".join([row[0], *told]) + "\n"

@@ -53,7 +53,7 @@ def test_a_list_of_nothing_is_empty_and_makes_nothing(
     ],
 )
 @pytest.mark.parametrize("home", ["absent", "there"])
-def test_what_is_not_there_is_refused_by_name(cli: Cli, words: tuple[str, ...], home: str) -> None:
+def test_a_missing_thing_is_refused_by_name(cli: Cli, words: tuple[str, ...], home: str) -> None:
     if home == "there":
         cli.json("send", "notes", "hello")
     ran = cli("--json", *words)
@@ -82,7 +82,7 @@ def test_a_name_that_can_be_no_session_is_malformed(cli: Cli, words: tuple[str, 
     assert (ran.code, ran.json["error"]["code"]) == (2, "malformed")
 
 
-def test_what_waits_is_listed_with_everything_that_was_shown(cli: Cli) -> None:
+def test_the_approvals_commands_show_every_field_of_a_waiting_prompt(cli: Cli) -> None:
     approval = cli.ask()
     assert cli.json("approvals", "list") == {"approvals": [approval]}
     assert cli.json("approvals", "show", approval["id"]) == approval
@@ -176,13 +176,12 @@ def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_all
     )
     (grant,) = cli.json("grants", "list")["grants"]
     assert (grant["requester"], grant["granted_by"], grant["counts"]) == ("alice", "bob", True)
-    covers = (
-        f"write_file with these exact arguments, on {cli.cwd}/notes.txt, in the session ops/api: "
-    )
     assert grant["covers"].startswith(
-        f"alice (personal:alice) may use write_file without a prompt for {covers}"
+        "write_file runs without a prompt whenever alice asks for exactly this, on "
+        f"{cli.cwd}/notes.txt, in the conversation ops/api:\n| path: "
     )
-    assert '"content":"hello"' in grant["covers"]
+    assert grant["covers"].endswith('\n| content: "hello"')
+    assert '\n            | content: "hello"' in cli("grants", "list").out
     assert timestamp(grant["expires_at"]) - timestamp(grant["granted_at"]) <= 2 * 24 * 3600
     assert "bob" in cli("grants", "list").out
     assert cli.json(*asking)["outcome"] == "completed"
@@ -190,7 +189,7 @@ def test_a_grant_says_who_gave_it_and_until_when_and_ends_with_the_rule_that_all
     (waiting,) = cli.json(*asking)["approvals"]
     assert waiting["options"] == ["approve_once", "deny"]
     (grant,) = cli.json("grants", "list")["grants"]
-    assert (grant["counts"], grant["covers"][:22]) == (False, "nothing at present, si")
+    assert (grant["counts"], grant["covers"][:22]) == (False, "nothing at present, be")
     assert cli("--json", "grants", "revoke", grant["id"], "--as", "carol").code == 6
     assert cli("--json", "grants", "revoke", grant["id"], "--as", "bob").code == 0
     assert cli.json("grants", "list") == {"grants": []}
@@ -251,10 +250,10 @@ def test_records_are_followed_as_they_are_stored(cli: Cli) -> None:
         cli("--json", "sessions", "follow", "notes", "--after", str(stored[2]["seq"])).lines
         == stored[3:]
     )
-    assert "turn_ended" in cli("sessions", "follow", "notes").out
+    assert cli("sessions", "follow", "notes", "--raw").lines == followed.lines
 
 
-def test_a_follower_ends_with_the_turn_whoever_ends_it(cli: Cli) -> None:
+def test_a_follower_ends_with_the_turn_in_any_process(cli: Cli) -> None:
     approval = cli.ask()
     follower = cli.start("--json", "sessions", "follow", "ops/api")
     assert follower.stdout is not None
@@ -364,3 +363,19 @@ def test_a_fifo_beside_a_database_keeps_nobody_waiting(
     assert (journal.name in ran.out) == (code != 0)
     assert cli("--json", "send", "ops/api", "hello", "--as", "alice").code == 0
     assert cli("--json", "doctor").code in (0, 1)
+
+
+def test_a_conversation_is_listed_by_its_title_and_renamed(cli: Cli) -> None:
+    """The first message gives the title. A person gives another one, by any unique prefix."""
+    cli.json("send", "ops/api", "what time is it?\nin Rome")
+    (line,) = cli.json("sessions", "list")["sessions"]
+    assert line["title"] == "what time is it?"
+    assert "what time is it?" in cli("sessions", "list").out
+    renamed = cli("sessions", "rename", "ops/a", "  Rome   time ")
+    assert (renamed.code, renamed.out) == (0, "ops/api: Rome time\n")
+    assert cli.json("sessions", "show", "ops/api")["title"] == "Rome time"
+    assert cli.json("sessions", "rename", "ops/api", "")["title"] == "what time is it?"
+    refused = cli("--json", "sessions", "rename", "ops/api", "x" * 81)
+    assert (refused.code, refused.json["error"]["code"]) == (6, "malformed")
+    refused = cli("--json", "sessions", "rename", "ops/api", "mine", "--as", "mallory")
+    assert (refused.code, refused.json["error"]["code"]) == (6, "no_authority")

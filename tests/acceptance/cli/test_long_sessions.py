@@ -1,5 +1,5 @@
 """
-Long lives from the command line: compact, search, fork, export, import, unseal, backup, restore,
+Long sessions from the command line: compact, search, fork, export, import, unseal, backup, restore,
 prune.
 """
 

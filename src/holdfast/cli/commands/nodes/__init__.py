@@ -1,0 +1,121 @@
+"""`holdfast nodes`: the nodes of a home in PostgreSQL."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holdfast.cli.shared.arguments import RecordedAs
+from holdfast.cli.shared.options import Options, command, group, options_of
+from holdfast.cli.shared.service import home_of, run
+from holdfast.errors import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.adapters.postgres.home.nodes import NodeFacts
+
+
+def register(app: typer.Typer) -> None:
+    nodes = group(
+        "nodes",
+        "The nodes of a home in PostgreSQL: list them, go on without one.",
+        example="holdfast nodes list",
+    )
+    app.add_typer(nodes)
+
+    @command(nodes, "list", example="holdfast nodes list\nholdfast --json nodes list")
+    def list_(ctx: typer.Context) -> None:
+        """List every node: its machine, its lease, and how many sessions it drives."""
+        options = options_of(ctx)
+        run(lambda: _list(options))
+
+    @command(nodes, "accept", example="holdfast nodes accept 1d0c6c4a --reason 'its disk is gone'")
+    def accept(
+        ctx: typer.Context,
+        node: Annotated[str, typer.Argument(metavar="NODE", help="Its id, or a unique prefix.")],
+        reason: Annotated[str, typer.Option("--reason", help="Recorded in the home's journal.")],
+        as_: RecordedAs = None,
+    ) -> None:
+        """
+        Go on without a node that will not come back.
+
+        After the database was promoted, restored or replaced, every node compares its anchors with
+        it. A record that only the missing node knew of can be lost without a trace: you accept
+        that. Jobs that it ran are in doubt from now on.
+        """
+        options = options_of(ctx)
+        run(lambda: _accept(options, node, reason, as_))
+
+
+async def _list(options: Options) -> int:
+    import asyncio
+
+    from holdfast.adapters.postgres.status import nodes_at
+    from holdfast.assembly.store import place_named
+
+    found, era = await asyncio.to_thread(nodes_at, place_named(home_of(options)))
+    reports = [_report(each, era) for each in found]
+    lines = [
+        f"{each['node']}  {each['state']}, drives {each['drives']}, machine {each['machine']}, "
+        f"Holdfast {each['version']}"
+        for each in reports
+    ]
+    options.out.result({"nodes": reports}, "\n".join(lines) or "no node has opened this home yet")
+    return 0
+
+
+def _report(found: "NodeFacts", era: str) -> dict[str, Any]:
+    state = "alive" if found.has_lease else "silent"
+    return {
+        "node": found.node,
+        "machine": found.machine,
+        "lease_until": found.lease_until,
+        "version": found.version,
+        "drives": found.drives,
+        "state": state if found.reconciled == era else "not_compared",
+    }
+
+
+async def _accept(options: Options, prefix: str, reason: str, asserted: str | None) -> int:
+    import asyncio
+
+    from holdfast.adapters.postgres.status import nodes_at
+    from holdfast.adapters.postgres.store import PostgresStore
+    from holdfast.assembly.store import place_named
+    from holdfast.cli.shared.identity import who
+
+    home = home_of(options)
+    place, me = place_named(home), who(home, asserted)
+    if not me.is_owner:
+        raise Refused("only the home's owner may accept the loss of a node", code="no_authority")
+    found, _ = await asyncio.to_thread(nodes_at, place)
+    node = _named(prefix, found)
+    store = await PostgresStore.open_home(place, home, accepts=node)
+    try:
+        await store.accept_node(node, by=me.person, reason=reason)
+    finally:
+        await store.close()
+    options.out.result(
+        {"node": node, "accepted": True, "by": me.person, "reason": reason},
+        f"this home goes on without node {node}",
+    )
+    return 0
+
+
+def _named(prefix: str, found: "Sequence[NodeFacts]") -> str:
+    """The one node with that prefix. A node with a lease is alive, and can't be given up."""
+    fitting = [each for each in found if each.node.startswith(prefix)]
+    if len(fitting) != 1:
+        raise Refused(
+            f"{len(fitting)} nodes of this home have an id that begins with {prefix!r}",
+            code="unknown",
+            hint="`holdfast nodes list` has their ids",
+        )
+    (node,) = fitting
+    if node.has_lease:
+        raise Refused(
+            f"node {node.node} is alive: its lease ends at {node.lease_until}",
+            code="alive",
+            hint="stop its processes first",
+        )
+    return node.node

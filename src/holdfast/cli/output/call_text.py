@@ -1,0 +1,44 @@
+"""One line for a call, by which a person recognises it. Only a prompt's display is bound."""
+
+import msgspec
+
+from holdfast.cli.output.result import encoded
+
+_TELLING = ("command", "question", "path", "task", "text")  # the arguments that say most
+_CHARS = 100
+
+
+def in_brief(arguments: object) -> str:
+    """
+    >>> in_brief({"command": "ls  -l\\n"}), in_brief({"a": 1})
+    ('ls -l', '{"a":1}')
+    """
+    if isinstance(arguments, dict):
+        for name in _TELLING:
+            if isinstance(text := arguments.get(name), str):
+                return _escaped(" ".join(text.split()))
+    return _escaped(encoded(arguments))
+
+
+def call_in_brief(tool: str, arguments: str) -> str:
+    """
+    >>> call_in_brief("shell", '{"command": "ls"}'), call_in_brief("current_time", "{}")
+    ('shell: ls', 'current_time')
+    """
+    try:
+        given = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return tool
+    if not given:
+        return tool
+    text = in_brief(given)
+    return f"{tool}: {text if len(text) <= _CHARS else text[: _CHARS - 3] + '...'}"
+
+
+def _escaped(text: str) -> str:
+    """Escape text as the prompt does, so that nothing in a list can imitate something else."""
+    if text.isascii() and text.isprintable():
+        return text
+    from holdfast.session.view.safe_text import render
+
+    return render(text).text

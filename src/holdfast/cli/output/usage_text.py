@@ -1,0 +1,23 @@
+"""Tokens and costs in words."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.session.view.messages import Usage
+
+_MICRO = 1_000_000
+
+
+def usage_text(usage: "Usage") -> str | None:
+    """
+    Return the tokens and the cost, or None if no provider reported any.
+
+    >>> from holdfast.session.view.messages import Usage
+    >>> usage_text(Usage(input_tokens=1200, output_tokens=30, cost_microusd=4500))
+    '1,200 tokens in, 30 out, $0.0045'
+    """
+    if not (usage.input_tokens or usage.output_tokens or usage.cost_microusd):
+        return None
+    cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+    cost = f", ${usage.cost_microusd / _MICRO:.4f}" if usage.cost_microusd else ""
+    return f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{cost}"

@@ -1,0 +1,48 @@
+"""A hook that can't say its decision blocks the call: only exit code 2 does that."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+# A hook decides about this event by itself, without a server.
+EVENT = json.dumps({"hook_event_name": "Other", "tool_name": "Bash", "tool_input": {}}).encode()
+BLOCKED = 2
+
+
+def close_stdin() -> None:
+    os.close(0)
+
+
+def close_stdout() -> None:
+    os.close(1)
+
+
+def fill_stdout() -> None:
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+
+def leave_stdout() -> None:
+    hear, say = os.pipe()
+    os.dup2(say, 1)
+    os.close(hear)
+
+
+@pytest.mark.parametrize("broken", [close_stdin, close_stdout, fill_stdout, leave_stdout])
+def test_a_hook_that_cannot_read_or_say_blocks_the_call(
+    tmp_path: Path, broken: Callable[[], None]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--home", str(tmp_path), "hook", "claude-code"],
+        input=EVENT,
+        capture_output=True,
+        timeout=60,
+        check=False,
+        preexec_fn=broken,
+    )
+    assert (done.returncode, done.stdout) == (BLOCKED, b"")
+    assert done.stderr.startswith(b"Holdfast")

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     # module, not one for each name.
     # isort: off
     from holdfast.adapters.tools.python.decorator import tool as tool
+    from holdfast.adapters.tools.schema.tool import SchemaTool as SchemaTool
     from holdfast.errors import (
         Busy as Busy,
         CannotDrive as CannotDrive,
@@ -43,7 +44,17 @@ if TYPE_CHECKING:
     from holdfast.ports.journal_store import Record as Record
     from holdfast.ports.tools import ToolCall as ToolCall
     from holdfast.runtime.streams.feed import Delta as Delta, Gap as Gap
-    from holdfast.runtime.external_loop import ExternalTurn as ExternalTurn, Gate as Gate
+    from holdfast.runtime.external_loop.answered import OpenLoop as OpenLoop
+    from holdfast.runtime.external_loop.calls import CallReport as CallReport
+    from holdfast.runtime.external_loop.gate import (
+        Gate as Gate,
+        LoopAnswer as LoopAnswer,
+        LoopCall as LoopCall,
+        LoopResult as LoopResult,
+    )
+    from holdfast.runtime.external_loop.items import Item as Item, Items as Items
+    from holdfast.runtime.external_loop.turn import ExternalTurn as ExternalTurn
+    from holdfast.runtime.reports.session_list import SessionLine as SessionLine
     from holdfast.session.authority.context import (
         Audience as Audience,
         MessageSource as MessageSource,
@@ -58,35 +69,45 @@ _HOME, _ERRORS, _AUTHORITY = (
     "holdfast.errors",
     "holdfast.session.authority.context",
 )
+_GATE = "holdfast.runtime.external_loop.gate"
 _WHERE = {
     "Agent": _HOME,
     "Answer": _HOME,
     "Approval": _HOME,
     "Audience": _AUTHORITY,
     "Busy": _ERRORS,
+    "CallReport": "holdfast.runtime.external_loop.calls",
     "CannotDrive": _ERRORS,
     "Delta": "holdfast.runtime.streams.feed",
     "Fenced": _ERRORS,
     "Followed": _HOME,
-    "ExternalTurn": "holdfast.runtime.external_loop",
+    "ExternalTurn": "holdfast.runtime.external_loop.turn",
     "Gap": "holdfast.runtime.streams.feed",
-    "Gate": "holdfast.runtime.external_loop",
+    "Gate": _GATE,
     "Grant": _HOME,
     "HoldfastError": _ERRORS,
     "Home": _HOME,
     "InDoubt": _ERRORS,
     "InvariantBroken": _ERRORS,
+    "Item": "holdfast.runtime.external_loop.items",
+    "Items": "holdfast.runtime.external_loop.items",
     "Job": _HOME,
+    "LoopAnswer": _GATE,
+    "LoopCall": _GATE,
+    "LoopResult": _GATE,
     "MessageSource": _AUTHORITY,
     "NewerVersion": _ERRORS,
     "NotSaved": _ERRORS,
+    "OpenLoop": "holdfast.runtime.external_loop.answered",
     "Principal": _AUTHORITY,
     "Provenance": _AUTHORITY,
     "Quote": "holdfast.session.view.messages",
     "Record": "holdfast.ports.journal_store",
     "Refused": _ERRORS,
     "Reminder": _HOME,
+    "SchemaTool": "holdfast.adapters.tools.schema.tool",
     "Session": _HOME,
+    "SessionLine": "holdfast.runtime.reports.session_list",
     "Superseded": _ERRORS,
     "Takeover": _ERRORS,
     "ToolCall": "holdfast.ports.tools",

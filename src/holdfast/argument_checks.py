@@ -13,9 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.assembly.home_path import folder_identity
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
-from holdfast.runtime.jobs.verbs import Circle
+from holdfast.runtime.jobs.verbs import Viewer
 from holdfast.session.authority.context import (
     LostContext,
     MessageSource,
@@ -25,13 +26,12 @@ from holdfast.session.authority.context import (
 )
 from holdfast.session.authority.restore import restore
 from holdfast.settings.values import is_name
-from holdfast.wiring import folder_identity
 
 # Placeholders: the check only asks whether the source could belong to some session.
 _SESSION, _INSTANCE = SessionId("local/any"), InstanceId("any")
 
 
-def a_source(given: MessageSource) -> MessageSource:
+def check_source(given: MessageSource) -> MessageSource:
     """
     Check that the source's authority can be written and read back. Authority that could not be
     restored after a crash must not exist before it (A3).
@@ -51,7 +51,7 @@ def a_source(given: MessageSource) -> MessageSource:
     for what, name in (("person", given.person), ("channel", given.channel)):
         # A channel may use any Unicode form, and keeps to it.
         if name and name.strip() and not is_name(unicodedata.normalize("NFC", name)):
-            raise _no_source(f"{name!r:.200} is no name of a {what}")
+            raise _no_source(f"{name!r:.200} is not a valid name of a {what}")
     return given
 
 
@@ -62,7 +62,7 @@ def _no_message_source(given: object) -> Unusable:
         else "holdfast.MessageSource.local(NAME)"
     )
     return Unusable(
-        f"{given!r:.200} is no MessageSource",
+        f"{given!r:.200} is not a MessageSource",
         code="malformed",
         hint=f"use {named}, or what your channel knows",
     )
@@ -82,7 +82,7 @@ def require_consenting_person(by: MessageSource) -> str:
     automatic = by.principal in (Principal.VERIFIED_AUTOMATION, Principal.SYSTEM)
     if automatic or not by.can_prompt or by.provenance.authenticity != "verified":
         raise Refused(
-            f"what {by.channel} says for {by.person} is no consent of theirs",
+            f"what {by.channel} says for {by.person} does not count as their consent",
             code="wrong_approver",
             hint="answer from a channel where the person sits and is verified, such as "
             "MessageSource.local(NAME)",
@@ -107,7 +107,7 @@ def texts(needed: Mapping[str, object], more: Mapping[str, object]) -> None:
     ):
         if not isinstance(value, str):
             raise Unusable(
-                f"{name}={value!r:.200} is no text",
+                f"{name}={value!r:.200} is not text",
                 code="malformed",
                 hint=_HINTS.get(name, f"hand in {name} as text, str(...) perhaps"),
             )
@@ -123,10 +123,10 @@ _HINTS = {
 }
 
 
-def a_cursor(after: int | None) -> int | None:
+def check_cursor(after: int | None) -> int | None:
     if after is not None and (not isinstance(after, int) or after < 0):
         raise Unusable(
-            f"after={after!r} is no seq",
+            f"after={after!r} is not a seq",
             code="malformed",
             hint="use record.seq, or 0 for the whole history",
         )
@@ -147,32 +147,34 @@ def asking(source: MessageSource, *, may_all: bool) -> str:
     return source.person or "nobody"
 
 
-def a_circle(source: MessageSource) -> Circle:
-    source = a_source(source)
-    return Circle(
+def viewer_from_source(source: MessageSource) -> Viewer:
+    source = check_source(source)
+    return Viewer(
         person=source.person or "nobody", audience=source.audience, boundary=source.boundary
     )
 
 
-def a_workspace(path: str | PathLike[str] | None) -> Workspace | None:
+def check_workspace(path: str | PathLike[str] | None) -> Workspace | None:
     if path is None:
         return None
-    folder = str(Path(a_path(path, what="workspace")).resolve())
+    folder = str(Path(check_path_text(path, what="workspace")).resolve())
     identity = folder_identity(folder)
     if identity is None:
         raise Unusable(
-            f"{folder} is no folder", code="no_workspace", hint="name an existing folder"
+            f"{folder} is not a folder", code="no_workspace", hint="name an existing folder"
         )
     return Workspace(folder, identity)
 
 
-def a_path(path: str | PathLike[str], *, what: str) -> str:
+def check_path_text(path: str | PathLike[str], *, what: str) -> str:
     try:
         text = fspath(path)
     except TypeError:
         text = None
     if not isinstance(text, str):
         raise Unusable(
-            f"{what}={path!r} is no path", code="malformed", hint="hand in text or a pathlib.Path"
+            f"{what}={path!r} is not a path",
+            code="malformed",
+            hint="hand in text or a pathlib.Path",
         )
     return text

@@ -2,16 +2,16 @@
 Errors, sorted by what the caller should do next:
 
 * HoldfastError
-  x Refused           not allowed now, nothing was written     -> tell the person      exit 6   by its code
-  x Busy              couldn't try, nothing was written        -> retry later          exit 5   503
+  x Refused         not allowed now, nothing was written   -> tell the person    exit 6  by its code
+  x Busy            could not try, nothing was written      -> retry later        exit 5  503
     + NotSaved (ReadOnly), CannotDrive, NewerVersion
-  x Superseded        overtaken; dropped, journalled, shown    -> nothing              exit 6   410
-  x Fenced            someone else drives now, we may not      -> stop this driver     exit 5   503
-  x InDoubt           may or may not have happened             -> resume               exit 5   503
-  x Untrusted         the journal can't be believed            -> sealed, a person     exit 4   423
+  x Superseded      overtaken; dropped, journalled, shown   -> nothing            exit 6  410
+  x Fenced          someone else drives now, we may not     -> stop this driver   exit 5  503
+  x InDoubt         may or may not have happened            -> resume             exit 5  503
+  x Untrusted       the journal cannot be believed          -> sealed, a person   exit 4  423
     + Takeover, BrokenChain, CutShort
-  x Unusable          settings, arguments, a missing part      -> fix it, try again    exit 2   400
-* InvariantBroken     a bug in Holdfast                        -> crash
+  x Unusable        settings, arguments, a missing part     -> fix it, try again  exit 2  400
+* InvariantBroken   a bug in Holdfast                       -> crash
 
 Every HoldfastError has a stable `code`, a message that states the fact with its values, and a
 `hint`: the next step.
@@ -189,3 +189,19 @@ class InvariantBroken(Exception):
     A bug in Holdfast. Never caught to continue: the process stops, and the journal shows the last
     durable step.
     """
+
+
+def install_hint(extra: str) -> str:
+    """
+    Return the next step if an optional part is missing. No release is on PyPI, so the command
+    installs from the folder of this checkout.
+
+    >>> install_hint("serve").endswith("[serve]'`")
+    True
+    """
+    from pathlib import Path
+
+    checkout = Path(__file__).parents[2]
+    is_checkout = (checkout / "pyproject.toml").is_file()
+    folder = checkout if is_checkout else "PATH/TO/THE/HOLDFAST/FOLDER"
+    return f"install the extra: `pip install '{folder}[{extra}]'`"

@@ -8,6 +8,7 @@ that they belong to.
 
 import base64
 import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NewType
 
@@ -45,12 +46,17 @@ def session_id(text: str) -> SessionId:
         channel, thread = "local", channel
     if not (ID_PART.match(channel) and ID_PART.match(thread)):
         raise Unusable(
-            f"{text!r} is no session id",
+            f"{text!r} is not a session id",
             code="malformed",
             hint="use CHANNEL/THREAD, each of a-z, 0-9, '.', '_', '-' (64 at most, first a letter "
             "or digit)",
         )
     return SessionId(f"{channel}/{thread}")
+
+
+def new_instance(random_bytes: Callable[[int], bytes]) -> InstanceId:
+    """130 unguessable bits: one instance of a session. Journalled before it means anything."""
+    return InstanceId(base64.b32encode(random_bytes(17)).decode().lower()[:26])
 
 
 def short_digest(*parts: str | bytes) -> str:
@@ -76,6 +82,14 @@ def delegate_session(call: CallId) -> SessionId:
     never a second one.
     """
     return SessionId(f"{DELEGATE_CHANNEL}/{call.removeprefix('c-')}")
+
+
+def turn_id_of(accepted: InputId) -> TurnId:
+    """
+    Return the id of a message's own turn: input i7, turn t7. A message that joined an earlier turn
+    has such an id too.
+    """
+    return TurnId("t" + accepted[1:])
 
 
 def delegate_tool_name(agent: str) -> str:

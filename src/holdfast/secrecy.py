@@ -1,9 +1,11 @@
 """
 Known secrets, found in any text (S1): tokens and codes by their form, other secrets by their value.
 
-Each is found as written, with JSON escapes, wrapped over lines, percent-encoded, in base64 (three
-alignments, both alphabets) and in hex, with or without a space, colon or comma between bytes.
-Other encodings, compression, encryption and a secret in several parts are not found.
+Each is found as written, with JSON escapes or a terminal's colours, wrapped over lines,
+percent-encoded, in base64 (three
+alignments, both alphabets), in hex, with or without a space, colon or comma between bytes, and in
+dumps (`dump_form`). Other encodings, compression, encryption and a secret in several parts are not
+found.
 
 `learn` registers secrets in this process. The journal refuses every record that holds one
 (`check_draft`), so that no path can skip the check.
@@ -17,27 +19,46 @@ from functools import lru_cache
 
 import msgspec
 
-from holdfast import token_form
+from holdfast import dump_form, token_form
 
 HIDDEN = "[secret]"
 SECRET_CHARS_MIN = 8  # shorter values are ordinary words, and hiding them would mangle every text
 
 Secret = str | bytes
 _HIDDEN = HIDDEN.encode()
-_CODED = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})")
+# A run of backslashes is tried from its first one only: else a long run takes quadratic time. For
+# the same reason, searches that end at `\Z` see few bytes, or see them backwards.
+_CODED = re.compile(rb"%([0-9A-Fa-f]{2})|(?<!\\)\\+u00([0-9A-Fa-f]{2})")
 _DROPPED = b"\\\r\n\t"
-_PIECES = re.compile(rb"%([0-9A-Fa-f]{2})|\\+u00([0-9A-Fa-f]{2})|\\+[nrt]|[\\\r\n\t]")
-_CUT_CODE = re.compile(rb"(?:%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z")
+# A terminal's colours and moves, which a program may print inside a word.
+_CONTROL = re.compile(rb"\x1b\[[0-9;:?]*[@-~]")
+_PIECES = re.compile(
+    rb"(?:\x1b|%1[Bb]|(?<!\\)\\+u001[Bb])\[[0-9;:?]*[@-~]"
+    rb"|%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:u00([0-9A-Fa-f]{2})|[nrt])|[\\\r\n\t]"
+)
+_CUT_CODE = re.compile(
+    rb"(?:(?:\x1b|%1[Bb]|\\+u001[Bb])(?:\[[0-9;:?]*)?|%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z"
+)
+_CUT_CODE_BYTES = 64
+_SHORT_LINE_BYTES = 128
 _SHORT_LINE = re.compile(rb"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{0,39}[\r\n]+\Z")
 # Hex with one separator between bytes, as `od -tx1` and fingerprints print it.
 _PAIRS = re.compile(rb"(?:[0-9a-f]{2}[ :,]+){7,}[0-9a-f]{2}")
-_PAIRS_BEGUN = re.compile(rb"(?<![0-9a-z])(?:[0-9a-f]{2}[ :,]+)*[0-9a-f]{0,2}[ :,]*\Z")
+_PAIRS_BEGUN_BACKWARDS = re.compile(rb"[ :,]*[0-9a-f]{0,2}(?:[ :,]+[0-9a-f]{2})*(?![0-9a-z])")
 _SEPARATORS = b" :,"
+# The same pairs as a shape, in which a run of separators is one blank. To search the shape takes an
+# eighth of the time of the expression.
+_PAIR_SHAPE = bytes(
+    ord("#") if chr(byte) in "0123456789abcdefABCDEF" else ord(" ") if byte in b" :," else ord(".")
+    for byte in range(256)
+)
+_EIGHT_PAIRS = b" ".join([b"##"] * 8)
 _FEW = 8
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
 _PADDING = ord("=")
 _CODE_BYTES_MAX = 6  # for one byte: \u00XX
+_COLOUR_BYTES_MAX = 18  # around one character: as `grep --color=always` prints it
 
 
 class Secrecy:
@@ -54,14 +75,41 @@ class Secrecy:
         )
         self._base64 = [core for each in raw for core in _base64_cores(each)]
         self._hex = [each.hex().encode() for each in raw]
+        # Bytes that a text holds for certain if it holds a secret or a token, by the form searched.
+        self._signs_as_written = (*self._raw, *token_form.STARTS_AS_WRITTEN)
+        self._signs_in_normal = (*self._normal, *token_form.STARTS_AS_WRITTEN)
+        self._signs_in_base64 = (*self._base64, *token_form.STARTS_IN_BASE64)
+        self._signs_in_hex = (*self._hex, *token_form.STARTS_IN_HEX)
         longest = max([token_form.TOKEN_CHARS, *map(len, raw)])
-        self._window = 2 * _CODE_BYTES_MAX * longest
+        self._window = (_CODE_BYTES_MAX + _COLOUR_BYTES_MAX) * longest
+        self._dump_window = dump_form.LINE_CHARS_PER_BYTE * longest
 
     def holds(self, text: str | bytes) -> bool:
         data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        if any(each in data for each in self._raw) or any(token_form.spans_as_written(data)):
-            return True
-        return any(True for _ in self._normal_spans(_normal(data)))
+        normal = _normal(data)
+        # A quick look, since every record is checked and hardly any holds a secret. Without a match
+        # the answer is certain. With one, the search for spans decides.
+        for signs, where in (
+            (self._signs_as_written, data),
+            (self._signs_in_normal, normal),
+            (self._signs_in_base64, normal.translate(_STANDARD)),
+            (self._signs_in_hex, normal.lower()),
+            (dump_form.SHAPES, data.translate(dump_form.SHAPE)),
+        ):
+            for each in signs:
+                if each in where:
+                    return self._has_span(data, normal)
+        pairs = normal.translate(_PAIR_SHAPE)
+        while b"  " in pairs:  # each pass halves the longest run
+            pairs = pairs.replace(b"  ", b" ")
+        return _EIGHT_PAIRS in pairs and self._has_span(data, normal)
+
+    def _has_span(self, data: bytes, normal: bytes) -> bool:
+        return (
+            any(self._spans_as_written(data))
+            or any(self._normal_spans(normal))
+            or any(self._dump_spans(data))
+        )
 
     def _normal_spans(self, normal: bytes) -> Iterator[tuple[int, int]]:
         """Find spans in a text without escapes and line ends."""
@@ -75,6 +123,14 @@ class Secrecy:
         for pairs in _PAIRS.finditer(lower):
             if any(self._hex_spans(pairs[0].translate(None, _SEPARATORS))):
                 yield pairs.span()
+
+    def _dump_spans(self, data: bytes) -> Iterator[tuple[int, int]]:
+        if dump_form.may_hold(data):
+            yield from dump_form.spans(data, self._spans_as_written)
+
+    def _spans_as_written(self, data: bytes) -> Iterator[tuple[int, int]]:
+        yield from _spans(self._raw, data)
+        yield from token_form.spans_as_written(data)
 
     def _hex_spans(self, lower: bytes) -> Iterator[tuple[int, int]]:
         yield from _spans(self._hex, lower)
@@ -97,7 +153,7 @@ class Secrecy:
         if not self.holds(data):
             return data
         normal, origins = _normal_with_origins(data)
-        spans = [*_spans(self._raw, data), *token_form.spans_as_written(data)]
+        spans = [*self._spans_as_written(data), *self._dump_spans(data)]
         spans += [(origins[start], origins[end]) for start, end in self._normal_spans(normal)]
         shown = _without(data, spans)
         # Escapes within escapes: nothing of it can be shown.
@@ -131,7 +187,7 @@ class Secrecy:
     def safe_length(self, data: bytes) -> int:
         """The length up to which no incomplete secret can have begun."""
         tail = data[-self._window :]
-        cut = _CUT_CODE.search(tail)
+        cut = _CUT_CODE.search(tail, max(0, len(tail) - _CUT_CODE_BYTES))
         whole = tail[: cut.start()] if cut is not None else tail
         normal, origins = _normal_with_origins(whole)
         standard, lower = normal.translate(_STANDARD), normal.lower()
@@ -142,15 +198,16 @@ class Secrecy:
             _begun(self._normal, normal),
             _begun(self._base64, standard),
             _begun(self._hex, lower),
-            len(pairs[0]) if (pairs := _PAIRS_BEGUN.search(lower)) is not None else 0,
+            _begun_in_pairs(lower),
         )
-        if begun < _FEW and _SHORT_LINE.search(whole):
+        if begun < _FEW and _SHORT_LINE.search(whole, max(0, len(whole) - _SHORT_LINE_BYTES)):
             # Only lines as long as wrapped ones continue in the next, so a short line is shown when
             # it ends.
             begun = 0
         begun_raw = _begun(self._raw, tail)
         start = len(whole) if not begun else origins[len(normal) - begun]
-        return len(data) - len(tail) + min(start, len(tail) - begun_raw)
+        safe = len(data) - len(tail) + min(start, len(tail) - begun_raw)
+        return min(safe, len(data) - dump_form.begun(data[-self._dump_window :]))
 
 
 class StreamedText:
@@ -262,6 +319,8 @@ def _normal(data: bytes) -> bytes:
         data = _CODED.sub(_decoded, data)
     if b"\\" in data:
         data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")
+    if b"\x1b" in data:
+        data = _CONTROL.sub(b"", data)
     return data.translate(None, _DROPPED)
 
 
@@ -313,6 +372,12 @@ def _without(data: bytes, spans: list[tuple[int, int]]) -> bytes:
             shown += [data[at:start], _HIDDEN]
         at = max(at, end)
     return b"".join([*shown, data[at:]])
+
+
+def _begun_in_pairs(lower: bytes) -> int:
+    """Count the bytes at the end that may be hex with separators, the last pair perhaps cut."""
+    found = _PAIRS_BEGUN_BACKWARDS.match(lower[::-1])
+    return found.end() if found is not None else 0
 
 
 def _begun(needles: list[bytes], data: bytes) -> int:

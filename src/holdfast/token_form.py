@@ -31,6 +31,10 @@ _BASE64_STARTS = (
     (re.compile(rb"oZl[A-Za-z0-9+/]{66}"), b"AAB", 2),
 )
 _HEX = re.compile(rb"68665f[0-9a-f]{%d}" % (2 * (BODY_DIGITS + CHECK_DIGITS)))
+# Bytes that every token has, in each of its forms.
+STARTS_AS_WRITTEN = (b"hf_",)
+STARTS_IN_BASE64 = (b"aGZf", b"hmX", b"oZl")
+STARTS_IN_HEX = (b"68665f",)
 _BEGUN = re.compile(rb"(?:h|hf|hf_[0-9A-Za-z]{0,%d})\Z" % (BODY_DIGITS + CHECK_DIGITS - 1))
 _BEGUN_BASE64 = re.compile(
     rb"(?:aG?Z?|aGZf[A-Za-z0-9+/]{0,65}|hm?|hmX[A-Za-z0-9+/]{0,65}|oZ?|oZl[A-Za-z0-9+/]{0,65})\Z"

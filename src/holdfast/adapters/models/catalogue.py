@@ -8,18 +8,22 @@ own object under the same name, or leave the turn alone.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeGuard, cast
 
-from holdfast.adapters.models import script
 from holdfast.adapters.models.demo import model as demo
 from holdfast.adapters.models.demo.model import DemoModel
-from holdfast.adapters.models.providers import OBJECT_PREFIX, PROVIDERS, Provider
-from holdfast.adapters.models.pydantic_ai.model import PydanticAIModel
-from holdfast.adapters.models.script import ScriptFile
-from holdfast.errors import Unusable
+from holdfast.adapters.models.providers import (
+    OBJECT_PREFIX,
+    PROVIDERS,
+    SCRIPT_OBJECT_PREFIX,
+    SCRIPT_PREFIX,
+    Provider,
+    advice_for,
+)
+from holdfast.errors import Unusable, install_hint
 from holdfast.ports.model import Model
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ class Catalogue:
         registered = self._objects.get(name)
         if registered is not None:
             return registered[1]
-        if name.startswith((OBJECT_PREFIX, script.OBJECT_PREFIX)):
+        if name.startswith((OBJECT_PREFIX, SCRIPT_OBJECT_PREFIX)):
             raise Unusable(
                 f"the model {name} is an object of the program that started the turn, and this "
                 "process has no such object",
@@ -50,8 +54,8 @@ class Catalogue:
             )
         if name == demo.NAME:
             return self._resolved.setdefault(name, DemoModel())
-        if name.startswith(script.PREFIX):
-            return self._resolve_script(name.removeprefix(script.PREFIX))
+        if name.startswith(SCRIPT_PREFIX):
+            return self._resolve_script(name.removeprefix(SCRIPT_PREFIX))
         return self._resolve_provider(name)
 
     def register(self, model: "Model | ForeignModel") -> Model:
@@ -63,7 +67,7 @@ class Catalogue:
             ours = cast("Model", model)
             if not isinstance(getattr(ours, "name", None), str):
                 raise Unusable(
-                    f"{model!r} is no model",
+                    f"{model!r} is not a model",
                     code="unknown_model",
                     hint="give a name such as 'demo', or a model of Pydantic AI",
                 )
@@ -76,7 +80,11 @@ class Catalogue:
         while name in self._objects and self._objects[name][0] is not model:
             count += 1
             name = f"{base}#{count}"
-        known = self._objects.setdefault(name, (model, PydanticAIModel(name, lambda: model)))
+        from holdfast.adapters.models.pydantic_ai.model import PydanticAIModel
+
+        advice = advice_for(model.model_id.partition(":")[0])
+        adapter = PydanticAIModel(name, lambda: model, advice=advice)
+        known = self._objects.setdefault(name, (model, adapter))
         return known[1]
 
     def _resolve_script(self, path: str) -> Model:
@@ -84,6 +92,8 @@ class Catalogue:
             raise Unusable(
                 "script: names no file", code="unknown_model", hint="name it as script:FILE"
             )
+        from holdfast.adapters.models.script import ScriptFile
+
         model = ScriptFile(path)
         model.load()
         return self._resolved.setdefault(model.name, model)
@@ -95,29 +105,37 @@ class Catalogue:
         provider = PROVIDERS.get(provider_name)
         if not colon or provider is None or not model_name:
             raise unknown(name)
-        self._check(name, provider)
-        return self._resolved.setdefault(name, PydanticAIModel(name, lambda: infer(name)))
+        check_package(name, provider)
+        check_key(name, provider.keys, self._environment)
+        from holdfast.adapters.models.pydantic_ai.model import PydanticAIModel
 
-    def _check(self, name: str, provider: Provider) -> None:
-        missing = next(
-            (package for package in ("pydantic_ai", provider.package) if not is_installed(package)),
-            None,
+        model = PydanticAIModel(name, lambda: infer(name), advice=advice_for(provider_name))
+        return self._resolved.setdefault(name, model)
+
+
+def check_package(name: str, provider: Provider) -> None:
+    missing = next(
+        (package for package in ("pydantic_ai", provider.package) if not is_installed(package)),
+        None,
+    )
+    if missing is not None:
+        raise Unusable(
+            f"the model {name} needs the package {missing}, which is not installed",
+            code="model_package_missing",
+            hint=install_hint("models")
+            if missing in ("pydantic_ai", "openai", "anthropic")
+            else f'pip install "pydantic-ai-slim[{provider.extra}]"',
         )
-        if missing is not None:
-            raise Unusable(
-                f"the model {name} needs the package {missing}, which is not installed",
-                code="model_package_missing",
-                hint='pip install "holdfast[models]"'
-                if missing in ("pydantic_ai", "openai", "anthropic")
-                else f'pip install "pydantic-ai-slim[{provider.extra}]"',
-            )
-        if provider.keys and not any(self._environment.get(key) for key in provider.keys):
-            raise Unusable(
-                f"the model {name} needs {' or '.join(provider.keys)}, which is not set",
-                code="model_key_missing",
-                hint=f"set {provider.keys[0]} in the environment, or try the model demo, which "
-                "needs none",
-            )
+
+
+def check_key(name: str, keys: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Require one of the variables, if any is named."""
+    if keys and not any(environment.get(key) for key in keys):
+        raise Unusable(
+            f"the model {name} needs {' or '.join(keys)}, which is not set",
+            code="model_key_missing",
+            hint=f"set {keys[0]} in the environment, or try the model demo, which needs none",
+        )
 
 
 def is_foreign(model: object) -> "TypeGuard[ForeignModel]":
@@ -141,11 +159,11 @@ def infer(name: str) -> "ForeignModel":
     return infer_model(name)
 
 
-def unknown(name: str) -> Unusable:
+def unknown(name: str, configured: Sequence[str] = ()) -> Unusable:
     provider = name.partition(":")[0]
-    near = get_close_matches(provider, ["demo", "script", *PROVIDERS], n=1)
+    near = get_close_matches(provider, ["demo", "script", *PROVIDERS, *configured], n=1)
     return Unusable(
-        f"there is no model {name!r}"
+        f"no model {name!r}"
         + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
         code="unknown_model",
         hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or "

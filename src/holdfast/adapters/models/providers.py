@@ -14,6 +14,8 @@ called.
 from typing import NamedTuple
 
 OBJECT_PREFIX = "object:"  # a model that was passed in as an object, not by name
+SCRIPT_PREFIX = "script:"
+SCRIPT_OBJECT_PREFIX = "script-object:"
 
 
 class Provider(NamedTuple):
@@ -21,6 +23,13 @@ class Provider(NamedTuple):
     extra: str
     keys: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
+
+
+class Advice(NamedTuple):
+    """Hints for a person, for failures that waiting does not mend."""
+
+    key: str = "check the key of the provider"
+    not_found: str = "is the model's name right?"
 
 
 def openai_compatible(*keys: str, more: tuple[str, ...] = ()) -> Provider:
@@ -65,6 +74,28 @@ PROVIDERS: dict[str, Provider] = {
     "xai": Provider("xai_sdk", "xai", ("XAI_API_KEY",)),
     "zai": openai_compatible("ZAI_API_KEY"),
 }
+
+# Providers whose address and key settings may name.
+WITH_ADDRESS = frozenset(
+    {"anthropic", "ollama", "openai", "openai-chat", "openai-responses", "vllm"}
+)
+
+
+def advice_for(provider: str, key: str | None = None) -> Advice:
+    """
+    `key` is the variable that holds the key, where it is not the provider's own.
+
+    >>> advice_for("anthropic").key
+    'check ANTHROPIC_API_KEY'
+    """
+    known = PROVIDERS.get(provider)
+    names = [*known.keys, *known.more] if known is not None else []
+    found = key or next((name for name in names if "KEY" in name or "TOKEN" in name), None)
+    not_found = Advice().not_found
+    if provider in ("openai", "openai-responses"):
+        not_found += " for servers with chat completions only use openai-chat:"
+    return Advice(f"check {found}" if found else Advice().key, not_found)
+
 
 SECRETS = tuple(
     sorted(

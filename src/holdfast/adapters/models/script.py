@@ -16,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from holdfast.adapters.models.providers import SCRIPT_OBJECT_PREFIX, SCRIPT_PREFIX
 from holdfast.adapters.models.speech import speak
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import short_digest
@@ -24,8 +25,6 @@ from holdfast.limits import MIB
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage
 
-PREFIX = "script:"
-OBJECT_PREFIX = "script-object:"
 END_OF_SCRIPT = "(end of script)"
 SCRIPT_BYTES_MAX = 16 * MIB  # a year of a chatty simulation; read whole and kept in memory
 
@@ -89,7 +88,7 @@ class ScriptFile:
 
     @property
     def name(self) -> str:
-        return f"{PREFIX}{self._path}"
+        return f"{SCRIPT_PREFIX}{self._path}"
 
     @property
     def context_tokens(self) -> int | None:
@@ -104,7 +103,7 @@ class ScriptFile:
             with os.fdopen(fd, "rb") as file:
                 status = os.fstat(fd)
                 if not stat.S_ISREG(status.st_mode):
-                    raise self._unreadable("it is no plain file")
+                    raise self._unreadable("it is not a plain file")
                 if status.st_size > SCRIPT_BYTES_MAX:
                     raise self._unreadable(
                         f"it has {status.st_size} bytes, and {SCRIPT_BYTES_MAX} are the most"
@@ -154,7 +153,7 @@ class ScriptModel:
         objects = [{"say": line} if isinstance(line, str) else line for line in lines]
         text = b"\n".join(msgspec.json.encode(line) for line in objects)
         self._script = script_from_text(text, where="ScriptModel")
-        self._name = OBJECT_PREFIX + short_digest(text)
+        self._name = SCRIPT_OBJECT_PREFIX + short_digest(text)
 
     @property
     def name(self) -> str:
@@ -217,7 +216,7 @@ def check(expectation: Expectation, request: ModelRequest, *, line: int) -> None
     results = [message.told for message in request.messages if isinstance(message, ResultMessage)]
     wanted = expectation.last_tool_result_contains
     if not results:
-        found = "there is no tool result"
+        found = "no tool result"
     elif wanted not in results[-1]:
         found = f"the last tool result is {results[-1][:200]!r}"
     else:

@@ -44,7 +44,7 @@ _first_seen: dict[str, Identity] = {}
 _first_seen_lock = threading.Lock()
 
 
-class Guarded(msgspec.Struct, frozen=True, kw_only=True):
+class GuardedHome(msgspec.Struct, frozen=True, kw_only=True):
     """
     The home of one scene. `names` are all paths that lead to it or into it. `workspace_inside` is
     the folder inside it that tools may use, if any.
@@ -74,7 +74,7 @@ class Guarded(msgspec.Struct, frozen=True, kw_only=True):
         return any(within(folder, name) or within(name, folder) for name in self.names)
 
 
-def guard_of(scene: Scene) -> Guarded | None:
+def guard_of(scene: Scene) -> GuardedHome | None:
     """
     Return None for a store without files. Raise CannotBind if the home cannot be found, because
     then it cannot be protected.
@@ -98,7 +98,7 @@ def guard_of(scene: Scene) -> Guarded | None:
     names = names_of(path, read_mounts())
     identities = {identity} | {found for name in names if (found := _identity(name)) is not None}
     inside, inside_identity = _workspace_inside(scene.workspace, path)
-    return Guarded(
+    return GuardedHome(
         path=path,
         identity=identity,
         names=tuple(names),

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import limits
 from holdfast.ports.tools import CannotBind, OnOutput, ToolReturned
 from holdfast.secrecy import Secret, StreamedBytes, secrecy_of
-from holdfast.session.view.rendering import render
+from holdfast.session.view.safe_text import render
 
 _LEFT_NAMES_SHOWN = 5
 
@@ -23,8 +23,10 @@ def refuse_secrets(arguments: bytes, secrets: tuple[Secret, ...]) -> None:
     Raise CannotBind if a call's arguments hold a secret, as written or decoded. Keys count too.
     """
     secrecy = secrecy_of(secrets)
-    if secrecy.holds(arguments) or any(
-        secrecy.holds(text) for text in _strings(msgspec.json.decode(arguments))
+    # Without an escape, the strings stand in the text as they are.
+    if secrecy.holds(arguments) or (
+        b"\\" in arguments
+        and any(secrecy.holds(text) for text in _strings(msgspec.json.decode(arguments)))
     ):
         raise CannotBind("the arguments hold a secret", code="secret")
 
@@ -41,7 +43,7 @@ def _strings(value: object) -> Iterator[str]:
             yield from _strings(member)
 
 
-class Output:
+class CapturedOutput:
     """Collects the output of one run. `on_output` receives the kept bytes, with secrets hidden."""
 
     def __init__(self, *, secrets: tuple[Secret, ...], on_output: OnOutput) -> None:
@@ -57,6 +59,10 @@ class Output:
 
     def close(self) -> None:
         self._streamed.end()
+
+    def take_all(self, data: bytes) -> None:
+        """Take an output that is complete, instead of `feed` and `close`: nothing can be cut."""
+        self._take(self._secrecy.hidden_bytes(data))
 
     def _take(self, data: bytes) -> None:
         if not data:
@@ -107,9 +113,8 @@ def left_behind(count: int, names: Sequence[str]) -> list[str]:
 
 def returned_text(text: str, *, outcome: str, secrets: tuple[Secret, ...]) -> ToolReturned:
     """Return a result from a complete text."""
-    output = Output(secrets=secrets, on_output=lambda _: None)
-    output.feed(text.encode(errors="replace"))
-    output.close()
+    output = CapturedOutput(secrets=secrets, on_output=lambda _: None)
+    output.take_all(text.encode(errors="replace"))
     shown, full = output.view()
     if outcome == "error":
         return ToolReturned(outcome="error", text=shown, full=full)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.adapters.tools.files.home_links import is_linked_into
-from holdfast.adapters.tools.home_guard import Guarded, guard_of, identities_upward
+from holdfast.adapters.tools.home_guard import GuardedHome, guard_of, identities_upward
 from holdfast.adapters.tools.shell.confinement.mounts import read_mounts, within
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding, Reach
@@ -33,7 +33,7 @@ class Root(NamedTuple):
     identity: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PathTarget(msgspec.Struct, frozen=True, kw_only=True):
     """
     The canonical target of a path, with its relation to the workspace and the home. `root` is the
     workspace, for a path inside it.
@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
     path: str
     reach: Reach
-    guard: Guarded | None
+    guard: GuardedHome | None
     root: Root | None = None
 
 
@@ -51,12 +51,12 @@ def check_path(path: str, field: str = "path") -> str:
         raise InvalidArguments(f"{field} is empty")
     if "\0" in path or len(path.encode()) > _PATH_CHARS_MAX:
         raise InvalidArguments(
-            f"{field} is no path: it has a NUL or more than {_PATH_CHARS_MAX} bytes"
+            f"{field} is not a path: it has a NUL or more than {_PATH_CHARS_MAX} bytes"
         )
     return path
 
 
-def locate(path: str, scene: Scene) -> Place:
+def locate(path: str, scene: Scene) -> PathTarget:
     """
     Resolve a path; a relative path starts at the workspace. Raise CannotBind, with code hard_deny
     for the home and for the memory of processes.
@@ -71,11 +71,11 @@ def locate(path: str, scene: Scene) -> Place:
     guard = guard_of(scene)
     _refuse_home(real, guard)
     if root is not None and within(real, root.path):
-        return Place(path=real, reach="workspace", guard=guard, root=root)
-    return Place(path=real, reach="outside", guard=guard)
+        return PathTarget(path=real, reach="workspace", guard=guard, root=root)
+    return PathTarget(path=real, reach="outside", guard=guard)
 
 
-def bound_place(binding: Binding, scene: Scene) -> Place:
+def bound_place(binding: Binding, scene: Scene) -> PathTarget:
     """
     Return the bound place by its canonical path alone, without resolving again. A path in the
     workspace must still lie in it.
@@ -84,11 +84,11 @@ def bound_place(binding: Binding, scene: Scene) -> Place:
         raise CannotBind("nothing says which path this is about")
     guard = guard_of(scene)
     if binding.reach != "workspace":
-        return Place(path=binding.path, reach=binding.reach, guard=guard)
+        return PathTarget(path=binding.path, reach=binding.reach, guard=guard)
     root = _root_of(scene)
     if root is None or not within(binding.path, root.path):
         raise CannotBind(f"{binding.path} lies no longer in the workspace")
-    return Place(path=binding.path, reach=binding.reach, guard=guard, root=root)
+    return PathTarget(path=binding.path, reach=binding.reach, guard=guard, root=root)
 
 
 def _root_of(scene: Scene) -> Root | None:
@@ -102,7 +102,7 @@ def identity_of(facts: os.stat_result) -> str:
     return f"{facts.st_dev}:{facts.st_ino}"
 
 
-def open_folder(path: str, guard: Guarded | None, root: Root | None = None) -> int:
+def open_folder(path: str, guard: GuardedHome | None, root: Root | None = None) -> int:
     """
     Return a descriptor of a canonical path's folder. No component may be a link, the root must be
     the workspace itself, and the home is refused.
@@ -147,7 +147,7 @@ def lies_below(folder_fd: int, root: Root) -> bool:
     return root.identity in {f"{device}:{inode}" for device, inode in identities_upward(folder_fd)}
 
 
-def open_file(place: Place) -> int:
+def open_file(place: PathTarget) -> int:
     """
     Return a readable descriptor of a regular file. A FIFO or device is refused, so it neither
     blocks nor acts.
@@ -162,7 +162,7 @@ def open_file(place: Place) -> int:
         os.close(folder_fd)
 
 
-def open_below(folder_fd: int, name: str, place: Place) -> int:
+def open_below(folder_fd: int, name: str, place: PathTarget) -> int:
     """Open a regular file in an open folder for reading. Raise OSError if it cannot be opened."""
     fd = os.open(
         name,
@@ -176,7 +176,7 @@ def open_below(folder_fd: int, name: str, place: Place) -> int:
     return fd
 
 
-def _why_not_read(facts: os.stat_result, place: Place) -> CannotBind | None:
+def _why_not_read(facts: os.stat_result, place: PathTarget) -> CannotBind | None:
     if not stat.S_ISREG(facts.st_mode):
         return CannotBind(f"{place.path} is not a regular file")
     if _is_process_memory(place.path, facts.st_dev):
@@ -194,7 +194,7 @@ def home_is_out_of_reach(path: str) -> CannotBind:
     return CannotBind(f"{path} lies in the Holdfast home, which no tool may touch", code=HARD_DENY)
 
 
-def _refuse_home(real: str, guard: Guarded | None) -> None:
+def _refuse_home(real: str, guard: GuardedHome | None) -> None:
     """
     Check by name, and by identity of the nearest existing folder, because the target may be
     missing.

@@ -3,7 +3,7 @@ Loads the user's own modules by file from the folders that the user named, never
 
 A folder on `sys.path` answers every import of this process, including imports by Holdfast and by
 any library, even an optional import that is tried hours later. So no user folder is put there.
-`Program` loads the named module. A finder at the end of `sys.meta_path` then answers only the
+`UserProgram` loads the named module. A finder at the end of `sys.meta_path` then answers only the
 imports that this module's own code makes. The standard library and installed packages come first. A
 module that takes the name of one of them is refused.
 """
@@ -58,7 +58,7 @@ _finder = _Finder()
 _installing = Lock()
 
 
-class Program:
+class UserProgram:
     """
     Loads modules by name from the first of `folders` that has them.
 
@@ -110,7 +110,7 @@ class Program:
             raise Unusable(
                 f"{spec.origin} has the name of another module, {installed.origin or top}",
                 code="bad_app",
-                hint="give the file a name of its own: whoever imports that name would get the "
+                hint="give the file a name of its own: every import of that name would get the "
                 "wrong one",
             )
         with _installing:

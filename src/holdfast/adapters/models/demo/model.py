@@ -112,14 +112,18 @@ def job_told(messages: tuple[Message, ...]) -> str:
 
 def telling(result: ResultMessage) -> str:
     form = TELLINGS.get(result.outcome, "{tool} ended as {outcome}: {text}")
-    return form.format(
-        tool=result.tool, outcome=result.outcome, text=result.text.strip() or "(no output)"
-    )
+    text = result.text.strip()
+    if "did not run" in form:
+        text = text.removeprefix("Not run: ")  # the sentence says it already
+    return form.format(tool=result.tool, outcome=result.outcome, text=text or "(no output)")
 
 
 def help_text(request: ModelRequest) -> str:
     tools = ", ".join(sorted(tool.name for tool in request.tools)) or "none"
-    return f"I am the demo model: I call a tool from TOOL key=value, one a line, and understand {UNDERSTOOD}.\nTools: {tools}."
+    return (
+        "I am the demo model: I call a tool from TOOL key=value, one a line, and understand"
+        f" {UNDERSTOOD}.\nTools: {tools}."
+    )
 
 
 def said(text: str, request: ModelRequest) -> ModelAnswer:

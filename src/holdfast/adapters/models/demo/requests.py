@@ -39,7 +39,7 @@ class NotUnderstood(Exception):
         self.needs_help = needs_help
 
 
-class Request(NamedTuple):
+class DemoRequest(NamedTuple):
     """A plain request: its pattern, the tool it calls, and how its groups become arguments."""
 
     pattern: re.Pattern[str]
@@ -51,8 +51,8 @@ def named_groups(match: re.Match[str]) -> dict[str, object]:
     return {key: value.strip() for key, value in match.groupdict().items() if value is not None}
 
 
-def request(pattern: str, tool: str, **defaults: object) -> Request:
-    return Request(
+def request(pattern: str, tool: str, **defaults: object) -> DemoRequest:
+    return DemoRequest(
         re.compile(pattern, re.IGNORECASE | re.DOTALL),
         tool,
         lambda match: defaults | named_groups(match),

@@ -25,6 +25,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.settings import ModelSettings
 
+from holdfast.adapters.models.providers import Advice
 from holdfast.adapters.models.pydantic_ai.failures import (
     failure_from_exception,
     failure_from_response,
@@ -37,7 +38,7 @@ from holdfast.adapters.models.pydantic_ai.view import (
     parameters_from_request,
 )
 from holdfast.limits import MODEL_ANSWER_BYTES_MAX
-from holdfast.ports.model import ModelFailed, ModelRequest
+from holdfast.ports.model import ModelEndpoint, ModelFailed, ModelRequest
 from holdfast.session.view.messages import ModelAnswer
 
 CALL_BYTES = (
@@ -46,12 +47,17 @@ CALL_BYTES = (
 
 
 async def exchange(
-    model: Model, request: ModelRequest, *, name: str
+    model: Model,
+    request: ModelRequest,
+    *,
+    name: str,
+    advice: Advice = Advice(),  # noqa: B008  # immutable
+    endpoint: ModelEndpoint | None = None,
 ) -> AsyncGenerator[str | ModelAnswer, None]:
     """Yield pieces of text as they come, then the answer. Raise ModelFailed."""
     messages = messages_from_request(request)
     parameters = parameters_from_request(request)
-    settings = settings_from_request(request)
+    settings = settings_from_request(request, endpoint)
     pieces = Pieces(name)
     response: ModelResponse
     try:
@@ -67,7 +73,7 @@ async def exchange(
         raise
     except Exception as exc:
         # The seam: an SDK or the network may raise anything. Every such error ends this call only.
-        raise failure_from_exception(exc, model=name) from exc
+        raise failure_from_exception(exc, model=name, advice=advice) from exc
     except SystemExit as exc:
         # As for tools: code of a model's author ends its own call, not the program.
         raise ModelFailed(
@@ -91,10 +97,18 @@ async def exchange(
     yield answer
 
 
-def settings_from_request(request: ModelRequest) -> ModelSettings:
+def settings_from_request(
+    request: ModelRequest, endpoint: ModelEndpoint | None = None
+) -> ModelSettings:
     settings = ModelSettings(max_retries=0)
-    if request.max_output_tokens is not None:
-        settings["max_tokens"] = request.max_output_tokens
+    own = endpoint.max_output_tokens if endpoint is not None else None
+    most = [each for each in (request.max_output_tokens, own) if each is not None]
+    if most:
+        settings["max_tokens"] = min(most)
+    if endpoint is not None and endpoint.temperature is not None:
+        settings["temperature"] = endpoint.temperature
+    if endpoint is not None and endpoint.headers:
+        settings["extra_headers"] = dict(endpoint.headers)
     return settings
 
 
@@ -145,5 +159,8 @@ class Pieces:
     def _count(self, piece: object) -> None:
         self._bytes += len(str(piece).encode(errors="replace")) if piece else 0
         if self._bytes > MODEL_ANSWER_BYTES_MAX:
-            message = f"{self._name}: the answer is longer than {MODEL_ANSWER_BYTES_MAX} bytes; it was given up"
+            message = (
+                f"{self._name}: the answer is longer than {MODEL_ANSWER_BYTES_MAX} bytes; it was"
+                " given up"
+            )
             raise ModelFailed("malformed", message, may_pass=False)

@@ -8,11 +8,13 @@ code. Messages are shortened because a provider's error may echo the whole reque
 """
 
 from collections.abc import Iterator
+from math import isfinite
 
 import httpx2
 from pydantic_ai import exceptions as theirs
 from pydantic_ai.messages import ModelResponse
 
+from holdfast.adapters.models.providers import Advice
 from holdfast.ports.model import ModelFailed
 from holdfast.session.view.messages import FailureKind
 
@@ -61,18 +63,40 @@ SORTED: tuple[tuple[type[BaseException], Sorted], ...] = (
 )
 
 
-def failure_from_exception(exc: Exception, *, model: str) -> ModelFailed:
+def failure_from_exception(
+    exc: Exception,
+    *,
+    model: str,
+    advice: Advice = Advice(),  # noqa: B008  # immutable
+) -> ModelFailed:
     """Translate an exception that Pydantic AI raised."""
     if isinstance(exc, theirs.FallbackExceptionGroup):
         # Each of several models failed. The last failure ended the call.
-        return failure_from_exception(exc.exceptions[-1], model=model)
+        return failure_from_exception(exc.exceptions[-1], model=model, advice=advice)
     kind, may_pass = sort(exc)
     return ModelFailed(
         kind,
         f"{model}: {shortened(exc)}",
         may_pass=may_pass,
-        retry_after_seconds=exc.retry_after if isinstance(exc, theirs.ModelAPIError) else None,
+        retry_after_seconds=retry_after_seconds(exc),
+        hint=hint_for(exc, kind, advice),
     )
+
+
+def retry_after_seconds(exc: Exception) -> float | None:
+    """Return the wait that the provider asks for, if its header holds a number of seconds."""
+    asked = exc.retry_after if isinstance(exc, theirs.ModelAPIError) else None
+    return asked if asked is not None and isfinite(asked) and asked >= 0 else None
+
+
+def hint_for(exc: Exception, kind: FailureKind, advice: Advice) -> str | None:
+    if kind == "auth":
+        return advice.key
+    if isinstance(exc, theirs.ModelNotFoundError):
+        return advice.not_found
+    if isinstance(exc, theirs.ModelQuotaExceededError):
+        return "the account at the provider has no credit left; look at its billing"
+    return None
 
 
 def sort(exc: Exception) -> Sorted:

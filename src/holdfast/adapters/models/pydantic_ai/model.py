@@ -7,14 +7,15 @@ importing a provider takes a second. A model that was passed in as an object kee
 except that retries are turned off.
 """
 
-import asyncio
 import importlib
 from collections.abc import Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
-from holdfast.ports.model import ModelFailed, ModelRequest, OnText
+from holdfast.adapters.models.providers import Advice
+from holdfast.ports.model import ModelEndpoint, ModelFailed, ModelRequest, OnText
 from holdfast.session.view.messages import ModelAnswer
+from holdfast.threads import BLOCKING
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model as ForeignModel
@@ -23,10 +24,19 @@ if TYPE_CHECKING:
 class PydanticAIModel:
     """A model of Pydantic AI under its journalled name."""
 
-    def __init__(self, name: str, make: "Callable[[], ForeignModel]") -> None:
+    def __init__(
+        self,
+        name: str,
+        make: "Callable[[], ForeignModel]",
+        *,
+        advice: Advice = Advice(),  # noqa: B008  # immutable
+        endpoint: ModelEndpoint | None = None,
+    ) -> None:
         self._name = name
         self._make = make
-        # Set by the first call or the first read of `context_tokens`, and never changed.
+        self._advice = advice
+        self._endpoint = endpoint
+        # Set once, by the first of `wait_until_loaded`, `call` and `context_tokens`.
         self._made: ForeignModel | None = None
 
     @property
@@ -41,11 +51,20 @@ class PydanticAIModel:
             # An unknown window is not a failure. The call reports the error.
             return None
 
+    async def wait_until_loaded(self) -> None:
+        """Load the provider in a thread. An error is reported by the call."""
+        if self._made is None:
+            with suppress(ModelFailed):
+                await BLOCKING.call(self._loaded)
+
     async def call(self, request: ModelRequest, *, on_text: OnText) -> ModelAnswer:
-        model = await asyncio.to_thread(self._loaded) if self._made is None else self._made
+        model = await BLOCKING.call(self._loaded) if self._made is None else self._made
         from holdfast.adapters.models.pydantic_ai.exchange import exchange
 
-        async with aclosing(exchange(model, request, name=self._name)) as pieces:
+        made = exchange(
+            model, request, name=self._name, advice=self._advice, endpoint=self._endpoint
+        )
+        async with aclosing(made) as pieces:
             async for piece in pieces:
                 if isinstance(piece, ModelAnswer):
                     return piece
@@ -66,5 +85,5 @@ class PydanticAIModel:
         except Exception as exc:
             # The seam: any error of a provider's package while loading becomes a failure of the
             # call.
-            raise failure_from_exception(exc, model=self._name) from exc
+            raise failure_from_exception(exc, model=self._name, advice=self._advice) from exc
         return self._made

@@ -68,7 +68,7 @@ OUTCOMES: dict[str, Outcome] = {
 }  # any other outcome means that the call did not run: denied
 
 
-class Blob(msgspec.Struct, frozen=True):
+class StoredMessages(msgspec.Struct, frozen=True):
     adapter: str
     messages: msgspec.Raw
 
@@ -226,7 +226,7 @@ def response_from_message(message: AssistantMessage, ids: dict[CallId, str]) -> 
 def response_from_blob(message: AssistantMessage) -> ModelResponse | None:
     """Return the provider's response if it is still readable and equals the journal."""
     try:
-        blob = msgspec.json.decode(message.blob or "", type=Blob)
+        blob = msgspec.json.decode(message.blob or "", type=StoredMessages)
         messages = (
             ModelMessagesTypeAdapter.validate_json(bytes(blob.messages))
             if blob.adapter == ADAPTER

@@ -2,7 +2,7 @@
 The base of the built-in tools that run inside this process: a definition, typed arguments, and work
 in an owned thread.
 
-Each tool is a `Builtin` with two functions. `look` describes the effect or refuses the call. `work`
+Each tool is a `Builtin` with two functions. `bind` describes the effect or refuses the call. `work`
 performs it and returns text. `work` receives the approved binding and checks it against everything
 that may have changed since.
 """
@@ -13,15 +13,15 @@ from typing import Any, Literal
 
 from holdfast.adapters.tools.output import refuse_secrets, returned_text
 from holdfast.adapters.tools.python.arguments import ArgumentTypes
-from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, OnOutput, Prepared, ProcessFacts, Scene, ToolReturned
 from holdfast.secrecy import Secret
 from holdfast.session.authority.plan import Binding, Contract, ToolDefinition, ToolKind
+from holdfast.threads import BLOCKING
 
 Values = Mapping[str, Any]
 Check = Callable[[Values], None]
-Look = Callable[[Values, Scene], Binding]
+Bind = Callable[[Values, Scene], Binding]
 Work = Callable[[Values, Binding, Scene], str]
 
 # The version of the built-in tools' behaviour. It is part of their definitions, so a change voids
@@ -64,12 +64,12 @@ class Builtin:
         types: ArgumentTypes,
         *,
         check: Check,
-        look: Look,
+        bind: Bind,
         work: Work,
     ) -> None:
         self.definition = definition
         self._types = types
-        self._check, self._look, self._work = check, look, work
+        self._check, self._bind, self._work = check, bind, work
 
     def validate(self, arguments: bytes) -> bytes:
         self._check(self._types.read(arguments))
@@ -78,7 +78,7 @@ class Builtin:
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
         refuse_secrets(arguments, scene.secrets)
         try:
-            return self._look(self._types.read(arguments), scene)
+            return self._bind(self._types.read(arguments), scene)
         except OSError as exc:  # a file changed during the check, or cannot be checked
             raise CannotBind((exc.strerror or str(exc)).lower()) from exc
 
@@ -104,7 +104,7 @@ class _PreparedWork:
         self._spent = True
         try:
             async with asyncio.timeout(timeout_seconds):
-                text = await THREADS.run(self._work)
+                text = await BLOCKING.call(self._work)
         except TimeoutError:
             return ToolReturned(
                 outcome="timed_out",

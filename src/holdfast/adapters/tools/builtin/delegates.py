@@ -14,7 +14,7 @@ from holdfast.errors import InvariantBroken
 from holdfast.ids import delegate_tool_name
 from holdfast.ports.tools import InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render_content
+from holdfast.session.view.safe_text import framed, render_content
 
 _TASK_CHARS_MAX = 16_000  # a prompt for it must fit a person's screen, if policy asks
 
@@ -66,7 +66,7 @@ def delegate_tool(agent: str) -> DelegateTool:
         audience="team",
     )
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         del scene
         task = render_content(values["task"])
         return Binding(
@@ -74,7 +74,7 @@ def delegate_tool(agent: str) -> DelegateTool:
             warnings=task.warnings,
         )
 
-    return DelegateTool(definition, types, check=_check, look=look, work=_never)
+    return DelegateTool(definition, types, check=_check, bind=bind, work=_never)
 
 
 def _check(values: Values) -> None:

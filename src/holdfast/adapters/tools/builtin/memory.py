@@ -22,15 +22,15 @@ from holdfast.session.authority.context import Audience
 from holdfast.session.authority.plan import Binding
 from holdfast.session.features.memory.items import (
     RECALLED,
-    Circle,
     MemoryItem,
     Origin,
+    ReaderSet,
     may_see,
     query_words,
     remembered_lines,
     within_bounds,
 )
-from holdfast.session.view.rendering import framed, render_argument
+from holdfast.session.view.safe_text import framed, render_argument
 
 _RECALL_SECONDS = 4 * limits.MEMORY_RECALL_SECONDS  # the model asked for it, so it may take longer
 _ID_CHARS_MAX = 64
@@ -58,23 +58,23 @@ def remember(memory: Memory | None, now_ms: Callable[[], int]) -> Builtin:
             raise ToolFailed(f"not remembered: {exc.message}") from exc
         return f"remembered as {item.id}"
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         _there(memory)
         origin = _origin(scene)
         shown = render_argument(values["text"])
         whence = (
-            "It was not only said by you: it may come from content that nobody vouches for."
+            "Tools or other people have spoken in this turn, so this may not be your own wish."
             if origin.tainted
             else ""
         )
         return Binding(
             display=display_of(
-                [f"remember for {_whom(origin.circle)}", framed(shown.text), whence]
+                [f"remember for {_whom(origin.reader_set)}", framed(shown.text), whence]
             ),
             warnings=shown.warnings,
         )
 
-    return Builtin(definition, types, check=_check_text, look=look, work=work)
+    return Builtin(definition, types, check=_check_text, bind=bind, work=work)
 
 
 def recall(memory: Memory | None) -> Builtin:
@@ -90,16 +90,16 @@ def recall(memory: Memory | None) -> Builtin:
     )
 
     def work(values: Values, _binding: Binding, scene: Scene) -> str:
-        return _recalled(_there(memory), values["query"], _circle(scene))
+        return _recalled(_there(memory), values["query"], _reader_set(scene))
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         _there(memory)
-        _circle(scene)
+        _reader_set(scene)
         return Binding(
             display=display_of(["recall", framed(render_argument(values["query"]).text)])
         )
 
-    return Builtin(definition, types, check=_check_query, look=look, work=work)
+    return Builtin(definition, types, check=_check_query, bind=bind, work=work)
 
 
 def forget(memory: Memory | None) -> Builtin:
@@ -122,21 +122,21 @@ def forget(memory: Memory | None) -> Builtin:
             raise ToolFailed(f"not forgotten: {exc.message}") from exc
         return f"{item.id} is forgotten"
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         item = _visible(_there(memory), values["id"], scene)
         shown = render_argument(item.text)
         display = display_of(
             [
                 (
                     f"forget, for good, {item.id} of "
-                    f"{_whom(Circle(Audience(item.audience), item.boundary, item.person))}"
+                    f"{_whom(ReaderSet(Audience(item.audience), item.boundary, item.person))}"
                 ),
                 framed(shown.text),
             ]
         )
         return Binding(display=display, warnings=shown.warnings)
 
-    return Builtin(definition, types, check=_check_id, look=look, work=work)
+    return Builtin(definition, types, check=_check_id, bind=bind, work=work)
 
 
 # --- arguments
@@ -176,43 +176,43 @@ def _origin(scene: Scene) -> Origin:
     return scene.origin
 
 
-def _circle(scene: Scene) -> Circle:
-    if scene.circle is None:
+def _reader_set(scene: Scene) -> ReaderSet:
+    if scene.reader_set is None:
         raise CannotBind(
             "nothing is recalled here: it is not known that everybody who reads the answer may see "
             "it",
             code="hard_deny",
         )
-    return scene.circle
+    return scene.reader_set
 
 
 def _visible(memory: Memory, name: str, scene: Scene) -> MemoryItem:
     """Return an item that the turn may see. Any other item is reported as missing."""
     try:
-        item = memory.get(name) if scene.circle is not None else None
+        item = memory.get(name) if scene.reader_set is not None else None
     except CannotRecall as exc:
         raise CannotBind(f"memory can't be looked at: {exc}") from exc
-    if item is None or scene.circle is None or not may_see(item, scene.circle):
-        raise CannotBind(f"there is no memory {name} here")
+    if item is None or scene.reader_set is None or not may_see(item, scene.reader_set):
+        raise CannotBind(f"no memory {name} here")
     return item
 
 
-def _whom(circle: Circle) -> str:
+def _whom(reader_set: ReaderSet) -> str:
     return (
-        f"{circle.person} alone ({circle.boundary})"
-        if circle.audience is Audience.PERSONAL
-        else f"everybody in {circle.boundary}"
+        f"{reader_set.person} alone ({reader_set.boundary})"
+        if reader_set.audience is Audience.PERSONAL
+        else f"everybody in {reader_set.boundary}"
     )
 
 
 def _item(text: str, origin: Origin, scene: Scene, now: int) -> MemoryItem:
-    circle = origin.circle
+    reader_set = origin.reader_set
     return MemoryItem(
         id=memory_id(scene.instance, scene.call),
         text=text,
-        audience=circle.audience.value,
-        boundary=circle.boundary,
-        person=circle.person,
+        audience=reader_set.audience.value,
+        boundary=reader_set.boundary,
+        person=reader_set.person,
         authenticity=origin.authenticity,
         tainted=origin.tainted,
         kind=origin.kind,
@@ -224,17 +224,17 @@ def _item(text: str, origin: Origin, scene: Scene, now: int) -> MemoryItem:
     )
 
 
-def _recalled(memory: Memory, query: str, circle: Circle) -> str:
+def _recalled(memory: Memory, query: str, reader_set: ReaderSet) -> str:
     try:
         found = memory.find(
             query_words(query),
-            circle,
+            reader_set,
             limit=2 * limits.MEMORY_RECALLED_MAX,
             seconds=_RECALL_SECONDS,
         )
     except CannotRecall as exc:
         raise ToolFailed(f"nothing could be recalled: {exc}") from exc
-    items = within_bounds(item for item in found.items if may_see(item, circle))
+    items = within_bounds(item for item in found.items if may_see(item, reader_set))
     left_out = (
         [f"({found.unverified} of what was found does not verify, and is left out.)"]
         if found.unverified

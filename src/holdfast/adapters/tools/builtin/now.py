@@ -28,7 +28,7 @@ def now(now_ms: Callable[[], int] = wall_ms) -> Builtin:
         definition,
         types,
         check=lambda _values: None,
-        look=lambda _values, _scene: Binding(display="tell the time"),
+        bind=lambda _values, _scene: Binding(display="tell the time"),
         work=lambda _values, _binding, _scene: datetime.fromtimestamp(
             now_ms() / 1000, UTC
         ).isoformat(timespec="seconds"),

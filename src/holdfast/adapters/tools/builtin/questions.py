@@ -10,7 +10,7 @@ from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import InvalidArguments, Scene
 from holdfast.session.authority.approvals import RESERVED
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render_content
+from holdfast.session.view.safe_text import framed, render_content
 
 _CHOICES_MAX = 12
 _CHOICE_CHARS_MAX = 200
@@ -30,7 +30,7 @@ def ask_person() -> Builtin:
         kind="question",
         audience="team",
     )
-    return Builtin(definition, types, check=_check, look=_look, work=_never)
+    return Builtin(definition, types, check=_check, bind=_bind, work=_never)
 
 
 def _check(values: Values) -> None:
@@ -47,7 +47,7 @@ def _check(values: Values) -> None:
         raise InvalidArguments("two choices are equal")
 
 
-def _look(values: Values, scene: Scene) -> Binding:
+def _bind(values: Values, scene: Scene) -> Binding:
     del scene
     question = render_content(values["question"])
     # A choice that equals a reserved answer is not offered, so it gets no number.

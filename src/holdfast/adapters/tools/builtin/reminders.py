@@ -16,10 +16,11 @@ from holdfast.ports.tools import InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
 from holdfast.session.features.reminders.parse import read_schedule
 from holdfast.session.features.reminders.schedule import Schedule, in_words
-from holdfast.session.view.rendering import framed, render_content
+from holdfast.session.view.safe_text import framed, render_content
 
-_SET = """Set a reminder: later, `text` comes back as a turn of its own, for the same person, in this session.
-Exactly one of `at` (2026-11-17T09:00:00Z, or without an offset and with `time_zone`), `every` (90m, 1d), `cron` (five fields, with `time_zone`).
+_SET = """Set a reminder: later, `text` comes back as a turn of its own, for the same person.
+Exactly one of `at` (2026-11-17T09:00:00Z, or without an offset and with `time_zone`),
+`every` (90m, 1d), `cron` (five fields, with `time_zone`).
 Nobody can be asked in such a turn, unless `may_prompt` lets prompts reach the person who set it."""
 
 
@@ -46,7 +47,7 @@ def set_reminder(now_ms: Callable[[], int]) -> Builtin:
             raise InvalidArguments("text is empty; say what the turn should be about")
         _schedule(values, now_ms())
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         shown = render_content(values["text"])
         schedule = _schedule(values, now_ms())
         asks = (
@@ -61,7 +62,7 @@ def set_reminder(now_ms: Callable[[], int]) -> Builtin:
         ]
         return Binding(display=display_of(lines), warnings=shown.warnings)
 
-    return Builtin(definition, types, check=check, look=look, work=_never)
+    return Builtin(definition, types, check=check, bind=bind, work=_never)
 
 
 def _schedule(values: Values, now: int) -> Schedule:
@@ -91,14 +92,14 @@ def cancel_reminder() -> Builtin:
         audience="personal",
     )
 
-    def look(values: Values, scene: Scene) -> Binding:
+    def bind(values: Values, scene: Scene) -> Binding:
         del scene
         name = render_content(values["reminder"])
         return Binding(
             display=display_of(["cancel the reminder", framed(name.text)]), warnings=name.warnings
         )
 
-    return Builtin(definition, types, check=lambda _values: None, look=look, work=_never)
+    return Builtin(definition, types, check=lambda _values: None, bind=bind, work=_never)
 
 
 def list_reminders() -> Builtin:
@@ -117,7 +118,7 @@ def list_reminders() -> Builtin:
         definition,
         types,
         check=lambda _values: None,
-        look=lambda _values, _scene: Binding(display="list the reminders that stand here"),
+        bind=lambda _values, _scene: Binding(display="list the reminders that stand here"),
         work=_never,
     )
 

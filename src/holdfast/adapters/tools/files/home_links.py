@@ -8,12 +8,12 @@ entries of the home's folders. No file of the home is opened.
 
 import os
 
-from holdfast.adapters.tools.home_guard import Guarded
+from holdfast.adapters.tools.home_guard import GuardedHome
 
 _ENTRIES_MAX = 1_000_000  # in one home; with more entries, every file with two names is refused
 
 
-def is_linked_into(guard: Guarded, facts: os.stat_result) -> bool:
+def is_linked_into(guard: GuardedHome, facts: os.stat_result) -> bool:
     """Return whether the home also has a name for this file."""
     if facts.st_nlink < 2 or facts.st_dev != guard.identity[0]:  # noqa: PLR2004  one name, or two
         return False

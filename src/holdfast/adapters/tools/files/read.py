@@ -11,12 +11,12 @@ import os
 import stat
 
 from holdfast import limits
-from holdfast.adapters.tools.builtin.base import Builtin, Look, ToolFailed, Values, definition_of
+from holdfast.adapters.tools.builtin.base import Bind, Builtin, ToolFailed, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.files.walk import FileWalk, made_up_kind, names_in, plain_name
 from holdfast.adapters.tools.paths import (
     HARD_DENY,
-    Place,
+    PathTarget,
     bound_place,
     check_path,
     identity_of,
@@ -27,7 +27,7 @@ from holdfast.adapters.tools.paths import (
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render_argument, render_line
+from holdfast.session.view.safe_text import framed, render_argument, render_line
 
 _ENTRIES_MAX = 2000  # of one folder; a model cannot use more, and the rest is only counted
 _SEARCH_FILE_BYTES_MAX = 8 * limits.MIB  # larger files are data, not text that a person wrote
@@ -47,7 +47,7 @@ def read_file() -> Builtin:
         kind="read_file",
         audience="team",
     )
-    return Builtin(definition, types, check=_check_path, look=_look_at("read", "file"), work=_read)
+    return Builtin(definition, types, check=_check_path, bind=_binder("read", "file"), work=_read)
 
 
 def list_files() -> Builtin:
@@ -62,9 +62,7 @@ def list_files() -> Builtin:
         kind="read_file",
         audience="team",
     )
-    return Builtin(
-        definition, types, check=_check_path, look=_look_at("list", "folder"), work=_list
-    )
+    return Builtin(definition, types, check=_check_path, bind=_binder("list", "folder"), work=_list)
 
 
 def search_files() -> Builtin:
@@ -80,7 +78,7 @@ def search_files() -> Builtin:
         audience="team",
     )
     return Builtin(
-        definition, types, check=_check_search, look=_look_at("search", "folder"), work=_search
+        definition, types, check=_check_search, bind=_binder("search", "folder"), work=_search
     )
 
 
@@ -97,8 +95,8 @@ def _check_search(values: Values) -> None:
         )
 
 
-def _look_at(verb: str, what: str) -> Look:
-    def look(values: Values, scene: Scene) -> Binding:
+def _binder(verb: str, what: str) -> Bind:
+    def bind(values: Values, scene: Scene) -> Binding:
         place = locate(values["path"], scene)
         bound = _try_to_open(place, what)
         shown = render_line(place.path)
@@ -116,10 +114,10 @@ def _look_at(verb: str, what: str) -> Look:
             display=display, reach=place.reach, path=place.path, scripts=bound, warnings=warnings
         )
 
-    return look
+    return bind
 
 
-def _try_to_open(place: Place, what: str) -> tuple[str, ...]:
+def _try_to_open(place: PathTarget, what: str) -> tuple[str, ...]:
     """
     Open and close the target, so that an impossible call is refused before anybody is asked.
 
@@ -140,7 +138,7 @@ def _try_to_open(place: Place, what: str) -> tuple[str, ...]:
     return _folder_of(place, what) if place.reach == "outside" else ()
 
 
-def _folder_of(place: Place, what: str) -> tuple[str, ...]:
+def _folder_of(place: PathTarget, what: str) -> tuple[str, ...]:
     path = os.path.dirname(place.path) if what == "file" else place.path  # noqa: PTH120  text
     try:
         fd = open_folder(path, place.guard)
@@ -152,7 +150,7 @@ def _folder_of(place: Place, what: str) -> tuple[str, ...]:
         os.close(fd)
 
 
-def _bound(binding: Binding, scene: Scene, what: str) -> Place:
+def _bound(binding: Binding, scene: Scene, what: str) -> PathTarget:
     """
     Return the bound place by the path in the prompt, not by the requested path. Links in the
     requested path may lead elsewhere by now.
@@ -166,7 +164,7 @@ def _bound(binding: Binding, scene: Scene, what: str) -> Place:
     return place
 
 
-def _open_to_walk(place: Place) -> int:
+def _open_to_walk(place: PathTarget) -> int:
     """Open a folder for listing. A folder on a virtual file system is refused for everybody."""
     fd = _readable(open_folder(place.path, place.guard, place.root))
     kind = made_up_kind(fd)

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from holdfast import limits
 from holdfast.adapters.filesystems import filesystem_magic
 from holdfast.adapters.tools.files.home_links import is_linked_into
-from holdfast.adapters.tools.home_guard import Guarded
-from holdfast.session.view.rendering import render_line
+from holdfast.adapters.tools.home_guard import GuardedHome
+from holdfast.session.view.safe_text import render_line
 
 FILES_MAX = 20_000
 ENTRIES_MAX = 200_000  # of all folders of a walk
@@ -95,7 +95,7 @@ class _Folder(NamedTuple):
 class FileWalk:
     """One walk. It owns and closes the descriptor of its root."""
 
-    def __init__(self, root_fd: int, guard: Guarded | None) -> None:
+    def __init__(self, root_fd: int, guard: GuardedHome | None) -> None:
         self._guard = guard
         self._stack = [_Folder("", root_fd, os.fstat(root_fd).st_dev, [])]
         self._deadline = time.monotonic() + SECONDS_MAX

@@ -25,7 +25,7 @@ from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.files.inert_files import is_inert
 from holdfast.adapters.tools.paths import (
     HARD_DENY,
-    Place,
+    PathTarget,
     bound_place,
     check_path,
     identity_of,
@@ -36,12 +36,18 @@ from holdfast.adapters.tools.paths import (
 )
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.ports.tools import CannotBind, Scene
-from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render_content, render_line
+from holdfast.session.authority.plan import Binding, Risk
+from holdfast.session.view.safe_text import framed, render_content, render_line
 
 _DIFF_BYTES_MAX = (
     256 * limits.KIB
 )  # a larger diff takes too long to compute and does not fit a prompt
+
+
+_SMALLER_STEPS = (
+    "write the beginning with write_file, then replace its last line by that line and the next "
+    "part with edit_file"
+)
 
 
 def write_file() -> Builtin:
@@ -56,18 +62,18 @@ def write_file() -> Builtin:
         kind="write_file",
         audience="personal",
     )
-    return Builtin(definition, types, check=_check, look=_look, work=_write)
+    return Builtin(definition, types, check=_check, bind=_bind, work=_write)
 
 
 def _check(values: Values) -> None:
     check_path(values["path"])
 
 
-def _look(values: Values, scene: Scene) -> Binding:
+def _bind(values: Values, scene: Scene) -> Binding:
     place = locate(values["path"], scene)
     hindered = ""
     try:
-        with _target(place) as target:
+        with open_target(place) as target:
             old, bound = target.old, target.facts()
     except CannotBind as exc:
         # Outside the workspace, the person decides whether the model learns what is there.
@@ -78,7 +84,16 @@ def _look(values: Values, scene: Scene) -> Binding:
     said, shown, warnings = _change(old, values["content"])
     hint = (render_line(f"as things are, this will fail: {hindered}").text,) if hindered else ()
     display = display_of(
-        [said, framed(name.text), *hint, "content:" if old is None else "change:", framed(shown)]
+        [
+            said,
+            framed(name.text),
+            *hint,
+            *_large(shown),
+            "content:" if old is None else "change:",
+            framed(shown),
+        ],
+        chars_max=limits.FILE_DISPLAY_CHARS_MAX,
+        instead=_SMALLER_STEPS,
     )
     return Binding(
         display=display,
@@ -87,13 +102,34 @@ def _look(values: Values, scene: Scene) -> Binding:
         scripts=bound,
         memorable=place.reach == "workspace" and is_inert(place.path, values["content"]),
         warnings=(*name.warnings, *warnings),
+        risks=_risks(place, display, name.text),
     )
+
+
+def _large(shown: str) -> list[str]:
+    """Sum up a text that is longer than other prompts may be. The whole text follows it."""
+    if len(shown) <= limits.DISPLAY_CHARS_MAX:
+        return []
+    lines = shown.split("\n")
+    longest = max(map(len, lines))
+    return [
+        f"large: {len(shown)} characters in {len(lines)} lines, the longest of {longest}",
+        "the whole text follows; scroll to its end before you approve",
+    ]
+
+
+def _risks(place: PathTarget, display: str, name: str) -> tuple[Risk, ...]:
+    if place.reach == "workspace":
+        return ()
+    start = display.index(name)
+    text = "This file lies outside the workspace."
+    return (Risk(kind="outside", text=text, start=start, end=start + len(name)),)
 
 
 def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]:
     """Return (a description of the change, its full text, warnings)."""
     new = render_content(content)
-    size = f"{len(content.encode())} bytes, {new.lines} lines"
+    size = f"{len(content.encode())} bytes, {new.lines} line{'' if new.lines == 1 else 's'}"
     if old is None:
         return f"write a new file of {size}", new.text, new.warnings
     try:
@@ -122,13 +158,13 @@ def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]
     )
 
 
-class _Target(NamedTuple):
+class Target(NamedTuple):
     """
     An open folder and the current file under a name in it. `old` and `file` are None if there is no
     file.
     """
 
-    place: Place
+    place: PathTarget
     folder: int
     name: str
     old: bytes | None
@@ -158,7 +194,7 @@ class _Target(NamedTuple):
             or (place.guard is not None and place.guard.holds(self.folder))
             or not self._is_same_file()
         ):
-            raise _changed(place)
+            raise changed_since(place)
 
     def _is_same_file(self) -> bool:
         try:
@@ -169,20 +205,20 @@ class _Target(NamedTuple):
 
 
 @contextlib.contextmanager
-def _target(place: Place) -> Iterator[_Target]:
+def open_target(place: PathTarget) -> Iterator[Target]:
     """Open the file to be replaced. Anything but a regular file is refused."""
     path, name = os.path.split(place.path)
     if not name:
         raise CannotBind(f"{place.path} is a folder")
     folder = open_folder(path, place.guard, place.root)
     try:
-        yield _Target(place, folder, name, *_old_content(folder, name, place))
+        yield Target(place, folder, name, *_old_content(folder, name, place))
     finally:
         os.close(folder)
 
 
 def _old_content(
-    folder: int, name: str, place: Place
+    folder: int, name: str, place: PathTarget
 ) -> tuple[bytes | None, os.stat_result | None]:
     try:
         fd = open_below(folder, name, place)
@@ -205,20 +241,20 @@ def _write(values: Values, binding: Binding, scene: Scene) -> str:
     """
     place = bound_place(binding, scene)
     raw = values["content"].encode()
-    with _target(place) as target:
+    with open_target(place) as target:
         if target.facts() != binding.scripts:
-            raise _changed(place)
-        _replace(target, raw)
+            raise changed_since(place)
+        replace_file(target, raw)
     return f"wrote {len(raw)} bytes to {place.path}"
 
 
-def _changed(place: Place) -> ToolFailed:
+def changed_since(place: PathTarget) -> ToolFailed:
     return ToolFailed(
         f"{place.path} or its folder changed after this was approved; nothing was written"
     )
 
 
-def _replace(target: _Target, raw: bytes) -> None:
+def replace_file(target: Target, raw: bytes) -> None:
     folder = target.folder
     temporary = f".{target.name[:100]}.{secrets.token_hex(8)}.tmp"
     # Keep the replaced file's permissions. A new file gets the default ones.

@@ -29,11 +29,11 @@ from holdfast.adapters.tools.jobs.report import (
 )
 from holdfast.adapters.tools.jobs.supervisor import CALL, OUTPUT, STATUS
 from holdfast.adapters.tools.shell import processes
-from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import CallId, InstanceId, JobId, job_id
 from holdfast.ports.jobs import JobKey, JobLeft, JobSeen
 from holdfast.ports.tools import ProcessFacts
 from holdfast.secrecy import Secret
+from holdfast.threads import BLOCKING
 
 JOBS = "jobs"
 _FOLDER = re.compile(r"(j-[a-z2-7]{26})\.\d+\.\d+\Z")
@@ -79,7 +79,7 @@ class JobFiles:
     def key_of(self, instance: InstanceId, job: JobId) -> JobKey | None:
         return self._keys(instance, job, None)
 
-    async def look(
+    async def inspect(
         self,
         job: JobId,
         process: ProcessFacts,
@@ -87,18 +87,18 @@ class JobFiles:
         instance: InstanceId,
         secrets: tuple[Secret, ...],
     ) -> JobSeen:
-        return await THREADS.run(lambda: self._look(job, process, instance, secrets))
+        return await BLOCKING.call(lambda: self._inspect(job, process, instance, secrets))
 
-    def _look(
+    def _inspect(
         self, job: JobId, process: ProcessFacts, instance: InstanceId, secrets: tuple[Secret, ...]
     ) -> JobSeen:
         """
-        Read the report, then check whether the supervisor lives, then read the report again: the
+        Read the report, then check whether the supervisor is alive, then read the report again: the
         supervisor may have written it in between.
         """
         report = self._report(job, process, instance)
         if report is None:
-            if processes.lives(process):
+            if processes.is_alive(process):
                 return JobSeen(state="running")
             report = self._report(job, process, instance)
         _reap(process)
@@ -106,7 +106,10 @@ class JobFiles:
             return JobSeen(state="gone", why=self._why_gone(folder_name(job, process)))
         output = b"" if report.failed else self._whole_output(folder_name(job, process))
         if output is None or (not report.failed and not is_as_reported(output, report)):
-            why = f"its supervisor reports `{report.said()}`, but the output was changed after it was written, and is not shown"
+            why = (
+                f"its supervisor reports `{report.said()}`, but the output was changed after it was"
+                " written, and is not shown"
+            )
             return JobSeen(state="gone", why=why)
         return JobSeen(
             state="ended",
@@ -126,7 +129,10 @@ class JobFiles:
     def _why_gone(self, folder: str) -> str:
         with contextlib.suppress(OSError):
             os.lstat(self._folder / _checked(folder) / STATUS)
-            return "its process is gone, and the report in its place does not verify: somebody else wrote or changed it"
+            return (
+                "its process is gone, and the report in its place does not verify: somebody else"
+                " wrote or changed it"
+            )
         return "its process is gone, and left no report how it ended"
 
     def _whole_output(self, folder: str) -> bytes | None:
@@ -143,8 +149,8 @@ class JobFiles:
         finally:
             os.close(fd)
 
-    def lives(self, process: ProcessFacts) -> bool:
-        return processes.lives(process)
+    def is_alive(self, process: ProcessFacts) -> bool:
+        return processes.is_alive(process)
 
     def own_process(self) -> ProcessFacts:
         return processes.facts_of(os.getpid())
@@ -156,19 +162,19 @@ class JobFiles:
         self, job: JobId, process: ProcessFacts, *, after: int, bytes_max: int
     ) -> bytes:
         with contextlib.suppress(OSError):
-            return await THREADS.run(
+            return await BLOCKING.call(
                 lambda: self._read(folder_name(job, process), OUTPUT, after, bytes_max)
             )
         return b""
 
     async def ask_to_end(self, process: ProcessFacts) -> None:
-        await THREADS.run(lambda: processes.ask_leader(process))
+        await BLOCKING.call(lambda: processes.ask_leader(process))
 
     async def end(self, call: CallId, process: ProcessFacts) -> None:
-        await THREADS.run(lambda: processes.end_survivors(call, process))
+        await BLOCKING.call(lambda: processes.end_survivors(call, process))
 
     async def clear(self, job: JobId) -> None:
-        await THREADS.run(lambda: self._clear(job))
+        await BLOCKING.call(lambda: self._clear(job))
 
     def _clear(self, job: JobId) -> None:
         for folder, its_job in self._folders():
@@ -176,15 +182,15 @@ class JobFiles:
                 shutil.rmtree(self._folder / folder, ignore_errors=True)
 
     async def present(self) -> Sequence[JobId]:
-        return await THREADS.run(self._present)
+        return await BLOCKING.call(self._present)
 
     def _present(self) -> Sequence[JobId]:
         return tuple(sorted({job for folder, job in self._folders() if not self._is_dead(folder)}))
 
-    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
-        return await THREADS.run(lambda: self._of_life(instance))
+    async def of_instance(self, instance: InstanceId) -> Sequence[JobLeft]:
+        return await BLOCKING.call(lambda: self._of_instance(instance))
 
-    def _of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+    def _of_instance(self, instance: InstanceId) -> Sequence[JobLeft]:
         return [
             left
             for folder, job in self._folders()

@@ -12,7 +12,7 @@ import hmac
 import msgspec
 
 from holdfast.adapters.tools.jobs.supervisor import mac_of, new_digest
-from holdfast.adapters.tools.output import Output, left_behind
+from holdfast.adapters.tools.output import CapturedOutput, left_behind
 from holdfast.ids import JobId
 from holdfast.ports.tools import ProcessFacts, ToolReturned
 from holdfast.secrecy import Secret
@@ -88,7 +88,7 @@ def returned_by(report: Report, output: bytes, secrets: tuple[Secret, ...]) -> T
     """Return the result of a job whose report and output are verified."""
     if report.failed:
         return ToolReturned(outcome="error", text=f"nothing was run: {report.failed}")
-    said = Output(secrets=secrets, on_output=lambda _: None)
+    said = CapturedOutput(secrets=secrets, on_output=lambda _: None)
     said.feed(output)
     said.close()
     dropped = report.bytes - report.kept

@@ -19,19 +19,20 @@ from holdfast.adapters.tools.jobs import supervisor as supervise
 from holdfast.adapters.tools.jobs.files import JOBS
 from holdfast.adapters.tools.jobs.supervisor import go_message
 from holdfast.adapters.tools.shell.environment import TOOL_VARIABLE
-from holdfast.adapters.tools.shell.launcher import (
+from holdfast.adapters.tools.shell.launcher import started
+from holdfast.adapters.tools.shell.launcher_pipes import (
     LaunchPlan,
+    StandardStreams,
     begin,
     launcher_words,
-    started,
     wait_until_ready,
 )
 from holdfast.adapters.tools.shell.processes import end_call, facts_of
-from holdfast.adapters.tools.threads import THREADS
 from holdfast.errors import InvariantBroken
 from holdfast.ids import JobId
 from holdfast.ports.jobs import JobKey
 from holdfast.ports.tools import CannotBind, ProcessFacts
+from holdfast.threads import BLOCKING
 
 _SCRIPT = str(Path(supervise.__file__).resolve())
 
@@ -85,7 +86,11 @@ def _start(
     # it alive, so that it can report the end.
     environment = {name: value for name, value in plan.environment.items() if name != TOOL_VARIABLE}
     process, go, status = begin(
-        words, environment, output=subprocess.DEVNULL, what="job", files=plan.files
+        words,
+        environment,
+        streams=StandardStreams(output=subprocess.DEVNULL),
+        what="job",
+        files=plan.files,
     )
     launched = LaunchedJob(plan, key, process, go, seconds=seconds, is_unchanged=is_unchanged)
     said = wait_until_ready(status)
@@ -122,7 +127,7 @@ class LaunchedJob:
         if self._spent:
             raise InvariantBroken("a job was let go twice, or after it was abandoned")
         try:
-            unchanged = await THREADS.run(self._is_unchanged)
+            unchanged = await BLOCKING.call(self._is_unchanged)
         except BaseException:
             await self.abandon()
             raise
@@ -141,7 +146,7 @@ class LaunchedJob:
 
     async def abandon(self) -> None:
         if not self._spent:
-            await THREADS.run(self.give_up)
+            await BLOCKING.call(self.give_up)
 
     def give_up(self) -> None:
         """Close the pipe. The supervisor then ends the launcher, removes the folder and exits."""

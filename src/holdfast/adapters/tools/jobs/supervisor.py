@@ -2,15 +2,16 @@
 The supervisor of one job. It starts the launcher, lets it go when it is itself let go, keeps its
 output, ends it in time, and reports its end.
 
-Run as `python -I -S jobs/supervisor.py ...`, alone in a file and with few imports. It outlives the
-process that started it.
+Run as `python -I -S jobs/supervisor.py ...`, with few imports. It outlives the process that started
+it. The interpreter gets this one file and no package, so everything that it does is in here.
 
 It is Holdfast's own code and is not confined, because the job's folder lies in the home. The
 command is its child, in a process group of its own, and the launcher confines it. The command gets
 a pipe and no access to the home.
 
-The report is written to a temporary file, synced and renamed: it exists whole or not at all. If the
-supervisor dies without a report, the job's end is unknown. The report carries a MAC. Its key
+The report is written to a temporary file, synced and renamed: it exists whole or not at all. Its
+room on the disk is set aside before the command begins. If the supervisor dies without a report,
+the job's end is unknown. The report carries a MAC. Its key
 belongs to this job alone and comes through the pipe together with the go byte, after the launcher
 was forked, so the command never had it. The report holds a digest of the output, computed from the
 bytes of the command's pipe and not from the file.
@@ -34,6 +35,7 @@ _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 4, 36
 _READ_BYTES = 64 * 1024
 _PIPE_BYTES_MAX = 1024 * 1024  # the largest pipe that an unprivileged process can make
 _LEFT_NAMES_MAX = 16
+_REPORT_BYTES_MAX = 8 * 1024  # more than the names above take, each of 15 bytes with escapes
 CALL, OUTPUT, STATUS = "call", "output", "status"
 KEY_BYTES, MAC_BYTES, GENERATION_BYTES = 32, 32, 4
 _PERSON = b"holdfast job"  # keeps these MACs apart from every other use of BLAKE2
@@ -67,6 +69,7 @@ def main(arguments: list[str]) -> None:
     _keep_others_out()
     try:
         folder_path, folder = _make_folder(place)
+        report = ReportFile(folder)
     except OSError as exc:
         os.write(status, f"nthe job's folder can't be made: {exc.strerror}".encode())
         os._exit(125)
@@ -87,12 +90,12 @@ def main(arguments: list[str]) -> None:
         # No process is left that could send the go byte. Nothing ran, and nothing is left of the
         # job.
         child.give_up()
-        for name in (OUTPUT, CALL):
+        for name in (OUTPUT, CALL, report.name):
             os.unlink(name, dir_fd=folder)
         os.rmdir(folder_path)  # noqa: PTH106
         os._exit(124)
     child.let_go()
-    record = Record(output, int(bytes_max))
+    record = OutputFile(output, int(bytes_max))
     ended = _watch(child, record, woken, float(seconds), wrapped == "wrapped")
     code, failed = child.reap()
     left = _end_orphans(woken, child.pid)
@@ -106,7 +109,7 @@ def main(arguments: list[str]) -> None:
         **_own_facts(place),
         "at_ms": time.time_ns() // 1_000_000,
     }
-    _leave_report(folder, facts, told)
+    report.leave(facts, told)
     os._exit(0)
 
 
@@ -352,7 +355,7 @@ def _heard(number: int, _frame: object) -> None:
         _asked.append(number)
 
 
-def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped: bool) -> str:  # noqa: FBT001  one caller
+def _watch(child: _Child, record: "OutputFile", woken: int, seconds: float, wrapped: bool) -> str:  # noqa: FBT001  one caller
     """Wait until the child is dead, by itself or killed. Return how it ended."""
     poll = select.poll()
     poll.register(child.out, select.POLLIN)
@@ -383,7 +386,7 @@ def _watch(child: _Child, record: "Record", woken: int, seconds: float, wrapped:
     return ended
 
 
-class Record:
+class OutputFile:
     """The output of one job: kept up to a limit, counted beyond it, and digested as it arrives."""
 
     def __init__(self, output: int, bytes_max: int) -> None:
@@ -463,24 +466,30 @@ def _signal_group(group: int, number: int) -> None:
         return
 
 
-def _leave_report(folder: int, facts: dict[str, object], told: bytes) -> None:
-    """
-    Write the report. Commit point: a crash before the rename leaves the job's end unknown; after
-    the sync, every holder of the key can read it.
-    """
-    import json
+class ReportFile:
+    """The report on its way. It holds its blocks from the start: the command may fill the disk."""
 
-    generation, key = int.from_bytes(told[:GENERATION_BYTES], "big"), told[GENERATION_BYTES:]
-    body = json.dumps({**facts, "generation": generation}).encode()
-    temporary = f".{STATUS}.{os.urandom(8).hex()}.tmp"  # an unused name: nobody can guess it
-    fd = os.open(
-        temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder
-    )
-    os.write(fd, seal(body, key))
-    os.fsync(fd)
-    os.close(fd)
-    os.rename(temporary, STATUS, src_dir_fd=folder, dst_dir_fd=folder)
-    os.fsync(folder)
+    def __init__(self, folder: int) -> None:
+        self._folder = folder
+        self.name = f".{STATUS}.{os.urandom(8).hex()}.tmp"  # an unused name: nobody can guess it
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        self._fd = os.open(self.name, flags, 0o600, dir_fd=folder)
+        os.posix_fallocate(self._fd, 0, _REPORT_BYTES_MAX)
+
+    def leave(self, facts: dict[str, object], told: bytes) -> None:
+        """
+        Write the report. Commit point: a crash before the rename leaves the job's end unknown;
+        after the sync, every holder of the key can read it.
+        """
+        import json
+
+        generation, key = int.from_bytes(told[:GENERATION_BYTES], "big"), told[GENERATION_BYTES:]
+        body = json.dumps({**facts, "generation": generation}).encode()
+        os.ftruncate(self._fd, os.write(self._fd, seal(body, key)))
+        os.fsync(self._fd)
+        os.close(self._fd)
+        os.rename(self.name, STATUS, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+        os.fsync(self._folder)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,12 @@ from holdfast import limits
 from holdfast.adapters.tools.builtin.base import Builtin, Values, definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.jobs.files import unverified_end
-from holdfast.adapters.tools.output import Output
+from holdfast.adapters.tools.output import CapturedOutput
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tools import CannotBind, JobFacts, Scene
 from holdfast.session.authority.plan import Binding
-from holdfast.session.view.rendering import framed, render
+from holdfast.session.view.safe_text import framed, render
 
 _UNVERIFIED = "Output so far, which is not verified before the job ends:\n"
 
@@ -37,7 +37,7 @@ def job_status() -> Builtin:
         definition,
         types,
         check=_any,
-        look=lambda values, scene: _look("look at job", values, scene),
+        bind=lambda values, scene: _bind("look at job", values, scene),
         work=_status,
     )
 
@@ -57,7 +57,7 @@ def job_cancel() -> Builtin:
         definition,
         types,
         check=_any,
-        look=lambda values, scene: _look("stop job", values, scene),
+        bind=lambda values, scene: _bind("stop job", values, scene),
         work=_never,
     )
 
@@ -70,11 +70,11 @@ def _any(values: Values) -> None:
 def _found(values: Values, scene: Scene) -> JobFacts:
     job = next((each for each in scene.jobs if each.job == values["job"]), None)
     if job is None:
-        raise CannotBind(f"there is no job {values['job']!r} here")
+        raise CannotBind(f"no job {values['job']!r} here")
     return job
 
 
-def _look(doing: str, values: Values, scene: Scene) -> Binding:
+def _bind(doing: str, values: Values, scene: Scene) -> Binding:
     """
     Bind a display that does not depend on the job's state, because the display is part of the
     binding.
@@ -87,7 +87,10 @@ def _status(values: Values, binding: Binding, scene: Scene) -> str:
     del binding
     job = _found(values, scene)
     if job.ended_at is not None:
-        return f"{job.job} ({job.tool}) is over: {job.outcome}. Its result has come, or comes, as a message of its own."
+        return (
+            f"{job.job} ({job.tool}) is over: {job.outcome}. Its result has come, or comes, as a"
+            " message of its own."
+        )
     asked = (
         f" {job.cancelled_by} asked for it to be stopped." if job.cancelled_by is not None else ""
     )
@@ -99,7 +102,7 @@ def _said_last(job: JobFacts, scene: Scene) -> str:
     Return the end of the output so far. It is empty for a task of the program, a job without
     output, or a job that ended and was cleared.
     """
-    output = Output(secrets=scene.secrets, on_output=lambda _: None)
+    output = CapturedOutput(secrets=scene.secrets, on_output=lambda _: None)
     if scene.home is not None and job.process is not None:
         with contextlib.suppress(OSError):
             output.feed(

@@ -69,8 +69,8 @@ class ArgumentTypes:
         """
         encoded = _written(self._decoded(arguments))
         # These bytes are shown, approved and read again for the call, so reading them must change
-        # nothing.
-        if _written(self._decoded(encoded)) != encoded:
+        # nothing. If they are the given ones, reading them has just changed nothing.
+        if encoded != arguments and _written(self._decoded(encoded)) != encoded:
             raise InvalidArguments(
                 "the tool's own check changes its arguments each time it reads them: what is shown "
                 "would not be what runs"
@@ -82,7 +82,7 @@ class ArgumentTypes:
         unknown = _unknown_field(self._info, raw, "")
         if unknown is not None:
             raise InvalidArguments(
-                f"there is no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}"
+                f"no field {unknown!r}; the fields are {', '.join(self._names) or 'none'}"
             )
         try:
             return _converted(raw, self._struct)
@@ -93,10 +93,10 @@ class ArgumentTypes:
         except (
             BaseException
         ) as exc:  # a check of the tool's author may raise anything; these arguments do not pass it
-            raise InvalidArguments(f"the tool's own check failed: {told(exc)}") from exc
+            raise InvalidArguments(f"the tool's own check failed: {describe_error(exc)}") from exc
 
 
-def told(exc: BaseException) -> str:
+def describe_error(exc: BaseException) -> str:
     """Describe any exception of foreign code by type and message."""
     return f"{type(exc).__name__}: {_words(exc)}"
 
@@ -170,7 +170,9 @@ def _written(value: Any) -> bytes:
     except (
         BaseException
     ) as exc:  # a model's own dump is code of the tool's author and may raise anything
-        raise InvalidArguments(f"the arguments can't be written down: {told(exc)}") from exc
+        raise InvalidArguments(
+            f"the arguments can't be written down: {describe_error(exc)}"
+        ) from exc
     return encoded
 
 

@@ -13,16 +13,15 @@ import re
 import threading
 import typing
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 import msgspec
 
-from holdfast.adapters.tools.display import display_of
-from holdfast.adapters.tools.output import refuse_secrets, returned_text
-from holdfast.adapters.tools.python.arguments import ArgumentTypes, told
+from holdfast.adapters.tools.display import bound_by_arguments
+from holdfast.adapters.tools.output import returned_text
+from holdfast.adapters.tools.python.arguments import ArgumentTypes, describe_error
 from holdfast.adapters.tools.python.pydantic_values import dumped_model
 from holdfast.adapters.tools.python.signature import code_digest, parameters_of
-from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import (
     CannotBind,
@@ -35,8 +34,14 @@ from holdfast.ports.tools import (
     ToolReturned,
 )
 from holdfast.secrecy import Secret
-from holdfast.session.authority.plan import Binding, Contract, ToolDefinition
-from holdfast.session.view.rendering import framed, render, render_argument
+from holdfast.session.authority.plan import (
+    AudienceName,
+    Binding,
+    Contract,
+    Mode,
+    ToolDefinition,
+)
+from holdfast.threads import ThreadPool
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -44,12 +49,9 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}\Z")
 
 # Apart from the threads of the built-in tools: functions that never return must not keep a command
 # from being ended.
-_FUNCTIONS = OwnedThreads()
+_FUNCTIONS = ThreadPool(16, "holdfast-tool")  # synchronous tools; further ones wait
 
 _IN_BACKGROUND = "in the background, as a job that outlives this turn"
-
-Mode = Literal["ask", "auto"]
-Audience = Literal["public", "team", "personal"]
 
 
 class PythonTool(Generic[_P, _R]):
@@ -63,7 +65,7 @@ class PythonTool(Generic[_P, _R]):
         *,
         contract: Contract,
         mode: Mode,
-        audience: Audience,
+        audience: AudienceName,
         free: Sequence[str],
         name: str | None,
         timeout_seconds: float | None,
@@ -71,16 +73,19 @@ class PythonTool(Generic[_P, _R]):
     ) -> None:
         if not callable(function):
             raise Unusable(
-                f"{function!r} is no function",
+                f"{function!r} is not a function",
                 hint="write @holdfast.tool above a function, or @holdfast.tool(name=...)",
             )
         for what, word, words in (
             ("contract", contract, Contract),
             ("mode", mode, Mode),
-            ("audience", audience, Audience),
+            ("audience", audience, AudienceName),
         ):
             if word not in (known := typing.get_args(words)):
-                raise Unusable(f"{word!r} is no {what} of a tool", hint=f"use {', '.join(known)}")
+                raise Unusable(
+                    f"{word!r} is not a valid {what} of a tool",
+                    hint=f"use {', '.join(known)}",
+                )
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise Unusable(
                 f"{function.__name__} yields, and a tool returns its result once",
@@ -94,7 +99,7 @@ class PythonTool(Generic[_P, _R]):
         self._name = function.__name__ if name is None else name
         if not isinstance(self._name, str) or not _NAME.match(self._name):
             raise Unusable(
-                f"{self._name!r} is no tool name",
+                f"{self._name!r} is not a tool name",
                 hint="give one with @tool(name=...): letters, digits, '_' and '-'",
             )
         fields, self._injected = parameters_of(function, self._name)
@@ -105,7 +110,7 @@ class PythonTool(Generic[_P, _R]):
                 f"{self._name} has no parameter {', '.join(unknown)}",
                 hint="free= names parameters that a grant need not bind",
             )
-        self._definition = ToolDefinition(
+        self.definition = ToolDefinition(
             name=self._name,
             description=inspect.cleandoc(function.__doc__ or ""),
             parameters=self._types.schema,
@@ -122,10 +127,6 @@ class PythonTool(Generic[_P, _R]):
     def __repr__(self) -> str:
         return f"<tool {self._name}>"
 
-    @property
-    def definition(self) -> ToolDefinition:
-        return self._definition
-
     def validate(self, arguments: bytes) -> bytes:
         return self._types.normal(arguments)
 
@@ -134,14 +135,9 @@ class PythonTool(Generic[_P, _R]):
         return self._background
 
     def bind(self, arguments: bytes, scene: Scene) -> Binding:
-        refuse_secrets(arguments, scene.secrets)
-        rendered = [(render(key), render_argument(value)) for key, value in _top_level(arguments)]
-        warnings = tuple(
-            dict.fromkeys(warning for pair in rendered for one in pair for warning in one.warnings)
+        return bound_by_arguments(
+            self._name, arguments, scene, note=_IN_BACKGROUND if self._background else ""
         )
-        lines = (framed(f"{key.text}: {value.text}") for key, value in rendered)
-        display = display_of([self._name, _IN_BACKGROUND if self._background else "", *lines])
-        return Binding(display=display, warnings=warnings)
 
     async def prepare(
         self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
@@ -211,19 +207,19 @@ class _PreparedFunction:
                 self._left_behind()
                 raise
             return returned_text(
-                told(exc), outcome="error", secrets=self._secrets
+                describe_error(exc), outcome="error", secrets=self._secrets
             )  # the tool cancelled itself
         except BaseException as exc:  # noqa: BLE001  any exception is a known failure of the tool; its `sys.exit` ends no other turn
             # GeneratorExit too: when the coroutine is closed from outside, its awaiters receive the
             # exception as well, and the returned value is ignored.
-            return returned_text(told(exc), outcome="error", secrets=self._secrets)
+            return returned_text(describe_error(exc), outcome="error", secrets=self._secrets)
         try:
             text = _result_text(value)
         except KeyboardInterrupt:
             raise
         except BaseException as exc:  # noqa: BLE001  the tool ran: its result is only not text
             return returned_text(
-                f"it ran, but its result can't be written as JSON ({told(exc)})",
+                f"it ran, but its result can't be written as JSON ({describe_error(exc)})",
                 outcome="error",
                 secrets=self._secrets,
             )
@@ -237,7 +233,7 @@ class _PreparedFunction:
     async def _run(self) -> Any:
         if inspect.iscoroutinefunction(self._function):
             return await self._function(**self._values)
-        value = await _FUNCTIONS.run(self._call)
+        value = await _FUNCTIONS.call(self._call)
         return await value if inspect.isawaitable(value) else value
 
     def _call(self) -> Any:
@@ -250,7 +246,7 @@ class _PreparedFunction:
         try:
             return self._function(**self._values)
         except (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError) as exc:
-            raise RuntimeError(told(exc)) from exc
+            raise RuntimeError(describe_error(exc)) from exc
 
     def _left_behind(self) -> str:
         """Describe the fate of a function after its waiter gave up."""
@@ -282,7 +278,7 @@ def _refuse_mistaken(
         isinstance(timeout_seconds, int | float) and timeout_seconds > 0
     ):
         raise Unusable(
-            f"timeout_seconds={timeout_seconds!r} is no time that a call could take",
+            f"timeout_seconds={timeout_seconds!r} is not a possible time limit for a call",
             hint="use a number of seconds above 0",
         )
 
@@ -316,7 +312,7 @@ def tool(
     *,
     contract: Contract = "once",
     mode: Mode = "ask",
-    audience: Audience = "personal",
+    audience: AudienceName = "personal",
     free: Sequence[str] = (),
     name: str | None = None,
     timeout_seconds: float | None = None,
@@ -330,7 +326,7 @@ def tool(
     *,
     contract: Contract = "once",
     mode: Mode = "ask",
-    audience: Audience = "personal",
+    audience: AudienceName = "personal",
     free: Sequence[str] = (),
     name: str | None = None,
     timeout_seconds: float | None = None,
@@ -369,12 +365,6 @@ def tool(
         )
 
     return made if function is None else made(function)
-
-
-def _top_level(arguments: bytes) -> list[tuple[str, str]]:
-    """Return each argument with its value as the exact JSON text that will be read."""
-    parts = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    return [(key, bytes(value).decode()) for key, value in parts.items()]
 
 
 def _result_text(value: Any) -> str:

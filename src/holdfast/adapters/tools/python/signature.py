@@ -34,7 +34,7 @@ def parameters_of(
         raise _unknown_type(name, exc) from exc
     except (TypeError, ValueError) as exc:
         raise Unusable(
-            f"{function!r} is no function whose parameters can be read",
+            f"{function!r} is not a function with readable parameters",
             hint="write a function that calls it, and decorate that",
         ) from exc
     fields: dict[str, tuple[Any, Any]] = {}
@@ -68,7 +68,10 @@ def _unknown_type(name: str, exc: NameError) -> Unusable:
 
 def _untyped_hint(parameter: str) -> str:
     if parameter in ("self", "cls"):
-        return "a method has its object only once there is one: decorate that one's, as in holdfast.tool(shop.restart)"
+        return (
+            "a method has its object only once there is one: decorate that one's, as in"
+            " holdfast.tool(shop.restart)"
+        )
     return "annotate it: the model is told its type"
 
 
@@ -105,8 +108,9 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
             # A model would fill it in, and so choose for whom the tool acts.
             raise Unusable(
                 f"{parameter} has a ToolCall inside",
-                hint="take it as a parameter of its own: it is filled in, and not shown to the "
-                "model",
+                hint=(
+                    "take it as a parameter of its own: it is filled in, and not shown to the model"
+                ),
             )
         if (
             isinstance(each, type)
@@ -124,8 +128,10 @@ def _refuse_what_would_be_left_out(kind: Any, parameter: str) -> None:
             if type(note).__module__.partition(".")[0] in _CHECKING:
                 raise Unusable(
                     f"{parameter}: {note!r} would be left out",
-                    hint="use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a "
-                    "Pydantic model",
+                    hint=(
+                        "use msgspec.Meta, as in Annotated[int, msgspec.Meta(ge=0)], or a "
+                        "Pydantic model"
+                    ),
                 )
 
 

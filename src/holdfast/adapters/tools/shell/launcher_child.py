@@ -2,7 +2,7 @@
 The launcher: a process that prepares everything, waits for one byte, and then becomes the command.
 
 It runs under a bare `python -I -S`, already compiled and with few imports, because its start is
-part of a shell call that finds no spare. In order, it:
+part of every shell call. In order, it:
 
 1. receives the call and carries its name;
 2. enters the bound folder and opens the bound interpreter, each checked by identity;
@@ -249,7 +249,7 @@ def _read(fd: int, length: int) -> bytes:
 def _carry_name(call: bytes) -> None:
     """
     Write the name where recovery reads it: in place, in the environment that this process was
-    started with. A spare was started with room for it.
+    started with.
     """
     place = _call("getenv", _NAME)
     room = _call("strlen", place) if place else 0

@@ -97,7 +97,7 @@ def read_command(text: str) -> Reading:
     'it has command substitution'
     """
     raw = text.encode()
-    root = _parser().parse(raw).root_node
+    root = syntax_tree(text)
     walk = _Walk()
     walk.follow(root, (), 0)
     commands = tuple(walk.found)
@@ -113,7 +113,7 @@ def read_command(text: str) -> Reading:
 
 
 def _repeats(root: "Node") -> bool:
-    return any(node.type in _REPEATED for node in _all_nodes(root))
+    return any(node.type in _REPEATED for node in all_nodes(root))
 
 
 def _alters(root: "Node") -> frozenset[str]:
@@ -122,7 +122,7 @@ def _alters(root: "Node") -> frozenset[str]:
     variables of any name.
     """
     found = set(_DESCRIPTOR_VARIABLE.findall((root.text or b"").decode(errors="replace")))
-    for node in _all_nodes(root):
+    for node in all_nodes(root):
         text = (node.text or b"").decode(errors="replace")
         match node.type:
             case "variable_assignment" | "function_definition":
@@ -138,6 +138,11 @@ def _alters(root: "Node") -> frozenset[str]:
             case "raw_string" if "$(" in text or "`" in text:
                 found.add(text)  # arithmetic and tests run the content of a quoted subscript
     return frozenset(found)
+
+
+def syntax_tree(text: str) -> "Node":
+    """Return the root of the grammar's tree. Offsets in it count bytes of UTF-8."""
+    return _parser().parse(text.encode()).root_node
 
 
 @functools.cache
@@ -188,7 +193,7 @@ class _Walk:
     def _command(
         self, node: "Node", moves: tuple[str, ...] | None, depth: int
     ) -> tuple[str, ...] | None:
-        command = _subcommand(node, moves)
+        command = subcommand_of(node, moves)
         self.found.append(command)
         for child in node.children:
             self.follow(child, moves, depth + 1)  # substitutions in its words
@@ -205,11 +210,11 @@ class _Walk:
         """A redirection behind a command belongs to the last simple command before it."""
         body = node.child_by_field_name("body")
         if body is None:  # a redirection alone still creates its file
-            self.found.append(Subcommand(words=(), redirects=_redirects(node)[0]))
+            self.found.append(Subcommand(words=(), redirects=redirects_of(node)[0]))
             return
         if body.type not in ("command", "list", "pipeline") or not self.found:
             return
-        redirects, more = _redirects(node)
+        redirects, more = redirects_of(node)
         last = self.found[-1]
         self.found[-1] = msgspec.structs.replace(
             last,
@@ -222,12 +227,12 @@ class _Walk:
 def _moves_within(node: "Node") -> bool:
     return any(
         (each.text or b"").decode(errors="replace") in _MOVERS
-        for each in _all_nodes(node)
+        for each in all_nodes(node)
         if each.type == "command_name"
     )
 
 
-def _all_nodes(root: "Node") -> "Iterator[Node]":
+def all_nodes(root: "Node") -> "Iterator[Node]":
     stack = [root]
     while stack:
         node = stack.pop()
@@ -235,7 +240,7 @@ def _all_nodes(root: "Node") -> "Iterator[Node]":
         stack.extend(reversed(node.children))
 
 
-def _subcommand(node: "Node", moves: tuple[str, ...] | None) -> Subcommand:
+def subcommand_of(node: "Node", moves: tuple[str, ...] | None) -> Subcommand:
     words: list[Word] = []
     assigns = False
     for child in node.children:
@@ -245,7 +250,7 @@ def _subcommand(node: "Node", moves: tuple[str, ...] | None) -> Subcommand:
             assigns = True
         elif child.is_named and not child.type.endswith("_redirect"):
             words.append(_word(child))
-    redirects, more = _redirects(node)
+    redirects, more = redirects_of(node)
     return Subcommand(
         words=(*words, *more),
         redirects=redirects,
@@ -255,7 +260,7 @@ def _subcommand(node: "Node", moves: tuple[str, ...] | None) -> Subcommand:
     )
 
 
-def _redirects(node: "Node") -> tuple[tuple[Redirect, ...], tuple[Word, ...]]:
+def redirects_of(node: "Node") -> tuple[tuple[Redirect, ...], tuple[Word, ...]]:
     """Return the redirections of a node, and the words that the grammar took for targets."""
     found: list[Redirect] = []
     more: list[Word] = []

@@ -40,7 +40,7 @@ def facts_of(pid: int) -> ProcessFacts:
     )
 
 
-def lives(facts: ProcessFacts) -> bool:
+def is_alive(facts: ProcessFacts) -> bool:
     """Return whether this very leader still runs: same boot, same start time, not a zombie."""
     if facts.boot_id != boot_id():
         return False
@@ -58,13 +58,13 @@ def death_of(facts: ProcessFacts) -> int | None:
     Return a descriptor that becomes readable when the leader dies. Return None if it is already
     dead or the system has no such descriptors.
     """
-    if not hasattr(os, "pidfd_open") or not lives(facts):
+    if not hasattr(os, "pidfd_open") or not is_alive(facts):
         return None
     try:
         fd = os.pidfd_open(facts.group)
     except OSError:
         return None
-    if lives(
+    if is_alive(
         facts
     ):  # checked again: the number may have been reused before the descriptor was opened
         return fd

@@ -72,8 +72,8 @@ def fingerprint(path: str) -> Program:
         facts = os.fstat(fd)
         if not stat.S_ISREG(facts.st_mode) or facts.st_size > _PROGRAM_BYTES_MAX:
             raise CannotBind(
-                f"{real}, which would run, is no regular file or larger than {_PROGRAM_BYTES_MAX} "
-                "bytes"
+                f"{real}, which would run, is not a regular file or is larger than"
+                f" {_PROGRAM_BYTES_MAX} bytes"
             )
         hasher = blake3()
         head = chunk = file.read(_CHUNK_BYTES)

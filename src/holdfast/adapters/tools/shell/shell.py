@@ -15,22 +15,22 @@ from holdfast import limits
 from holdfast.adapters.tools.builtin.base import definition_of
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.home_guard import guard_of
-from holdfast.adapters.tools.output import Output, left_behind, refuse_secrets
-from holdfast.adapters.tools.paths import Place, check_path, locate, open_folder
+from holdfast.adapters.tools.output import refuse_secrets
+from holdfast.adapters.tools.paths import PathTarget, check_path, locate, open_folder
 from holdfast.adapters.tools.python.arguments import REQUIRED, ArgumentTypes
+from holdfast.adapters.tools.shell.bound_files import allowed_paths, identified
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, isolation_words
-from holdfast.adapters.tools.shell.confinement.level_text import level_lines, network_note
+from holdfast.adapters.tools.shell.confinement.level_text import level_lines
 from holdfast.adapters.tools.shell.confinement.levels import (
     MECHANISMS,
     Confinement,
     Mechanism,
     choose,
 )
+from holdfast.adapters.tools.shell.confinement.network_need import network_line
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
 from holdfast.adapters.tools.shell.confinement.view import (
-    SYSTEM,
-    View,
-    interpreter_paths,
+    FileView,
     is_seen,
     user_folder,
 )
@@ -39,31 +39,29 @@ from holdfast.adapters.tools.shell.environment import (
     environment_digest,
     environment_of,
 )
-from holdfast.adapters.tools.shell.launcher import Launched, LaunchPlan, Mode, start
+from holdfast.adapters.tools.shell.launcher import start
+from holdfast.adapters.tools.shell.launcher_pipes import LaunchPlan, Mode
 from holdfast.adapters.tools.shell.parse import Reading, read_command
-from holdfast.adapters.tools.shell.processes import LeftBehind
+from holdfast.adapters.tools.shell.prepared_command import PreparedCommand
 from holdfast.adapters.tools.shell.programs import Program, find_program, fingerprint
 from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered
+from holdfast.adapters.tools.shell.risks.placed import OUTSIDE, risks_shown
 from holdfast.adapters.tools.shell.scripts.copy import copy_words
 from holdfast.adapters.tools.shell.scripts.files import Runs, find_runs
 from holdfast.adapters.tools.shell.scripts.interpreters import runs_text
 from holdfast.adapters.tools.shell.scripts.text import run_lines
-from holdfast.adapters.tools.shell.spare import SpareLauncher
-from holdfast.adapters.tools.threads import THREADS
 from holdfast.ids import JobId
 from holdfast.ports.jobs import JobKey
 from holdfast.ports.tools import (
     CannotBind,
     InvalidArguments,
-    OnOutput,
     Prepared,
     PreparedJob,
-    ProcessFacts,
     Scene,
-    ToolReturned,
 )
 from holdfast.session.authority.plan import Binding, Level
-from holdfast.session.view.rendering import framed, render, render_line
+from holdfast.session.view.safe_text import framed, render, render_line
+from holdfast.threads import BLOCKING
 
 Confine = Literal["auto", "require", "off"]
 Network = Literal["ask", "never", "always"]
@@ -90,8 +88,7 @@ _SHELL_BUILTINS = frozenset(
         "wait",
     }
 )
-_MODES: dict[Level, Mode] = {"isolated": "isolated", "limited": "limited", "unconfined": "plain"}
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+MODES: dict[Level, Mode] = {"isolated": "isolated", "limited": "limited", "unconfined": "plain"}
 _NOWHERE = "/nonexistent"  # the user's folder, as a limited command sees it
 
 
@@ -107,8 +104,7 @@ class Shell:
     """
     The tool `shell`. `mechanisms` lists the allowed confinement mechanisms; tests omit one to see
     the other. `network` is the setting for calls that request the network. `read` are further paths
-    that a confined command may read. With `spare`, a launcher is kept ready from the first call on.
-    The creator of the spare closes it.
+    that a confined command may read.
     `settings` is asked at every check, in the place of these three: a process that runs on follows
     the settings of the moment.
     """
@@ -121,12 +117,10 @@ class Shell:
         read: Sequence[str] = (),
         mechanisms: Sequence[Mechanism] = MECHANISMS,
         search_path: str = SEARCH_PATH,
-        spare: SpareLauncher | None = None,
         settings: Callable[[], ShellSettings] | None = None,
     ) -> None:
         fixed = ShellSettings(confine, network, tuple(read))
         self._settings = settings or (lambda: fixed)
-        self._spare = spare
         self._mechanisms = tuple(mechanisms)
         self._search_path = search_path
         self._types = ArgumentTypes(
@@ -175,42 +169,41 @@ class Shell:
         network = self._has_network(asked=values["network"])
         reading = read_command(values["command"])
         runs = self._runs(reading, place, confinement.level)
-        display = display_of(
-            [
-                *level_lines(
-                    confinement,
-                    network=network,
-                    folders=self._folders(place, scene),
-                    read=self._read_paths(),
-                ),
-                "run in" if place.reach == "workspace" else "run outside the workspace, in",
-                framed(folder.text),
-                "in the background, as a job that outlives this turn"
-                if values["background"]
-                else "",
-                ""
-                if values["timeout_seconds"] is None
-                else f"for at most {values['timeout_seconds']:g} s",
-                "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
-                framed(shown.text),
-                *run_lines(runs),
-            ]
+        head = [
+            *level_lines(
+                confinement,
+                network=network,
+                folders=self._folders(place, scene),
+                read=self._read_paths(),
+            ),
+            "" if network or confinement.level == "unconfined" else network_line(reading),
+            "run in" if place.reach == "workspace" else OUTSIDE,
+            framed(folder.text),
+            "in the background, as a job that outlives this turn" if values["background"] else "",
+            ""
+            if values["timeout_seconds"] is None
+            else f"for at most {values['timeout_seconds']:g} s",
+            "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
+        ]
+        display = display_of([*head, framed(shown.text), *run_lines(runs)])
+        risks = risks_shown(
+            values["command"],
+            head="\n".join(part for part in head if part),
+            cwd=place.path,
+            roots=self._folders(place, scene),
         )
-        fd = open_folder(place.path, place.guard)
-        facts = os.fstat(fd)
-        os.close(fd)
         programs = self._programs(reading, place.path)
         interpreter = _interpreter()
         return Binding(
             display=display,
             cwd=place.path,
-            cwd_identity=f"{facts.st_dev}:{facts.st_ino}",
+            cwd_identity=_identity_of(place),
             interpreter=str(interpreter),
             scripts=tuple(sorted(_bound(programs) | _files(runs))),
             environment=environment_digest(self._environment(confinement.level, place, scene)),
-            folders=_identified(self._folders(place, scene))
-            if confinement.level != "unconfined"
-            else (),
+            folders=(
+                identified(self._folders(place, scene)) if confinement.level != "unconfined" else ()
+            ),
             level=confinement.level,
             network=network and self._settings().network == "ask",
             reach=place.reach,
@@ -222,8 +215,10 @@ class Shell:
                 reading, programs, interpreter=interpreter.found, search_path=self._search_path
             )
             is None,
+            runs_open_files=bool(runs.declared),
             path=place.path,
             warnings=(*folder.warnings, *shown.warnings),
+            risks=risks,
         )
 
     async def prepare(
@@ -231,12 +226,9 @@ class Shell:
     ) -> Prepared:
         del idempotency_key  # a command cannot receive it
         values = self._types.read(arguments)
-        launched = await start(
-            lambda: self._plan(values, binding, scene),
-            self._spare.take if self._spare is not None else None,
-        )
+        launched = await start(lambda: self._plan(values, binding, scene))
         network = binding.level == "unconfined" or self._has_network(asked=values["network"])
-        return _PreparedCommand(
+        return PreparedCommand(
             self,
             launched,
             arguments,
@@ -245,11 +237,6 @@ class Shell:
             timeout_seconds=values["timeout_seconds"],
             network=network,
         )
-
-    def keep_spare(self, launched: Launched) -> None:
-        """Start a spare in the background, without delaying the call that was just let go."""
-        if self._spare is not None and not launched.has_files:
-            self._spare.make_soon(launched.prefix)
 
     def is_background(self, arguments: bytes) -> bool:
         return bool(self._types.read(arguments)["background"])
@@ -269,7 +256,7 @@ class Shell:
         values = self._types.read(arguments)
         if scene.home is None:
             raise CannotBind("a job needs a home on disk, where what it says is kept")
-        plan = await THREADS.run(lambda: self._plan(values, binding, scene))
+        plan = await BLOCKING.call(lambda: self._plan(values, binding, scene))
         return await start_job(
             plan,
             scene.home,
@@ -279,7 +266,7 @@ class Shell:
             is_unchanged=lambda: self.bind(arguments, scene) == binding,
         )
 
-    def _confinement(self, place: Place, scene: Scene) -> Confinement:
+    def _confinement(self, place: PathTarget, scene: Scene) -> Confinement:
         confine = self._settings().confine
         if confine == "off":
             off = Obstacle(
@@ -299,11 +286,14 @@ class Shell:
                     code="unconfined",
                 )
         if confine == "require" and chosen.obstacle is not None:
-            said = f"tools.shell.confine is 'require', but commands can't be isolated: {chosen.obstacle.cause}"
+            said = (
+                "tools.shell.confine is 'require', but commands can't be isolated:"
+                f" {chosen.obstacle.cause}"
+            )
             raise CannotBind(f"{said}; {chosen.obstacle.remedy}", code="unconfined")
         return chosen
 
-    def _folders(self, place: Place, scene: Scene) -> tuple[str, ...]:
+    def _folders(self, place: PathTarget, scene: Scene) -> tuple[str, ...]:
         """
         Return the folders that the command may write: the workspace, and its own folder if a person
         lets it run outside.
@@ -329,7 +319,7 @@ class Shell:
             )
         return asked or network == "always"
 
-    def _environment(self, level: Level, place: Place, scene: Scene) -> dict[str, str]:
+    def _environment(self, level: Level, place: PathTarget, scene: Scene) -> dict[str, str]:
         """
         Return the environment. A limited command has no temporary folder of its own, so it gets its
         workspace.
@@ -354,25 +344,25 @@ class Shell:
         ):
             raise CannotBind("the shell is not what it was when this was approved")
         guard = guard_of(scene)
-        place = Place(path=binding.cwd, reach=binding.reach, guard=guard)
+        place = PathTarget(path=binding.cwd, reach=binding.reach, guard=guard)
         level = self._confinement(place, scene).level
         if level != binding.level:
             raise CannotBind(f"commands run {level} now, and this was approved as {binding.level}")
         network = self._has_network(asked=values["network"])
         folders, limited = self._folders(place, scene), level == "limited"
-        if level != "unconfined" and _identified(folders) != binding.folders:
+        if level != "unconfined" and identified(folders) != binding.folders:
             raise CannotBind("the workspace is not what it was when this was approved")
-        view = View(guard=guard, folders=folders, read=self._read_paths(), network=network)
+        view = FileView(guard=guard, folders=folders, read=self._read_paths(), network=network)
         runs = self._runs(read_command(values["command"]), place, level)
         if not {str(copy) for copy in runs.copies} <= set(binding.scripts):
             raise CannotBind("a script changed after this was approved")
         words, files = copy_words(runs.copies)
         return LaunchPlan(
             call=scene.call,
-            mode=_MODES[level],
+            mode=MODES[level],
             prefix=(*isolation_words(view), *words, "--") if level == "isolated" else (),
             files=tuple(files),
-            allowed=_allowed(view) if limited else (),
+            allowed=allowed_paths(view) if limited else (),
             filter=filter_of("limited", network=network) if limited else b"",
             folders=binding.folders,
             cwd=binding.cwd,
@@ -382,7 +372,7 @@ class Shell:
             environment=self._environment(level, place, scene),
         )
 
-    def _runs(self, reading: Reading, place: Place, level: Level) -> Runs:
+    def _runs(self, reading: Reading, place: PathTarget, level: Level) -> Runs:
         """
         Find the scripts at every binding and once more for the run, so that the copied scripts are
         the approved ones.
@@ -410,121 +400,21 @@ class Shell:
         return found
 
 
-def left_notes(left: LeftBehind) -> list[str]:
-    """
-    Return notes for the model and the person: the processes that a command left behind, and the
-    hint that a job can keep something running.
-    """
-    ended = left_behind(len(left.ended), left.ended)
-    hint = ["[to keep something running, start it with `background`]"] if ended else []
-    running = (
-        [f"[still running, left behind by this command: {render(', '.join(left.running)).text}]"]
-        if left.running
-        else []
-    )
-    return [*ended, *hint, *running]
-
-
-class _PreparedCommand:
-    def __init__(
-        self,
-        shell: Shell,
-        launched: Launched,
-        arguments: bytes,
-        binding: Binding,
-        scene: Scene,
-        *,
-        timeout_seconds: float | None,
-        network: bool,
-    ) -> None:
-        self._shell, self._launched, self._network = shell, launched, network
-        self._arguments, self._binding, self._scene = arguments, binding, scene
-        self._timeout_seconds = timeout_seconds
-        self.process: ProcessFacts | None = launched.facts
-
-    async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
-        try:
-            now = await THREADS.run(lambda: self._shell.bind(self._arguments, self._scene))
-            changed = now != self._binding
-        except CannotBind as exc:
-            await self.abandon()
-            return ToolReturned(outcome="error", text=f"nothing was run: {exc}")
-        except BaseException:
-            await self.abandon()
-            raise
-        if changed:
-            await self.abandon()
-            return ToolReturned(
-                outcome="error",
-                text="nothing was run: the folder, a program or a script changed after this was "
-                "approved",
-            )
-        output = Output(secrets=self._scene.secrets, on_output=on_output)
-        allowed = self._timeout_seconds or timeout_seconds
-        self._shell.keep_spare(self._launched)
-        ended, status = await self._launched.run(timeout_seconds=allowed, on_output=output.feed)
-        output.close()
-        if self._launched.failed_to_exec:
-            return ToolReturned(
-                outcome="error", text=f"nothing was run: {self._launched.failed_to_exec}"
-            )
-        if ended == "timed_out":
-            text, full = output.view(
-                "\n".join([f"[ended after {allowed:g} s]", *left_notes(self._launched.left)])
-            )
-            return ToolReturned(outcome="timed_out", text=text, full=full)
-        how = (
-            ""
-            if status == 0
-            else f"[exit {status}]"
-            if status > 0
-            else f"[ended by signal {-status}]"
-        )
-        lacking = "" if status == 0 or self._network else network_note(output.end())
-        text, full = output.view(
-            "\n".join(filter(None, (how, *left_notes(self._launched.left), lacking)))
-        )
-        return ToolReturned(outcome="ok" if status == 0 else "error", text=text, full=full)
-
-    async def abandon(self) -> None:
-        await self._launched.abandon()
+def _identity_of(place: PathTarget) -> str:
+    """The device and inode of the folder that a command would run in."""
+    fd = open_folder(place.path, place.guard)
+    try:
+        facts = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return f"{facts.st_dev}:{facts.st_ino}"
 
 
 def _interpreter() -> Program:
     for path in _SHELLS:
         if os.path.exists(path):  # noqa: PTH110
             return fingerprint(path)
-    raise CannotBind("there is no /bin/bash and no /bin/sh here")
-
-
-def _identified(folders: Sequence[str]) -> tuple[str, ...]:
-    """
-    Return the folders with their identities. Bubblewrap finds them by name, so the launcher checks
-    from inside that it found these.
-    """
-    found = []
-    for folder in folders:
-        fd = open_folder(folder, None)
-        facts = os.fstat(fd)
-        os.close(fd)
-        found.append(f"{facts.st_dev}:{facts.st_ino} {folder}")
-    return tuple(found)
-
-
-def _allowed(view: View) -> tuple[str, ...]:
-    """
-    Return the paths for Landlock, which judges the opened file, regardless of the link that led to
-    it.
-    """
-    readable = [
-        os.path.realpath(path)
-        for path in (*SYSTEM, "/proc", *interpreter_paths(), *view.read)
-        if os.path.exists(path)  # noqa: PTH110
-    ]
-    return (
-        *(f"r{path}" for path in readable),
-        *(f"w{path}" for path in (*view.folders, *_DEVICES)),
-    )
+    raise CannotBind("no /bin/bash and no /bin/sh here")
 
 
 def _words(program: Program, command: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
-from holdfast.adapters.tools.shell.confinement.view import FILTER, View, view_words
+from holdfast.adapters.tools.shell.confinement.view import FILTER, FileView, view_words
 from holdfast.adapters.tools.shell.environment import SEARCH_PATH
 from holdfast.ports.tools import CannotBind
 
@@ -38,7 +38,7 @@ class Isolation(msgspec.Struct, frozen=True):
     words: tuple[str, ...]
 
 
-def isolation_words(view: View) -> tuple[str, ...]:
+def isolation_words(view: FileView) -> tuple[str, ...]:
     """
     Return the command line in front of the launcher, up to `--`. Raise CannotBind if bubblewrap
     does not work.
@@ -73,7 +73,8 @@ def _tried(words: tuple[str, ...]) -> str:
     fd = data_descriptor(filter_of("isolated", network=False))
     try:
         view = [
-            str(fd) if word == FILTER else word for word in view_words(View(guard=None, folders=()))
+            str(fd) if word == FILTER else word
+            for word in view_words(FileView(guard=None, folders=()))
         ]
         tried = subprocess.run(  # noqa: S603  fixed arguments
             [*words, *view, "--", "/bin/sh", "-c", "test -d /proc/1"],
@@ -118,7 +119,8 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     surest first.
 
     >>> setting = {"kernel/apparmor_restrict_unprivileged_userns": "1"}.get
-    >>> obstacle_from("bwrap: setting up uid map: Permission denied", lambda name: setting(name, "")).cause
+    >>> said = "bwrap: setting up uid map: Permission denied"
+    >>> obstacle_from(said, lambda name: setting(name, "")).cause
     'AppArmor keeps bubblewrap from making user namespaces (setting up uid map: Permission denied)'
     """
     reason = said.removeprefix("bwrap: ")
@@ -128,20 +130,26 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     ):
         return Obstacle(
             cause=f"user namespaces are switched off ({reason})",
-            remedy="as root: sysctl user.max_user_namespaces=10000, and "
-            "kernel.unprivileged_userns_clone=1 where there is one",
+            remedy=(
+                "as root: sysctl user.max_user_namespaces=10000, and "
+                "kernel.unprivileged_userns_clone=1 where there is one"
+            ),
         )
     if setting("kernel/apparmor_restrict_unprivileged_userns") == "1":
         return Obstacle(
             cause=f"AppArmor keeps bubblewrap from making user namespaces ({reason})",
-            remedy="as root: give /usr/bin/bwrap an AppArmor profile that allows userns (package "
-            "apparmor-profiles, profile bwrap-userns-restrict)",
+            remedy=(
+                "as root: give /usr/bin/bwrap an AppArmor profile that allows userns (package "
+                "apparmor-profiles, profile bwrap-userns-restrict)"
+            ),
         )
     if "proc" in reason and ("mount" in reason.lower() or "/newroot/proc" in reason):
         return Obstacle(
             cause=f"/proc is masked, as in a container ({reason})",
-            remedy="start the container with unmasked /proc (docker: --security-opt "
-            "systempaths=unconfined)",
+            remedy=(
+                "start the container with unmasked /proc (docker: --security-opt "
+                "systempaths=unconfined)"
+            ),
         )
     if (
         "namespace" in reason.lower()
@@ -150,8 +158,10 @@ def obstacle_from(said: str, setting: Callable[[str], str]) -> Obstacle:
     ):
         return Obstacle(
             cause=f"user namespaces are refused, as by a container's seccomp filter ({reason})",
-            remedy="start the container with a filter that allows them (docker: --security-opt "
-            "seccomp=unconfined)",
+            remedy=(
+                "start the container with a filter that allows them (docker: --security-opt "
+                "seccomp=unconfined)"
+            ),
         )
     return Obstacle(
         cause=f"bubblewrap does not work here ({reason})",

@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.adapters.tools.home_guard import Guarded, guard_of
+from holdfast.adapters.tools.home_guard import GuardedHome, guard_of
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, find_isolation
 from holdfast.adapters.tools.shell.confinement.mounts import within
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
@@ -53,7 +53,7 @@ class ConfinementReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(
-    guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS
+    guard: GuardedHome | None, folders: Sequence[str], mechanisms: Sequence[Mechanism] = MECHANISMS
 ) -> Confinement:
     """Choose the level for a command that works in `folders`, which are canonical."""
     obstacle = _no_isolation(folders, mechanisms)
@@ -61,9 +61,26 @@ def choose(
         return Confinement(level="isolated")
     if (why := _no_landlock(guard, folders, mechanisms)) is None:
         return Confinement(level="limited", obstacle=obstacle)
+    if (folder := _overlap(guard, folders)) is not None:
+        # The nearest remedy comes first: a person can move a home sooner than a kernel.
+        return Confinement(level="unconfined", obstacle=_home_overlaps(folder))
     return Confinement(
         level="unconfined",
         obstacle=Obstacle(cause=f"{obstacle.cause}; {why}", remedy=obstacle.remedy),
+    )
+
+
+def _overlap(guard: GuardedHome | None, folders: Sequence[str]) -> str | None:
+    if guard is None:
+        return None
+    return next((folder for folder in folders if guard.overlaps(folder)), None)
+
+
+def _home_overlaps(folder: str) -> Obstacle:
+    return Obstacle(
+        cause=f"Holdfast's home and the folder it works in, {folder}, are one inside the other",
+        remedy=f"move the home out of {folder} (HOLDFAST_HOME=~/.holdfast), or work in another "
+        "folder (--workspace DIR)",
     )
 
 
@@ -88,7 +105,7 @@ def _is_the_systems(folder: str) -> bool:
 
 
 def _no_landlock(
-    guard: Guarded | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]
+    guard: GuardedHome | None, folders: Sequence[str], mechanisms: Sequence[Mechanism]
 ) -> str | None:
     """Return why Landlock cannot be used. It knows no exceptions below an allowed folder."""
     if "landlock" not in mechanisms or landlock_abi() < _LANDLOCK_ABI_MIN:
@@ -101,7 +118,7 @@ def _no_landlock(
         if _is_the_systems(folder):
             return f"{folder} can't be given to a command alone"
         if guard is not None and guard.overlaps(folder):
-            return f"{folder} and the Holdfast home contain one another"
+            return _home_overlaps(folder).cause
         own = next((each for each in program_folders() if within(each, folder)), None)
         if own is not None:
             return f"{folder} holds {own}, which Holdfast's own program is loaded from"
@@ -148,7 +165,7 @@ def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
     """
     found = find_isolation()
     try:
-        guard = guard_of(_bare_scene(home, workspace))
+        guard = guard_of(bare_scene(home, workspace))
         chosen = choose(guard, [os.path.realpath(workspace)] if workspace else [])
     except CannotBind as exc:
         chosen = Confinement(
@@ -164,7 +181,7 @@ def confinement_report(home: str, workspace: str | None) -> ConfinementReport:
     )
 
 
-def _bare_scene(home: str, workspace: str | None) -> Scene:
+def bare_scene(home: str, workspace: str | None) -> Scene:
     return Scene(
         session=SessionId("local/doctor"),
         instance=InstanceId("doctor"),

@@ -36,7 +36,8 @@ def names_of(folder: str, mounts: list[Mount]) -> list[str]:
     """
     Every path at which `folder` or a part of it can be reached, itself first.
 
-    >>> tree = [Mount("8:1", "/", "/", "ext4"), Mount("8:1", "/home", "/mnt/h", "ext4"), Mount("8:1", "/home/a/keys", "/k", "ext4")]
+    >>> places = [("/", "/"), ("/home", "/mnt/h"), ("/home/a/keys", "/k")]
+    >>> tree = [Mount("8:1", root, point, "ext4") for root, point in places]
     >>> names_of("/home/a", tree)
     ['/home/a', '/k', '/mnt/h/a']
     """

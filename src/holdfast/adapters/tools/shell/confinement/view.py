@@ -27,8 +27,9 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast import limits
-from holdfast.adapters.tools.home_guard import Guarded
+from holdfast.adapters.tools.home_guard import GuardedHome
 from holdfast.adapters.tools.shell.confinement.mounts import within
+from holdfast.ports.tools import CannotBind
 
 # Stands for the number of the descriptor from which bubblewrap reads its seccomp filter.
 FILTER = "{filter}"
@@ -63,24 +64,25 @@ class Bind(msgspec.Struct, frozen=True):
     read_only: bool = True
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class FileView(msgspec.Struct, frozen=True, kw_only=True):
     """
     `folders` are writable: the workspace, and the folder of a command that a person let run outside
     it.
     """
 
-    guard: Guarded | None
+    guard: GuardedHome | None
     folders: tuple[str, ...]
     read: tuple[str, ...] = ()
     network: bool = False
     binds: tuple[Bind, ...] = ()
 
 
-def view_words(view: View) -> list[str]:
+def view_words(view: FileView) -> list[str]:
     """
     Return bubblewrap's arguments. All paths are canonical. The caller puts bubblewrap in front and
-    `--` behind.
+    `--` behind. Raise CannotBind for a path of the home.
     """
+    refuse_home_paths(view)
     words = [*_APART, *(() if view.network else ("--unshare-net",)), "--seccomp", FILTER]
     for path in SYSTEM:
         words += _shared(path)
@@ -106,6 +108,21 @@ def view_words(view: View) -> list[str]:
     for bind in view.binds:
         words += ["--ro-bind" if bind.read_only else "--bind", bind.source, bind.target]
     return [*words, "--remount-ro", "/"]
+
+
+def refuse_home_paths(view: FileView) -> None:
+    """
+    Refuse a path in the home, and a home that could be written, such as a path that became a link
+    after somebody named it in the settings. Covers hide a home below a path, and not one around it.
+    """
+    guard = view.guard
+    if guard is None:
+        return
+    for path in (*(each for each in view.read if each not in guard.names), *view.folders):
+        if guard.workspace_inside is not None and within(path, guard.workspace_inside):
+            continue
+        if any(within(path, name) for name in guard.names):
+            raise CannotBind(f"{path} is the Holdfast home or lies in it")
 
 
 def is_seen(path: str, read: Iterable[str]) -> bool:
@@ -193,7 +210,7 @@ def _name_servers() -> list[str]:
     return ["--ro-bind", real, real] if not within(real, "/etc") and os.path.isfile(real) else []  # noqa: PTH113
 
 
-def _is_seen(name: str, view: View) -> bool:
+def _is_seen(name: str, view: FileView) -> bool:
     """Return whether the name is visible, also as a parent folder of a bound path."""
     return is_seen(name, (*interpreter_paths(), *view.read)) or any(
         within(path, name) for path in (*view.read, *view.folders)

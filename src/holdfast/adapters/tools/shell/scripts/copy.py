@@ -15,8 +15,8 @@ import msgspec
 from blake3 import blake3
 
 from holdfast import limits
-from holdfast.adapters.tools.home_guard import Guarded
-from holdfast.adapters.tools.paths import Place, open_file, open_folder
+from holdfast.adapters.tools.home_guard import GuardedHome
+from holdfast.adapters.tools.paths import PathTarget, open_file, open_folder
 
 FOLDER = "/run/holdfast/bound"  # in the view of an isolated command
 FILES_MAX = 128  # each is a descriptor for a moment
@@ -58,7 +58,7 @@ Needed = Callable[[str, bytes], frozenset[str]]
 """Which modules of its own folder a file loads, by its name and text."""
 
 
-def copy_with_modules(path: str, guard: Guarded | None, needed: Needed) -> ScriptCopy:
+def copy_with_modules(path: str, guard: GuardedHome | None, needed: Needed) -> ScriptCopy:
     """
     Read a script with the modules that it loads from its folder, and the modules that those load.
     """
@@ -73,7 +73,7 @@ def copy_with_modules(path: str, guard: Guarded | None, needed: Needed) -> Scrip
 
 
 def copy_script(
-    path: str, guard: Guarded | None, *, alone: bool = False, only: frozenset[str] | None = None
+    path: str, guard: GuardedHome | None, *, alone: bool = False, only: frozenset[str] | None = None
 ) -> ScriptCopy:
     """
     Read a script `alone`, with its whole folder, or with `only` some entries of its folder.
@@ -83,7 +83,7 @@ def copy_script(
     """
     folder, name = os.path.split(path)
     if alone:
-        fd = open_file(Place(path=path, reach="outside", guard=guard))
+        fd = open_file(PathTarget(path=path, reach="outside", guard=guard))
         try:
             files: tuple[Copied, ...] = (_read(fd, name, BYTES_MAX),)
         finally:

@@ -13,7 +13,7 @@ import shlex
 
 import msgspec
 
-from holdfast.adapters.tools.home_guard import Guarded
+from holdfast.adapters.tools.home_guard import GuardedHome
 from holdfast.adapters.tools.shell.parse import Reading, Subcommand, Word, read_command
 from holdfast.adapters.tools.shell.programs import find_program
 from holdfast.adapters.tools.shell.remembered.programs import why_not_leaf
@@ -91,7 +91,7 @@ class Runs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_runs(
-    reading: Reading, *, cwd: str, search_path: str, guard: Guarded | None, can_copy: bool
+    reading: Reading, *, cwd: str, search_path: str, guard: GuardedHome | None, can_copy: bool
 ) -> Runs:
     """
     Find all runs. `can_copy` is false if commands are not isolated; then every script is declared.
@@ -108,7 +108,7 @@ def find_runs(
 
 class _Finder:
     def __init__(
-        self, cwd: str, search_path: str, guard: Guarded | None, *, can_copy: bool
+        self, cwd: str, search_path: str, guard: GuardedHome | None, *, can_copy: bool
     ) -> None:
         self._cwd, self._search_path, self._guard, self._can_copy = (
             cwd,

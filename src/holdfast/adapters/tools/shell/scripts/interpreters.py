@@ -98,7 +98,8 @@ def script_at(words: tuple[str | None, ...]) -> ScriptWord | str:
 
 def runs_text(reading: Reading) -> bool:
     """
-    Whether an interpreter in the command gets its program as text, or from a place that no word names.
+    Whether an interpreter in the command gets its program as text, or from a place that no word
+    names.
 
     Such a command deserves a second look: `sh -c`, `python3 -m`, `cat x | sh`, `eval`.
     """

@@ -3,10 +3,10 @@ The prompt's lines about the files that a command runs: the bound ones, and thos
 """
 
 from holdfast.adapters.tools.shell.scripts.files import Runs
-from holdfast.session.view.rendering import framed, render_line
+from holdfast.session.view.safe_text import framed, render_line
 
 BOUND = "runs these scripts as they are now, from private copies that nobody can change"
-DECLARED = "also runs files that can change"
+DECLARED = "it may run files that can still change"
 _LINES_MAX = 20  # an approver reads no more; the rest is counted
 
 

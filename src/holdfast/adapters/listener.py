@@ -1,5 +1,5 @@
 """
-What one listener in this process has heard and not taken yet. However slow it is, it hears of each
+The notices that one listener has received and not taken yet. However slow it is, it hears of each
 session once, so what waits for it is bounded.
 """
 

@@ -1,0 +1,49 @@
+"""
+The words for states that people see, from one file: the command line reads `state_words.json` here,
+and the gateway serves the same file to the page.
+"""
+
+import re
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+
+
+class StateWords(msgspec.Struct, frozen=True, kw_only=True):
+    """Each table maps a stored name to words. A name without words is shown as it is."""
+
+    phases: dict[str, str]
+    calls: dict[str, str]
+    options: dict[str, str]
+    answered: dict[str, str]
+    closed: dict[str, str]
+    turns: dict[str, str]
+    jobs: dict[str, str]
+    askers: dict[str, str]
+    results: dict[str, str]
+
+
+def state_words_json() -> bytes:
+    return files("holdfast").joinpath("state_words.json").read_bytes()
+
+
+@cache
+def state_words() -> StateWords:
+    """
+    >>> state_words().phases["calling_model"]
+    'thinking'
+    """
+    return msgspec.json.decode(state_words_json(), type=StateWords)
+
+
+def asker_words(kind: str, *, requester: str, agent: str, editor: str | None = None) -> str:
+    """
+    Say who asked for a call and who wrote it.
+
+    >>> asker_words("approval", requester="alice", agent="ops")
+    'alice asked; the agent ops wrote this call'
+    """
+    template = state_words().askers["edited" if editor else kind]
+    names = {"{requester}": requester, "{agent}": agent, "{editor}": editor or ""}
+    return re.sub(r"{\w+}", lambda found: names[found[0]], template)

@@ -2,8 +2,9 @@
 `python -m bench [PART ...] [--json FILE] [--write-docs] [--scale 0.1] [--in FOLDER]`: our numbers
 against the machine's, as ratios of one run.
 
-Parts: append many lengths reacquire open segments fold turn startup parked sessions_list gateway
-recall reminders jobs. All of them without any.
+Parts: append many lengths reacquire open segments fold turn in_turn startup provider parked
+sessions_list gateway page mcp_proxy busy_server workers recall reminders jobs postgres. All of
+them without any.
 """
 
 import argparse
@@ -26,13 +27,20 @@ PARTS = {
     "segments": "segments",
     "fold": "folding",
     "turn": "turns",
+    "in_turn": "in_turn",
     "startup": "startup",
+    "provider": "provider",
     "parked": "parked",
     "sessions_list": "sessions_list",
     "gateway": "gateway",
+    "page": "page",
+    "mcp_proxy": "mcp_proxy",
+    "busy_server": "busy_server",
+    "workers": "workers",
     "recall": "memory",
     "reminders": "reminders",
     "jobs": "jobs",
+    "postgres": "database",
 }
 
 
@@ -79,7 +87,9 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
     parser.add_argument(
-        "--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture"
+        "--write-docs",
+        action="store_true",
+        help="also write docs/internals/benchmarks.md and its picture",
     )
     parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
     parser.add_argument(

@@ -1,5 +1,5 @@
 """
-docs/benchmarks.md and its picture, written from docs/benchmarks.json, which `python -m bench` and
+docs/internals/benchmarks.md and its picture, written from docs/internals/benchmarks.json, which `python -m bench` and
 `python -m bench.peers` fill.
 
 Nothing in the document is typed by hand: what a run found is what it says, goals missed included.
@@ -12,8 +12,8 @@ from typing import Any
 from bench.picture import DARK, LIGHT, picture
 
 ROOT = Path(__file__).parent.parent
-DATA = ROOT / "docs" / "benchmarks.json"
-PAGE = ROOT / "docs" / "benchmarks.md"
+DATA = ROOT / "docs" / "internals" / "benchmarks.json"
+PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
 PICTURES = {
     LIGHT: ROOT / "docs" / "img" / "append-cost.svg",
     DARK: ROOT / "docs" / "img" / "append-cost-dark.svg",
@@ -21,15 +21,15 @@ PICTURES = {
 
 TITLE = "Appending one more to a session, by the length of its history (p50)"
 SHOWN = """<picture>
-  <source media="(prefers-color-scheme: dark)" srcset="img/append-cost-dark.svg">
-  <img alt="What one more append costs, by the length of the history: Holdfast, and what people use instead" src="img/append-cost.svg">
+  <source media="(prefers-color-scheme: dark)" srcset="../img/append-cost-dark.svg">
+  <img alt="What one more append costs, by the length of the history: Holdfast, and what people use instead" src="../img/append-cost.svg">
 </picture>"""
 
 HEAD = """# Benchmarks
 
 Written by `make bench ARGS=--write-docs` and `make bench-peers ARGS=--write-docs`; do not edit.
 Ratios count, not absolute numbers: ours and the limit are measured in turns, in one run, on one disk, and medians are compared.
-Everything of ours is durable when it is acknowledged: written and synced with `fdatasync` (many sessions at once: one `syncfs`).
+Everything of ours is durable when it is acknowledged: written and synced with `fdatasync`.
 The anchor is written after that, and synced at the end of each turn.
 Over HTTP client and server never share a process.
 What a request that does nothing takes on the same connection is said beside the answer's row, so that the part of HTTP can be told.

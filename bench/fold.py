@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 
 import msgspec
-from proof.scenarios.pure_session import LIFE, SESSION, Stored
+from proof.scenarios.pure_session import INSTANCE, SESSION, Stored
 from proof.scenarios.teller import Teller
 
 from holdfast.session.codec import EVENT_TYPES, decode
@@ -122,7 +122,7 @@ def measure() -> tuple[float, float]:
 
     def decode_and_fold() -> None:
         fold(
-            initial(SESSION, LIFE),
+            initial(SESSION, INSTANCE),
             (
                 (seq, each.at, decode(each.type, each.version, each.body, seq=seq))
                 for seq, each in enumerate(records, 1)

@@ -28,11 +28,12 @@ import httpx
 from bench.asking import Asker, asking, request_text
 from bench.ground import Ground, RawFile, Row, Syncs, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
+from holdfast.assembly.home_path import folder_identity
+from holdfast.assembly.service import open_service
 from holdfast.gateway.http.context import GatewaySettings
 from holdfast.gateway.server.serve import Serving, allow_many_files, open_serving
 from holdfast.gateway.server.tokens import TokenBook
 from holdfast.session.authority.context import Workspace
-from holdfast.wiring import folder_identity, open_service
 
 PART = "gateway"
 FOLLOWERS = 1_000
@@ -46,6 +47,7 @@ _HEAD_MAX = 1 << 20
 class Served(NamedTuple):
     port: int
     token: str
+    pid: int = 0  # of a server in a process of its own
 
     @property
     def url(self) -> str:
@@ -64,7 +66,9 @@ def measure(ground: Ground) -> list[Row]:
 
 
 @contextmanager
-def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterator[Served]:
+def server_process(
+    folder: Path, script_lines: str = '{"say": "at once"}\n', options: Sequence[str] = ()
+) -> Iterator[Served]:
     home, work = folder / "home", folder / "work"
     work.mkdir()
     script = work / "script.jsonl"
@@ -84,6 +88,7 @@ def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterat
         "serve",
         "--port",
         "0",
+        *options,
     ]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=work
@@ -96,14 +101,14 @@ def _process(folder: Path, script_lines: str = '{"say": "at once"}\n') -> Iterat
                     if client.get("/readyz").status_code == 204:
                         break
                     time.sleep(0.01)
-            yield Served(port, token)
+            yield Served(port, token, process.pid)
         finally:
             process.terminate()
 
 
 async def _new_token(home: Path) -> str:
     async with open_service(home) as service:
-        now = service.world.clock.now_ms()
+        now = service.runtime.world.clock.now_ms()
         token, _ = await TokenBook(service.home).add(
             "bench", person="alice", scopes=("read", "send", "approve"), by="bench", now=now
         )
@@ -115,7 +120,7 @@ async def _new_token(home: Path) -> str:
 
 def _followers(ground: Ground) -> list[Row]:
     count, rounds = ground.count(FOLLOWERS), ground.count(20, 5)
-    with _process(ground.fresh("followers")) as served:
+    with server_process(ground.fresh("followers")) as served:
         late, opened = asyncio.run(_fan_out(served, count, rounds))
     goal = f"p99 at most {told(FOLLOW_GOAL_SECONDS)}"
     note = f"{count} followers of one session, {rounds} messages; from the record's own time to the client; {told(opened)} to open them all"
@@ -209,7 +214,7 @@ async def _settled(client: httpx.AsyncClient, session: str) -> int:
 
 def _inboxes(ground: Ground) -> list[Row]:
     count, rounds = ground.count(FOLLOWERS), ground.count(20, 5)
-    with _process(
+    with server_process(
         ground.fresh("inboxes"),
         '{"call": [{"tool": "ask_person", "args": {"question": "go on?"}}]}\n' * (rounds + 1),
     ) as served:
@@ -257,7 +262,7 @@ async def _hears_of_prompt(reader: asyncio.StreamReader) -> float:
 
 def _messages(ground: Ground) -> list[Row]:
     each = ground.count(40, 10)
-    with _process(ground.fresh("messages")) as served:
+    with server_process(ground.fresh("messages")) as served:
         taken, seconds, times = asyncio.run(_pour(served, each))
     per_second = taken / seconds
     note = f"{SENDERS} senders in as many sessions, every turn driven meanwhile; one message {times.told()}"
@@ -385,7 +390,7 @@ async def _serve(folder: Path, ready: threading.Event, found: list[Any]) -> None
     identity = folder_identity(str(work)) or ""
     token = await _new_token(home)
     async with (
-        open_service(home, lasting=True) as service,
+        open_service(home) as service,
         open_serving(
             service, GatewaySettings(port=0), workspace=lambda: Workspace(str(work), identity)
         ) as serving,

@@ -26,7 +26,7 @@ LINE_BYTES = len(BODY) + 330  # with header and mac, give or take a digit
 
 @asynccontextmanager
 async def open_store(path: Path, **settings: int) -> AsyncIterator[FileStore]:
-    store = await FileStore.open(path, **settings)
+    store = await FileStore.open_home(path, **settings)
     try:
         yield store
     finally:
@@ -93,4 +93,4 @@ def lay_down(journal: FileJournal, records: int) -> None:
 
 
 def bytes_of(journal: FileJournal) -> int:
-    return sum(path.stat().st_size for path in journal.where())
+    return sum(Path(path).stat().st_size for path in journal.where())

@@ -19,8 +19,9 @@ import msgspec
 from holdfast.adapters.files import FileStore
 from holdfast.ids import InputId, InstanceId, SessionId, TurnId
 from holdfast.journal.record import Draft
-from holdfast.runtime.ledger import ledger as ledgers
+from holdfast.runtime.context import Tuning
 from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.rules import LedgerRules
 from holdfast.session.authority.context import MessageSource, context_from_source
 from holdfast.session.codec import encode
 from holdfast.session.events import (
@@ -36,20 +37,24 @@ from holdfast.session.events import (
 from holdfast.session.view.compaction import plan_for_turn, view_tokens
 from holdfast.session.view.messages import Usage
 
-SESSION, LIFE = SessionId("bench/long"), InstanceId("abcdefghijklmnopqrstuvwxyz")
+SESSION, INSTANCE = SessionId("bench/long"), InstanceId("abcdefghijklmnopqrstuvwxyz")
 TURNS_PER_SUMMARY = 100
 
 
 def story(records: int) -> list[SessionEvent]:
     events: list[SessionEvent] = [
-        SessionBorn(session=SESSION, instance=LIFE, origin="created", by="bench")
+        SessionBorn(session=SESSION, instance=INSTANCE, origin="created", by="bench")
     ]
     number = 0
     while len(events) < records:
         number += 1
         turn = TurnId(f"t{number}")
         context = context_from_source(
-            MessageSource.local("alice"), session=SESSION, instance=LIFE, turn=turn, workspace=None
+            MessageSource.local("alice"),
+            session=SESSION,
+            instance=INSTANCE,
+            turn=turn,
+            workspace=None,
         )
         raw = msgspec.Raw(msgspec.json.encode(context))
         name = InputId(f"i{number}")
@@ -88,15 +93,20 @@ def story(records: int) -> list[SessionEvent]:
     return events
 
 
+_NEVER = LedgerRules(
+    tuning=Tuning(snapshot_every_records=10**9, snapshot_every_records_closed=10**9)
+)
+_ALWAYS = LedgerRules(tuning=Tuning(snapshot_every_records=1))
+
+
 async def timed_open(home: Path) -> tuple[float, float]:
     """Opening the journal, and coming up to its head with the state."""
-    store = await FileStore.open(home)
+    store = await FileStore.open_home(home)
     start = time.perf_counter()
     journal = await store.open(SESSION)
     verified = time.perf_counter()
-    ledger = await Ledger.open(journal)
+    ledger = await Ledger.open(journal, _NEVER)
     done = time.perf_counter()
-    ledgers.SNAPSHOT_EVERY = 10**9
     await ledger.close()
     await store.close()
     return verified - start, done - start
@@ -105,27 +115,24 @@ async def timed_open(home: Path) -> tuple[float, float]:
 async def main(records: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "home"
-        store = await FileStore.open(home)
+        store = await FileStore.open_home(home)
         journal = await store.create(
             SESSION,
-            LIFE,
+            INSTANCE,
             [Draft(*encode(each)) for each in story(records)],
             origin="created",
             by="bench",
         )
-        ledgers.SNAPSHOT_EVERY = 10**9
-        ledger = await Ledger.open(journal)
+        ledger = await Ledger.open(journal, _NEVER)
         state = ledger.state
         await ledger.close()
         await store.close()
         without = min([await timed_open(home) for _ in range(3)], key=lambda each: each[1])
-        store = await FileStore.open(home)
-        ledger = await Ledger.open(await store.open(SESSION))
-        ledgers.SNAPSHOT_EVERY = 1
+        store = await FileStore.open_home(home)
+        ledger = await Ledger.open(await store.open(SESSION), _ALWAYS)
         start = time.perf_counter()
         await ledger.keep_snapshot_if_due()
         keeping = time.perf_counter() - start
-        ledgers.SNAPSHOT_EVERY = 10**9
         await ledger.close()
         await store.close()
         with_ = min([await timed_open(home) for _ in range(3)], key=lambda each: each[1])
@@ -146,7 +153,7 @@ def look_for_room() -> None:
     """What a turn with a view of 100 turns pays before each model call, and for a plan."""
     from holdfast.session.evolve.fold import evolve, initial
 
-    state = initial(SESSION, LIFE)
+    state = initial(SESSION, INSTANCE)
     events = [each for each in story(500) if not isinstance(each, Compacted)]
     for seq, event in enumerate(events[:-2], 1):
         state = evolve(state, event, seq=seq, at=0)

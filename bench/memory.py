@@ -17,7 +17,7 @@ from holdfast import limits
 from holdfast.adapters.sqlite.memory import SqliteMemory
 from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
 from holdfast.session.authority.context import Audience
-from holdfast.session.features.memory.items import Circle, MemoryItem, query_words
+from holdfast.session.features.memory.items import MemoryItem, ReaderSet, query_words
 
 PART = "recall"
 ITEMS = 100_000
@@ -38,13 +38,13 @@ def measure(ground: Ground) -> list[Row]:
 def _recall(ground: Ground, whose: str, *, people: int) -> Row:
     items = ground.count(ITEMS, 2_000)
     memory, draw = _filled(ground.fresh(f"memory-{people}"), items, people), random.Random(2)
-    circle = Circle(Audience.PERSONAL, "personal:person-0", "person-0")
+    reader_set = ReaderSet(Audience.PERSONAL, "personal:person-0", "person-0")
     asked = [query_words(_message(draw, common=number % 10 == 0)) for number in range(MESSAGES)]
 
     def recall(words: tuple[str, ...]) -> None:
         memory.find(
             words,
-            circle,
+            reader_set,
             limit=2 * limits.MEMORY_RECALLED_MAX,
             seconds=limits.MEMORY_RECALL_SECONDS,
         )

@@ -41,12 +41,12 @@ async def _measure(ground: Ground) -> list[Row]:
 async def _one_length(ground: Ground, store: FileStore, home: Path, length: int) -> list[Row]:
     session = SessionId(f"bench/open{length}")
     journal = await long_journal(store, f"open{length}", length)
-    paths, size = journal.where(), bytes_of(journal)
+    paths, size = [Path(each) for each in journal.where()], bytes_of(journal)
     await journal.close()
     hashed, opened, verified = [], [], []
     for _ in range(ground.count(9 if length < 100_000 else 5, 3)):
         hashed.append(timed(lambda: [blake3(path.read_bytes()).digest() for path in paths]))
-        opened.append(timed(lambda: store._lives.open(session)))
+        opened.append(timed(lambda: store._directory.open(session)))
     verified += [
         timed(lambda: store._verify_now(session, None)) for _ in range(3 if length < 100_000 else 1)
     ]

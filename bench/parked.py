@@ -14,6 +14,7 @@ from typing import NamedTuple
 import holdfast
 from bench.ground import Ground, Row, Times, python, timed, under, without_syncs
 from bench.turns import SOURCE, Instant
+from holdfast.assembly.service import open_service
 from holdfast.home import specs_from_agents
 from holdfast.ids import SessionId
 from holdfast.limits import KIB, MIB
@@ -21,8 +22,8 @@ from holdfast.ports.model import ModelRequest, OnText
 from holdfast.ports.tools import Tool
 from holdfast.runtime.context import AgentSpec
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.view.messages import ModelAnswer, ProposedCall
-from holdfast.wiring import open_service
 
 PART = "parked"
 SESSIONS = 10_000
@@ -129,7 +130,7 @@ async def _park(home: Path, sessions: int) -> None:
 
 
 async def _one(service: Service, number: int) -> None:
-    turn = await service.send(f"bench/p{number}", "restart the api", source=SOURCE)
+    turn = await service.send(f"bench/p{number}", Incoming(text="restart the api", source=SOURCE))
     assert turn.outcome == "waiting", turn
 
 

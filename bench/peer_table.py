@@ -32,6 +32,7 @@ NOTES = (
     "pause: a new session, up to a tool that asks first; cold resume: from the start of a new process until that tool runs.",
     "The OpenAI SDK leaves keeping a paused state to the application, and so a list of them.",
     "disk: what the paused sessions take, divided by their number; one database packs many into fewer blocks than a folder each.",
+    "CTRLRun gates actions and keeps no conversation: its append is an allowed action with its receipt, its pause an action that asks, in no session of its own.",
     "pi is the session manager of a coding agent alone: it keeps messages, the turns and the questions are the agent's; its import is that manager's.",
 )
 

@@ -34,6 +34,9 @@ PEERS = {
     "openai_agents": Peer("OpenAI Agents, SQLite session"),
     "google_adk": Peer("Google ADK, SQLite sessions"),
     "dbos_sqlite": Peer("DBOS, SQLite"),
+    "pydantic_ai_json": Peer("Pydantic AI, JSON history"),
+    "ctrlrun_sqlite": Peer("CTRLRun, SQLite (syncs seldom)", synced=False),
+    "ctrlrun_sqlite_full": Peer("CTRLRun, SQLite with synchronous=FULL"),
     "pi_jsonl": Peer("pi, JSON Lines (no sync)", synced=False),
 }
 PACKAGES = {
@@ -42,7 +45,12 @@ PACKAGES = {
     "openai_agents": "openai-agents",
     "google_adk": "google-adk",
     "dbos_sqlite": "dbos",
+    "pydantic_ai_json": "pydantic-ai-slim",
+    "ctrlrun_sqlite": "ctrlrun",
+    "ctrlrun_sqlite_full": "ctrlrun",
 }
+# The same program with other settings.
+PROGRAMS = {"ctrlrun_sqlite_full": ("ctrlrun_sqlite", {"BENCH_SYNCHRONOUS": "FULL"})}
 QUIET = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "PYTHONWARNINGS": "ignore"}
 
 
@@ -105,7 +113,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="below 1: smaller and quicker")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results there")
     parser.add_argument(
-        "--write-docs", action="store_true", help="also write docs/benchmarks.md and its picture"
+        "--write-docs",
+        action="store_true",
+        help="also write docs/internals/benchmarks.md and its picture",
     )
     return parser.parse_args()
 
@@ -165,13 +175,11 @@ def _program(name: str, python: Path, folder: Path, stack: contextlib.ExitStack)
             environment,
             npm.pinned(npm.LOCK.read_text())[0].version,
         )
-    environment = (
-        {"BENCH_POSTGRES": stack.enter_context(postgres.server(folder))}
-        if name == "langgraph_postgres"
-        else {}
-    )
+    script, environment = PROGRAMS.get(name, (name, {}))
+    if name == "langgraph_postgres":
+        environment = {"BENCH_POSTGRES": stack.enter_context(postgres.server(folder))}
     return Program(
-        [str(python), str(HERE / f"{name}.py")], environment, _version(python, PACKAGES[name])
+        [str(python), str(HERE / f"{script}.py")], environment, _version(python, PACKAGES[name])
     )
 
 

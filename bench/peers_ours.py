@@ -42,12 +42,13 @@ from bench.ground import RawFile  # noqa: E402
 from bench.journals import LINE_BYTES, long_journal, new_journal, one, open_store  # noqa: E402
 from bench.turns import SOURCE, Instant, instant_service  # noqa: E402
 from holdfast.adapters.files.session.journal import FileJournal  # noqa: E402
+from holdfast.assembly.service import open_service  # noqa: E402
 from holdfast.home import specs_from_agents  # noqa: E402
 from holdfast.ids import ApprovalId, SessionId  # noqa: E402
 from holdfast.ports.model import ModelRequest, OnText  # noqa: E402
 from holdfast.runtime.ledger.ledger import Ledger  # noqa: E402
+from holdfast.runtime.verbs.accept import Incoming  # noqa: E402
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
-from holdfast.wiring import open_service  # noqa: E402
 
 BLOCK = 5
 LONGER = (
@@ -124,17 +125,21 @@ async def _turns(folder: Path) -> tuple[dict[int, float], float]:
     async with instant_service(folder / "turn") as service:
         for length in TURN_LENGTHS:
             for _ in range(length // 2):
-                await service.send(f"bench/t{length}", "say something", source=SOURCE)
+                await service.send(
+                    f"bench/t{length}", Incoming(text="say something", source=SOURCE)
+                )
             seconds = []
             for _ in range(TURNS):
                 started = time.perf_counter()
-                await service.send(f"bench/t{length}", "look", source=SOURCE)
+                await service.send(f"bench/t{length}", Incoming(text="look", source=SOURCE))
                 seconds.append(time.perf_counter() - started)
             found[length] = median_us(seconds)
         loads = []
         for _ in range(LOADS):
             started = time.perf_counter()
-            ledger = await Ledger.open(await service.world.store.open(SessionId("bench/t1000")))
+            ledger = await Ledger.open(
+                await service.runtime.world.store.open(SessionId("bench/t1000"))
+            )
             loads.append(time.perf_counter() - started)
             await ledger.close()
     return found, median_us(loads)
@@ -145,7 +150,7 @@ async def _pauses(folder: Path) -> tuple[float, float]:
     async with _asking(folder) as service:
         for number in range(PARKED):
             started = time.perf_counter()
-            turn = await service.send(f"bench/p{number}", "look", source=SOURCE)
+            turn = await service.send(f"bench/p{number}", Incoming(text="look", source=SOURCE))
             seconds.append(time.perf_counter() - started)
             assert turn.outcome == "waiting", turn
             if number == 0:

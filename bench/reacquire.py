@@ -31,7 +31,7 @@ async def _measure(ground: Ground) -> list[Row]:
     home = ground.fresh("reacquire")
     async with open_store(home) as store, open_store(home) as other:
         journal = await _filled(store, "full", SEGMENT_BYTES // LINE_BYTES - 8)
-        path = journal.where()[-1]
+        path = journal.files.paths()[-1]
         data, key = path.read_bytes(), bytes(32)
         fd = os.open(path, os.O_RDONLY)
         hashed, read, back = in_turns(

@@ -14,16 +14,16 @@ from typing import Any
 
 import holdfast
 from bench.ground import Ground, Row, Times, compared, python, resident_bytes, told, under
+from holdfast.assembly.service import open_service
 from holdfast.gateway.server.drive_scheduler import DriveScheduler
 from holdfast.ids import SessionId, reminder_id
 from holdfast.limits import MIB, REMINDERS_PER_SESSION_MAX
-from holdfast.runtime.reports.index_writer import note
+from holdfast.runtime.reports.announcer import write_row
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
 from holdfast.session.commands import SetReminder
 from holdfast.session.events import ReminderFired
 from holdfast.session.features.reminders.schedule import Every, Once
-from holdfast.wiring import open_service
 
 PART = "reminders"
 REMINDERS = 100_000
@@ -101,14 +101,14 @@ async def _set_many(home: Path, sessions: int) -> None:
         await service.create("bench/once", by="alice")
         for number in range(sessions):
             await service.create(f"bench/r{number}", by="alice")
-            async with service.shelf.use(SessionId(f"bench/r{number}")) as ledger:
+            async with service.runtime.sessions.use(SessionId(f"bench/r{number}")) as ledger:
                 await ledger.commit(
                     *(
                         _wish(ledger.instance, number, each)
                         for each in range(REMINDERS_PER_SESSION_MAX)
                     )
                 )
-                note(service.world, ledger)
+                await write_row(service.runtime.world, ledger)
 
 
 def _wish(instance: Any, session: int, each: int) -> SetReminder:
@@ -144,26 +144,27 @@ async def _waiting(home: Path) -> dict[str, Any]:
         await asyncio.sleep(0.05)
         loop: Any = asyncio.get_running_loop()
         held = len(asyncio.all_tasks()) + len(loop._scheduled)
-        now = service.world.clock.now_ms()
-        looks = [_timed(lambda: service.world.index.next_reminder(after=now)) for _ in range(LOOKS)]
+        now = service.runtime.world.clock.now_ms()
+        index = service.runtime.world.index
+        looks = [await _timed(lambda: index.next_reminder(after=now)) for _ in range(LOOKS)]
         memory = resident_bytes()
         late = [await _one(service, drives, number) for number in range(5)]
         running.cancel()
     return {"held": held, "looks": looks, "memory": memory, "late": late}
 
 
-def _timed(work: Any) -> float:
+async def _timed(work: Any) -> float:
     started = time.perf_counter()
-    work()
+    await work()
     return time.perf_counter() - started
 
 
 async def _one(service: Service, drives: DriveScheduler, number: int) -> float:
     """Seconds from its time to the durable record of its firing, as the journal has it."""
     session = SessionId("bench/once")
-    async with service.shelf.use(session) as ledger:
+    async with service.runtime.sessions.use(session) as ledger:
         wish = _wish(ledger.instance, 0, 0)
-        at = service.world.clock.now_ms() + 300
+        at = service.runtime.world.clock.now_ms() + 300
         command = SetReminder(
             reminder=reminder_id(ledger.instance, f"once {number}"),
             text="help",
@@ -174,7 +175,7 @@ async def _one(service: Service, drives: DriveScheduler, number: int) -> float:
         )
         seq = ledger.state.seq
         await ledger.commit(command)
-        note(service.world, ledger)
+        await write_row(service.runtime.world, ledger)
         drives.wake(session)
         watch = ledger.watch()
         while True:

@@ -36,7 +36,7 @@ async def _one_size(ground: Ground, size: int) -> Row:
         long = await long_journal(store, "long", ground.count(RECORDS))
         await long.close()
         opened = Times(
-            [timed(lambda: store._lives.open(SessionId("bench/long"))) for _ in range(3)]
+            [timed(lambda: store._directory.open(SessionId("bench/long"))) for _ in range(3)]
         )
     chosen = "chosen" if size == SEGMENT_BYTES else ""
     rotating = max(appended)

@@ -2,7 +2,7 @@
 100,000 sessions, 10,000 of them waiting: the first page, a page from the middle, everything that
 waits.
 
-They are born by the store's own births, five hundred to a commit of the home's journal and with
+They are made by the store's own births, five hundred to a commit of the home's journal and with
 syncs switched off; their rows are put by the index itself. Whole turns for all of them would take a
 quarter of an hour, and lists read neither journals nor anything else that a turn leaves.
 """
@@ -19,17 +19,17 @@ from bench.ground import Ground, Row, Times, told, under, without_syncs
 from bench.parked import ONE_PARKED, specs
 from bench.turns import SOURCE
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.session import create as birth
-from holdfast.ids import SessionId
+from holdfast.adapters.files.session.create import create_instance
+from holdfast.assembly.service import open_service
+from holdfast.ids import SessionId, new_instance
 from holdfast.journal.record import Draft
 from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Section
-from holdfast.runtime.lifecycle.new_instance import new_instance
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.codec import encode
 from holdfast.session.events import SessionBorn
 from holdfast.session.home.events import SessionCreated, encode_home_event
-from holdfast.wiring import open_service
 
 PART = "sessions list"
 SESSIONS = 100_000
@@ -101,30 +101,32 @@ async def _opened(home: Path) -> AsyncIterator[Service]:
 
 async def _build(home: Path, sessions: int) -> float:
     async with _opened(home) as service:
-        await service.send(ONE_PARKED, "restart the api", source=SOURCE)
-        parked = service.world.index.get(ONE_PARKED)
+        await service.send(ONE_PARKED, Incoming(text="restart the api", source=SOURCE))
+        parked = await service.runtime.world.index.get(ONE_PARKED)
         assert parked is not None
-        await service.world.store.delete(ONE_PARKED, by="bench")
-        service.world.index.forget(ONE_PARKED)
-        store = service.world.store
+        await service.runtime.world.store.delete(ONE_PARKED, by="bench")
+        await service.runtime.world.index.forget(ONE_PARKED)
+        store = service.runtime.world.store
         assert isinstance(store, FileStore)
         started = time.perf_counter()
         for start in range(0, sessions, COMMIT):
-            born = _bear(
+            made = _create_all(
                 store,
                 [
                     SessionId(f"bench/p{number}")
                     for number in range(start, min(start + COMMIT, sessions))
                 ],
             )
-            for number, created in enumerate(born, start):
-                service.world.index.put(_row(parked, created, waits=number % WAITING == 0))
+            for number, created in enumerate(made, start):
+                await service.runtime.world.index.put(
+                    _row(parked, created, waits=number % WAITING == 0)
+                )
         return time.perf_counter() - started
 
 
-def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
+def _create_all(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
     """As `FileStore.create` does, many to one commit."""
-    born: list[SessionCreated] = []
+    made: list[SessionCreated] = []
 
     def decide(section: Section) -> Sequence[Draft]:
         slot = store._own.registry.state.slots_used
@@ -140,8 +142,8 @@ def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
                     )
                 )
             ]
-            _, first_mac = birth.bear(files, first, at=section.now, writer=store.writer)
-            born.append(
+            _, first_mac = create_instance(files, first, at=section.now, writer=store.writer)
+            made.append(
                 SessionCreated(
                     session=session,
                     instance=instance,
@@ -151,13 +153,13 @@ def _bear(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
                     by="bench",
                 )
             )
-        return [Draft(*encode_home_event(each)) for each in born]
+        return [Draft(*encode_home_event(each)) for each in made]
 
     store._own.append(decide)
     store._own.registry.refresh()
     if (due := store._own.registry.snapshot_if_due()) is not None:
         store.keep_snapshot(store._own.files, due)
-    return born
+    return made
 
 
 def _row(parked: IndexRow, created: SessionCreated, *, waits: bool) -> IndexRow:

@@ -9,6 +9,7 @@ that the promises ask for are measured beside it, as a plain program takes them.
 
 import asyncio
 import statistics
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,14 +19,18 @@ import holdfast
 from bench.bare import BareTurns
 from bench.ground import Ground, RawFile, Row, Times, compared, counting_syncs, timed, told
 from bench.journals import LINE_BYTES
+from holdfast.assembly.service import open_service
 from holdfast.home import specs_from_agents
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage, Usage
-from holdfast.wiring import open_service
 
 PART = "turn"
 SHORT, LONG = 10, 1_000
+CALLS_MAX = 2_000
+CALLS_NOTE = "in the event loop's thread, asyncio included"
+CPU_NOTE = "of all threads; a busy machine changes it less than it changes the time"
 SOURCE = holdfast.MessageSource.local("alice")
 
 
@@ -82,35 +87,75 @@ async def _measure(ground: Ground) -> list[Row]:
         steps = BareTurns(ground.fresh("bare"), already=SHORT * LINE_BYTES)
         bare: list[float] = []
         least: list[float] = []
+        least_cpu: list[float] = []
+        cpu: list[float] = []
         ours: dict[int, list[float]] = {SHORT: [], LONG: []}
         made: dict[int, list[int]] = {SHORT: [], LONG: []}
         with counting_syncs() as counted:
             for number in range(ground.count(120)):
                 await _talk(service, f"bench/short{number}", SHORT)
                 bare += [timed(raw.append) for _ in range(6)]
+                used = time.process_time()
                 least.append(await steps.turn())
+                least_cpu.append(time.process_time() - used)
                 for length, session in (
                     (SHORT, f"bench/short{number}"),
                     (LONG, f"bench/turn{LONG}"),
                 ):
                     before, started = counted().count, time.perf_counter()
-                    turn = await service.send(session, "look", source=SOURCE)
+                    used = time.process_time()
+                    turn = await service.send(session, Incoming(text="look", source=SOURCE))
                     ours[length].append(time.perf_counter() - started)
+                    if length == SHORT:
+                        cpu.append(time.process_time() - used)
                     made[length].append(counted().count - before)
                     assert turn.outcome == "completed", turn
+        calls = await _python_calls(service)
         steps.close()
         raw.close()
     syncs = {
         length: round(statistics.median(each)) for length, each in made.items()
     }  # a rotation now and then makes some more
-    return _rows(
-        Times(bare), Times(least), {length: Times(each) for length, each in ours.items()}, syncs
-    )
+    times = {length: Times(each) for length, each in ours.items()}
+    return [
+        *_rows(Times(bare), Times(least), times, syncs),
+        compared(
+            PART,
+            "CPU of one tool call, against its bare steps, p50",
+            Times(cpu).p50,
+            Times(least_cpu).p50,
+            note=CPU_NOTE,
+        ),
+        Row(
+            PART,
+            "Python calls of one turn with one tool call",
+            f"{calls:,}",
+            goal=f"<= {CALLS_MAX:,}",
+            reached=calls <= CALLS_MAX,
+            note=CALLS_NOTE,
+        ),
+    ]
+
+
+async def _python_calls(service: Service) -> int:
+    """Count the calls of one turn, coroutines that go on included, in the event loop's thread."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        await service.send("bench/short0", Incoming(text="look", source=SOURCE))
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 async def _talk(service: Service, session: str, messages: int) -> None:
     for _ in range(messages // 2):
-        await service.send(session, "say something", source=SOURCE)
+        await service.send(session, Incoming(text="say something", source=SOURCE))
 
 
 def _rows(bare: Times, least: Times, ours: dict[int, Times], syncs: dict[int, int]) -> list[Row]:
@@ -129,6 +174,7 @@ def _rows(bare: Times, least: Times, ours: dict[int, Times], syncs: dict[int, in
             note=note,
         ),
         compared(PART, "the bare steps of its commits, p50", least.p50, 5 * bare.p50, note=nothing),
+        compared(PART, "one tool call against its bare steps", short.p50, least.p50, at_most=1.5),
         compared(
             PART,
             f"one tool call, session of {LONG:,} messages, p50",

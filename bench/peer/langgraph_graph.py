@@ -61,18 +61,13 @@ def thread(name):
 
 def talk(saver):
     """Appends, turns and loads."""
-    from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.messages import AIMessage
 
-    found = {"append": {}, "turn": {}}
+    found = {"append": {}}
     made = graph(saver, ask=False)
 
-    def filled(name, length):
-        said = [(HumanMessage if number % 2 == 0 else AIMessage)(TEXT) for number in range(length)]
-        made.update_state(thread(name), {"messages": said}, as_node="model")
-        return thread(name)
-
     for length in LENGTHS:
-        name = filled(f"append{length}", length)
+        name = filled(made, f"append{length}", length)
         times = APPENDS if length < 10_000 else 10  # each takes a good part of a second there
         seconds = [
             timed(
@@ -83,18 +78,35 @@ def talk(saver):
             for _ in range(times)
         ]
         found["append"][length] = median_us(seconds)
-    for length in TURN_LENGTHS:
-        name = filled(f"turn{length}", length)
-        look = {"messages": [HumanMessage("look")]}
-        found["turn"][length] = median_us(
-            [timed(lambda name=name, look=look: made.invoke(look, name)) for _ in range(TURNS)]
-        )
+    found["turn"] = turns(made)
     found["load"] = median_us(
         [
             timed(lambda: made.get_state(thread("append1000")).values["messages"])
             for _ in range(LOADS)
         ]
     )
+    return found
+
+
+def filled(made, name, length):
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    said = [(HumanMessage if number % 2 == 0 else AIMessage)(TEXT) for number in range(length)]
+    made.update_state(thread(name), {"messages": said}, as_node="model")
+    return thread(name)
+
+
+def turns(made):
+    """Microseconds of a turn with one tool call, by the number of messages before it."""
+    from langchain_core.messages import HumanMessage
+
+    found = {}
+    for length in TURN_LENGTHS:
+        name = filled(made, f"turn{length}", length)
+        look = {"messages": [HumanMessage("look")]}
+        found[length] = median_us(
+            [timed(lambda name=name, look=look: made.invoke(look, name)) for _ in range(TURNS)]
+        )
     return found
 
 

@@ -1,10 +1,11 @@
 """LangGraph with its PostgreSQL saver, on the server whose address BENCH_POSTGRES has."""
 
 import asyncio
+import json
 import os
 
-from langgraph_graph import crowd, go_on, park, talk
-from work import PARKED, imported, main
+from langgraph_graph import crowd, go_on, graph, park, talk, turns
+from work import PARKED, asked, imported, main
 
 ADDRESS = os.environ["BENCH_POSTGRES"]
 POOL = 16  # connections that 64 tasks share
@@ -83,6 +84,18 @@ def _durability(db):
     return f"PostgreSQL {version} on a Unix socket, synchronous_commit={told['synchronous_commit']}, fsync={told['fsync']}; a commit at every step of the graph"
 
 
+def turns_alone():
+    """For a run that has its own server: `python bench/peer/langgraph_postgres.py turns FOLDER`."""
+    from langgraph.checkpoint.postgres import PostgresSaver
+
+    with PostgresSaver.from_conn_string(_database("turns")) as saver:
+        saver.setup()
+        print(json.dumps({"turn": turns(graph(saver, ask=False))}), flush=True)
+
+
 if __name__ == "__main__":
     imported(imports)
-    main(work, resume)
+    if asked() == "turns":
+        turns_alone()
+    else:
+        main(work, resume)

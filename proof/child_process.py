@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_RUN = "import runpy, sys; root, module = sys.argv[1:3]; sys.argv[:3] = [module]; sys.path.append(root); runpy.run_module(module, run_name='__main__', alter_sys=True)"
+_RUN = (
+    "import runpy, sys; root, module = sys.argv[1:3]; sys.argv[:3] = [module];"
+    " sys.path.append(root); runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
 
 
 def words_for(module: str, *arguments: str) -> list[str]:

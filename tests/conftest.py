@@ -1,5 +1,5 @@
 """
-What every test gets: Hypothesis' profiles, compiled sources, and a plain word when the system lacks
+Fixtures of every test: Hypothesis' profiles, compiled sources, and a plain word when the system lacks
 a program.
 
 A missing program skips the test with the reason, so that a plain user can run `make test` anywhere.
@@ -8,16 +8,23 @@ Where CI=true it fails the test: there a skip would hide that a promise went unt
 
 import compileall
 import os
+import re
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Iterator
+import uuid
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.warm import WarmStart
+
+if TYPE_CHECKING:
+    from proof.rigs.postgres_cluster import Cluster
+    from proof.rigs.postgres_world import PostgresWorld
 
 # The same examples in every run: a red `make test` is red for everybody.
 settings.register_profile(
@@ -108,3 +115,50 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("needs_system"):
         for program in mark.args:
             find_or_give_up(program)
+
+
+# A run of CI must not be green without them: nothing else tests what they test.
+_NEVER_SKIPPED = re.compile(
+    r"postgres|pgbouncer|openssl|chromium|browser|bubblewrap|bwrap", re.IGNORECASE
+)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Where CI=true, a test of PostgreSQL, the browser or bubblewrap that was skipped has failed."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("CI") == "true":
+        reason = str(report.longrepr[-1] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if _NEVER_SKIPPED.search(f"{item.nodeid} {reason}"):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, and CI=true does not let it: {reason}"
+    return report
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Generator["Cluster", None, None]:
+    """One private PostgreSQL cluster for each worker, on a socket and on loopback."""
+    from proof.rigs.postgres_cluster import Cluster, find_server
+
+    programs = find_server()
+    if programs is None:
+        reason = "needs a PostgreSQL server (on Debian: postgresql), which is not installed"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
+    cluster = Cluster(programs).create().start()
+    yield cluster
+    cluster.remove()
+
+
+@pytest.fixture
+def postgres_world(postgres: "Cluster", tmp_path: Path) -> "Callable[[], PostgresWorld]":
+    """Make a home in a schema of its own; the caller closes it."""
+    from proof.rigs.postgres_world import PostgresWorld
+
+    def made() -> PostgresWorld:
+        return PostgresWorld(postgres.url(), f"hf_{uuid.uuid4().hex[:12]}", tmp_path / "node")
+
+    return made

@@ -5,7 +5,7 @@ modules already.
 Starting Python and importing takes nine tenths of what a command takes, and tests run more than a
 thousand of them. A warm one is as real as any other: its own pid, folder, environment and
 descriptors; it ends by itself with its own code, and dies of signals. Only its first moments are
-shared. What depends on those starts cold: what is imported when, variables that Python itself
+shared. A test that depends on those starts cold: what is imported when, variables that Python itself
 reads, another user, a tracer, a terminal. With `--cold` everything does, as in `make test-long`.
 """
 
@@ -50,7 +50,7 @@ FREE = (
 
 class WarmProcess:
     """
-    What `subprocess.Popen` is to a process of ours. Its parent is the one that it was forked from,
+    The counterpart of `subprocess.Popen` for a process of ours. Its parent is the one that it was forked from,
     which tells how it ended.
     """
 

@@ -27,10 +27,10 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from proof.campaigns.fork_server import Warm, run_warm
-from proof.campaigns.sweep import Case, Phase, Tool, Verdict, sweep
-from proof.campaigns.syscalls import LIES, LIMIT, Fault, Said, busiest, together
+from proof.campaigns.sweep import CaseVerdict, Phase, SweepCase, Tool, sweep
+from proof.campaigns.syscalls import LIES, LIMIT, Said, SyscallFault, busiest, together
 from proof.checkers.history import History, read_history
-from proof.checkers.promises import PromiseBroken
+from proof.checkers.states import PromiseBroken
 
 SESSION = "ops/api"
 TIMEOUT_SECONDS = 60.0  # a clean command takes half a second; one that takes this long hangs
@@ -97,7 +97,7 @@ def write_script(path: Path, tool: Tool) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-class Rig:
+class CampaignRig:
     """
     A folder in which cases run one after the other: a workspace, a home, and copies of homes with
     an open prompt.
@@ -138,7 +138,7 @@ class Rig:
     def say(
         self,
         words: Sequence[str],
-        fault: Fault | None = None,
+        fault: SyscallFault | None = None,
         *,
         trace: tuple[str, Path] | None = None,
     ) -> Said:
@@ -196,7 +196,7 @@ class Rig:
 
     # --- one case
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: SweepCase) -> CaseVerdict:
         words = self.begin(case.tool, case.phase)
         said = self.say(words, case.fault)
         lied = case.fault.harm in LIES
@@ -215,9 +215,11 @@ class Rig:
         if self.ran() > 1:
             problems.append(f"the tool ran {self.ran()} times")
         doubt = history is not None and "in_doubt" in history.outcomes()
-        return Verdict(case, tuple(problems), said.code not in {0, 3}, doubt, is_sealed(history))
+        return CaseVerdict(
+            case, tuple(problems), said.code not in {0, 3}, doubt, is_sealed(history)
+        )
 
-    def _go_on(self, case: Case, *, lied: bool) -> Iterator[str]:
+    def _go_on(self, case: SweepCase, *, lied: bool) -> Iterator[str]:
         """Continue as a person would: send again, drive the owed work, answer open prompts."""
         if case.phase == "send":
             yield from self._step(self._sending(case.tool), lied=lied)
@@ -234,8 +236,10 @@ class Rig:
 
 
 _PLACES = (
-    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
-    "quarantine", "quarantine/ops", "quarantine/ops/api", "run", "reserve", "index.db", "index.db-journal", "holdfast.toml",
+    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions",
+    "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
+    "quarantine", "quarantine/ops", "quarantine/ops/api", "run", "reserve",
+    "index.db", "index.db-journal", "holdfast.toml",
 )  # fmt: skip
 """Calls on these folders count for the files opened in them."""
 
@@ -256,7 +260,7 @@ def ended_problems(history: History | None, ran: int, *, lied: bool) -> Iterator
     if lied and (history is None or is_sealed(history)):
         return
     if history is None:
-        yield "there is no session in the end"
+        yield "no session in the end"
         return
     if history.verdict.verdict != "holds" or history.verdict.sealed:
         yield f"in the end: {history.verdict}"
@@ -311,7 +315,7 @@ def _problems_of_history(
     told = _object(said.out)
     if history is None:
         if (told.get("outcome") not in {None, "failed"} and not lied) or ran:
-            yield f"there is no session, and this was said: {said.out}"
+            yield f"no session, and this was said: {said.out}"
         return
     if not lied and is_sealed(history):
         yield f"a false accusation: {history.verdict}"
@@ -369,8 +373,8 @@ def harms_for(call: str) -> tuple[str, ...]:
 
 
 def plan(
-    rig: Rig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS
-) -> Iterator[Case]:
+    rig: CampaignRig, *, tools: Iterable[Tool] = ("act", "shell"), calls: Iterable[str] = CALLS
+) -> Iterator[SweepCase]:
     """Plan every place of every call with every harm, and every file size limit."""
     for tool in tools:
         for phase in ("send", "answer") if tool == "act" else ("answer",):
@@ -382,16 +386,19 @@ def plan(
                     continue
                 for when in range(1, rig.places(tool, phase, call) + 1):
                     yield from (
-                        Case(tool, phase, Fault(call, harm, when)) for harm in harms_for(call)
+                        SweepCase(tool, phase, SyscallFault(call, harm, when))
+                        for harm in harms_for(call)
                     )
-            yield from (Case(tool, phase, Fault(LIMIT, "short", when)) for when in _LIMITS)
+            yield from (
+                SweepCase(tool, phase, SyscallFault(LIMIT, "short", when)) for when in _LIMITS
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:
     return sweep(
         arguments,
         name="campaign",
-        rig=Rig,
+        rig=CampaignRig,
         plan=lambda rig, calls, tools: plan(rig, tools=tools, calls=calls),
         calls=CALLS,
     )

@@ -30,7 +30,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.errors import InvariantBroken
-from proof.campaigns.syscalls import LIMIT, Fault, Said, attached
+from proof.campaigns.syscalls import LIMIT, Said, SyscallFault, attached
 from proof.child_process import words_for
 
 _REQUEST_BYTES_MAX = 1 << 16
@@ -42,7 +42,7 @@ _ANYBODY_MAY_TRACE = (
 _SAY_WHERE = signal.SIGUSR1
 _SAYS_WHERE_SECONDS_MAX = 15.0  # for its first output
 _QUIET_SECONDS = 0.5  # after this silence its output is complete
-_FIRST = ("holdfast.cli.main", "holdfast.wiring")
+_FIRST = ("holdfast.cli.main", "holdfast.assembly.service")
 
 
 class Warm:
@@ -112,7 +112,7 @@ def run_warm(
     warm: Warm,
     strace: str,
     words: Sequence[str],
-    fault: Fault | None,
+    fault: SyscallFault | None,
     *,
     paths: Sequence[Path],
     timeout_seconds: float,

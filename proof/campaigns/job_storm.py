@@ -230,7 +230,7 @@ async def _read(home: Path, kills: int) -> Storm:
     )
     numbers: dict[str, int] = {}
     async with holdfast.open(home) as opened:
-        store = opened.service.world.store
+        store = opened.service.runtime.world.store
         for session in await store.sessions():
             journal = await store.open(session)
             records: list[Any] = []

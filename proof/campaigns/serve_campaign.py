@@ -26,9 +26,9 @@ from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+from holdfast.assembly.service import open_service
 from holdfast.errors import HoldfastError
 from holdfast.gateway.server.tokens import TokenBook
-from holdfast.wiring import open_service
 from proof.campaigns.campaign import (
     BOT,
     authority_problems,
@@ -39,10 +39,10 @@ from proof.campaigns.campaign import (
     write_script,
 )
 from proof.campaigns.fork_server import Started, Warm
-from proof.campaigns.sweep import Case, Verdict, sweep
-from proof.campaigns.syscalls import LIES, Fault, attached, busiest, together
+from proof.campaigns.sweep import CaseVerdict, SweepCase, sweep
+from proof.campaigns.syscalls import LIES, SyscallFault, attached, busiest, together
 from proof.checkers.history import History, read_history
-from proof.checkers.promises import PromiseBroken
+from proof.checkers.states import PromiseBroken
 
 SESSION = "ops/api"
 CALLS = (
@@ -67,12 +67,13 @@ CALM_SECONDS_MAX = 90.0
 _CONTRACT = frozenset({0, 1, 2, 4, 5, 6})
 _KILLED = -signal.SIGKILL
 _PLACES = (
-    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions", "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
+    "", "keys", "anchors", "anchors/_home", "anchors/0000.anchors", "home", "sessions",
+    "sessions/ops", "sessions/ops/api", "sessions/ops/api/driver",
     "quarantine", "run", "reserve", "index.db", "index.db-journal", "holdfast.toml",
 )  # fmt: skip
 
 
-class Told:
+class ClientReplies:
     """Answers that the client received and may rely on."""
 
     def __init__(self) -> None:
@@ -182,7 +183,7 @@ class ServeRig:
         settings.write_text(f'[agents.assistant]\nmodel = "script:{script}"\ntools = ["bot:act"]\n')
         settings.chmod(0o600)
         async with open_service(self.home) as service:
-            now = service.world.clock.now_ms()
+            now = service.runtime.world.clock.now_ms()
             token, _ = await TokenBook(service.home).add(
                 "client",
                 person="alice",
@@ -199,7 +200,9 @@ class ServeRig:
         shutil.rmtree(self.home, ignore_errors=True)
         shutil.copytree(self.folder / "before", self.home)
 
-    def serve(self, fault: Fault | None = None, *, trace: tuple[str, Path] | None = None) -> Served:
+    def serve(
+        self, fault: SyscallFault | None = None, *, trace: tuple[str, Path] | None = None
+    ) -> Served:
         log, (inside, out) = self.folder / "serve.log", os.pipe()
         with log.open("w") as err:
             process = self._warm.start(
@@ -251,7 +254,7 @@ class ServeRig:
 
     # --- one case
 
-    def judge(self, case: Case) -> Verdict:
+    def judge(self, case: SweepCase) -> CaseVerdict:
         self.begin()
         lied = case.fault.harm in LIES
         problems: list[str] = []
@@ -271,9 +274,11 @@ class ServeRig:
         if self.ran() > 1:
             problems.append(f"the tool ran {self.ran()} times")
         doubt = history is not None and "in_doubt" in history.outcomes()
-        return Verdict(case, tuple(problems), hit, doubt, is_sealed(history))
+        return CaseVerdict(case, tuple(problems), hit, doubt, is_sealed(history))
 
-    def _disturbed(self, fault: Fault, problems: list[str], *, lied: bool) -> tuple[Told, bool]:
+    def _disturbed(
+        self, fault: SyscallFault, problems: list[str], *, lied: bool
+    ) -> tuple[ClientReplies, bool]:
         served = self.serve(fault)
         try:
             client = Client(served, DISTURBED_SECONDS_MAX)
@@ -299,7 +304,10 @@ class ServeRig:
         try:
             client = Client(served, CALM_SECONDS_MAX)
             if not client.go_through() and not lied:
-                yield f"a restarted server does not finish it: {vars(client.told)}, {client.last}, {served.log()[-800:]}"
+                yield (
+                    f"a restarted server does not finish it: {vars(client.told)}, {client.last},"
+                    f" {served.log()[-800:]}"
+                )
             code = served.stop()
             if code != 0:
                 yield f"a restarted server stops with {code}: {served.log()[-800:]}"
@@ -313,7 +321,7 @@ class Client:
     def __init__(self, served: Served, seconds_max: float) -> None:
         self._served = served
         self._seconds_max = seconds_max
-        self.told = Told()
+        self.told = ClientReplies()
         self.last: tuple[int, Any] = (0, None)
         self._refusals = 0
 
@@ -383,12 +391,12 @@ class Client:
 
 
 def _problems_of_told(
-    history: History | None, told: Told, ran: int, *, lied: bool
+    history: History | None, told: ClientReplies, ran: int, *, lied: bool
 ) -> Iterator[str]:
     """Check that every acknowledged record is there."""
     if history is None:
         if (told.accepted and not lied) or ran:
-            yield f"there is no session, and this was told: {vars(told)}"
+            yield f"no session, and this was told: {vars(told)}"
         return
     if is_sealed(history):
         if not lied:
@@ -396,7 +404,10 @@ def _problems_of_told(
         return
     keys = [each.body.get("dedup") for each in history.of("input_accepted")]
     if keys not in ([KEY], [] if not told.accepted else [KEY]):
-        yield f"the message was {'acknowledged' if told.accepted else 'not acknowledged'}, and these are there: {keys}"
+        yield (
+            f"the message was {'acknowledged' if told.accepted else 'not acknowledged'}, and these"
+            f" are there: {keys}"
+        )
     asked = {each.body["approval"] for each in history.of("approval_requested")}
     if told.prompt is not None and told.prompt["id"] not in asked:
         yield "a prompt was shown that is not there"
@@ -414,11 +425,14 @@ def _problems_of_told(
 # --- the plan
 
 
-def plan(rig: ServeRig, *, calls: Iterable[str] = CALLS) -> Iterator[Case]:
+def plan(rig: ServeRig, *, calls: Iterable[str] = CALLS) -> Iterator[SweepCase]:
     """Plan every place of every call with every harm."""
     for call in calls:
         for when in range(1, rig.places(call) + 1):
-            yield from (Case("act", "serve", Fault(call, harm, when)) for harm in harms_for(call))
+            yield from (
+                SweepCase("act", "serve", SyscallFault(call, harm, when))
+                for harm in harms_for(call)
+            )
 
 
 def main(arguments: list[str] | None = None) -> int:

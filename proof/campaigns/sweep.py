@@ -21,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from proof.campaigns.syscalls import Fault
+from proof.campaigns.syscalls import SyscallFault
 
 Phase = Literal["send", "answer", "serve"]
 """
@@ -33,53 +33,53 @@ Tool = Literal["act", "shell"]
 WORKERS = 2  # processes at once
 
 
-class Case(NamedTuple):
+class SweepCase(NamedTuple):
     tool: Tool
     phase: Phase
-    fault: Fault
+    fault: SyscallFault
 
     def __str__(self) -> str:
         return f"{self.tool}, {self.phase}: {self.fault}"
 
 
-class Verdict(NamedTuple):
+class CaseVerdict(NamedTuple):
     """
     `problems` is empty if every promise was kept. `hit` means that the fault changed the command's
     course.
     """
 
-    case: Case
+    case: SweepCase
     problems: tuple[str, ...]
     hit: bool
     in_doubt: bool
     sealed: bool
 
 
-class Judge(Protocol):
+class CaseJudge(Protocol):
     """Tries cases, one after the other."""
 
-    def judge(self, case: Case) -> Verdict: ...
+    def judge(self, case: SweepCase) -> CaseVerdict: ...
 
     def close(self) -> None: ...
 
 
-R = TypeVar("R", bound=Judge)
+R = TypeVar("R", bound=CaseJudge)
 
 
 def campaign(
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     folder: Path,
     strace: str,
     *,
-    rig: Callable[[Path, str], Judge],
+    rig: Callable[[Path, str], CaseJudge],
     workers: int = WORKERS,
-    on_verdict: Callable[[Verdict], None] | None = None,
-) -> list[Verdict]:
+    on_verdict: Callable[[CaseVerdict], None] | None = None,
+) -> list[CaseVerdict]:
     """Try all cases, a few at a time."""
-    rigs: SimpleQueue[Judge] = SimpleQueue()
+    rigs: SimpleQueue[CaseJudge] = SimpleQueue()
     told = threading.Lock()
 
-    def judge(case: Case) -> Verdict:
+    def judge(case: SweepCase) -> CaseVerdict:
         judging = rigs.get()
         try:
             verdict = judging.judge(case)
@@ -102,7 +102,7 @@ def sweep(
     *,
     name: str,
     rig: Callable[[Path, str], R],
-    plan: Callable[[R, list[str], list[Tool]], Iterable[Case]],
+    plan: Callable[[R, list[str], list[Tool]], Iterable[SweepCase]],
     calls: Sequence[str],
 ) -> int:
     from rich.console import Console
@@ -130,7 +130,7 @@ def sweep(
         cases = [each for each in wanted if each not in notes.kept]
         bar = progress.add_task("cases", total=len(cases))
 
-        def tell(verdict: Verdict) -> None:
+        def tell(verdict: CaseVerdict) -> None:
             progress.advance(bar)
             notes.add(verdict)
             for problem in verdict.problems:
@@ -189,17 +189,17 @@ def _options(arguments: list[str] | None, name: str, calls: Sequence[str]) -> ar
 def _part(text: str) -> tuple[int, int]:
     which, _, of = text.partition("/")
     if not (which.isdecimal() and of.isdecimal() and 1 <= int(which) <= int(of)):
-        raise argparse.ArgumentTypeError(f"{text} is no part: 2/5 is the second of five")
+        raise argparse.ArgumentTypeError(f"{text} is not a part: 2/5 is the second of five")
     return int(which), int(of)
 
 
 def chosen(
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     *,
     part: tuple[int, int] = (1, 1),
     every: int = 1,
     harms: Sequence[str] | None = None,
-) -> list[Case]:
+) -> list[SweepCase]:
     """
     Choose within each harm. Otherwise every second case would be every place of half of the harms.
     """
@@ -224,17 +224,17 @@ class Notes:
         lines = path.read_bytes().splitlines() if path is not None and path.exists() else []
         self.kept = {
             each.case: each
-            for each in (msgspec.json.decode(line, type=Verdict) for line in lines)
+            for each in (msgspec.json.decode(line, type=CaseVerdict) for line in lines)
             if not each.problems
         }
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, verdict: CaseVerdict) -> None:
         if self._path is not None:
             with self._path.open("ab") as file:
                 file.write(msgspec.json.encode(verdict) + b"\n")
 
 
-def _tell_all(verdicts: Sequence[Verdict], seconds: float, *, tried: int) -> int:
+def _tell_all(verdicts: Sequence[CaseVerdict], seconds: float, *, tried: int) -> int:
     from rich.console import Console
     from rich.table import Table
 
@@ -251,8 +251,8 @@ def _tell_all(verdicts: Sequence[Verdict], seconds: float, *, tried: int) -> int
     return 1 if bad else 0
 
 
-def summary(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    columns: dict[str, Callable[[Verdict], bool]] = {
+def summary(verdicts: Sequence[CaseVerdict]) -> list[tuple[str, ...]]:
+    columns: dict[str, Callable[[CaseVerdict], bool]] = {
         "cases": lambda _: True,
         "hit": lambda each: each.hit,
         "in doubt": lambda each: each.in_doubt,

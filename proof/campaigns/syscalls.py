@@ -48,7 +48,7 @@ _TELLS_WHEN = (
 _LINE = re.compile(r"(\d+) +([a-z0-9_]+)\(")
 
 
-class Fault(NamedTuple):
+class SyscallFault(NamedTuple):
     """
     One fault: the call (names joined by commas are one kind), the harm, and the number of the call.
     """
@@ -74,7 +74,7 @@ class Said(NamedTuple):
 def run(
     strace: str,
     command: Sequence[str],
-    fault: Fault | None,
+    fault: SyscallFault | None,
     *,
     paths: Sequence[Path],
     env: Mapping[str, str],
@@ -116,7 +116,7 @@ def run(
 def attached(
     strace: str,
     pid: int,
-    fault: Fault | None,
+    fault: SyscallFault | None,
     paths: Sequence[Path],
     *,
     seconds_max: float,
@@ -153,12 +153,12 @@ def attached(
             tracer.kill()
 
 
-def _tracing(strace: str, fault: Fault, paths: Sequence[Path]) -> list[str]:
+def _tracing(strace: str, fault: SyscallFault, paths: Sequence[Path]) -> list[str]:
     quick = [] if fault.harm == "kill" else ["--seccomp-bpf"]  # with it strace injects no signals
     return [*_strace(strace, fault.call, paths), "-qq", *quick, *_injection(fault)]
 
 
-def _injection(fault: Fault) -> list[str]:
+def _injection(fault: SyscallFault) -> list[str]:
     return [
         "-o",
         "/dev/null",

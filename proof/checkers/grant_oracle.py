@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.home.events import GrantProposed
-from proof.checkers.promises import hold
+from proof.checkers.states import hold
 
 
 def check_start(

@@ -25,14 +25,15 @@ from holdfast.session.codec import decode
 from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.react import react
 from holdfast.session.state import SessionState
-from proof.checkers.promises import Watcher, hold
+from proof.checkers.promises import Watcher
+from proof.checkers.states import hold
 
 _OF_THE_FILES = frozenset(
     {"segment_opened", "segment_closed"}
 )  # they describe segments, not the session
 
 
-class Entry(NamedTuple):
+class CheckedRecord(NamedTuple):
     """The fields of one record that these checks need."""
 
     seq: int
@@ -45,14 +46,14 @@ class Entry(NamedTuple):
 
 class History(NamedTuple):
     verdict: Verdict
-    entries: tuple[Entry, ...]
+    entries: tuple[CheckedRecord, ...]
     state: SessionState
     owes: tuple[str, ...]
     home_is_sealed: bool = (
         False  # then nothing of the session continues, even if its own journal is intact
     )
 
-    def of(self, kind: str) -> list[Entry]:
+    def of(self, kind: str) -> list[CheckedRecord]:
         return [each for each in self.entries if each.type == kind]
 
     def outcomes(self) -> list[str]:
@@ -78,7 +79,7 @@ async def read_history(home: Path, session: str) -> History | None:
             return None
         records: list[Record] = []
         await journal.load(records.append)
-        instance, of_the_files = journal.instance, _told_by_files(journal.where())
+        instance, of_the_files = journal.instance, _told_by_files(map(Path, journal.where()))
         await journal.close()
         told = check_history(verdict, name, instance, records, of_the_files)
         return told._replace(home_is_sealed=(await store.verify_session(HOME_SESSION)).sealed)
@@ -99,12 +100,12 @@ def check_history(
     `of_the_files` are the numbers of records that a store keeps to itself, since they tell of its
     segments alone. `disbelieved_until`: see `Watcher`.
     """
-    entries: list[Entry] = []
+    entries: list[CheckedRecord] = []
     watcher = Watcher(disbelieved_until=disbelieved_until)
     state = initial(session, instance)
     for record in records:
         body = msgspec.json.decode(record.body)
-        entry = Entry(record.seq, record.at, record.epoch, record.writer, record.type, body)
+        entry = CheckedRecord(record.seq, record.at, record.epoch, record.writer, record.type, body)
         if entries:
             missing = set(range(entries[-1].seq + 1, entry.seq)).difference(of_the_files)
             hold(
@@ -139,7 +140,7 @@ def _told_by_files(paths: Iterable[Path]) -> set[int]:
     return {line.seq for line in lines if line is not None and line.type in _OF_THE_FILES}
 
 
-def _check_starts(entries: list[Entry]) -> None:
+def _check_starts(entries: list[CheckedRecord]) -> None:
     once: set[str] = set()
     for entry in entries:
         if entry.type == "tool_started" and entry.body.get("contract", "once") == "once":

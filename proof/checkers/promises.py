@@ -7,17 +7,11 @@ It raises `PromiseBroken` with the promise's letter. A3 compares `permitted` wit
 crash.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 import msgspec
 
 from holdfast import limits
 from holdfast.ids import ApprovalId, CallId, JobId, TurnId
-from holdfast.session.authority.context import LostContext, TurnContext
-from holdfast.session.commands import AnswerApproval, SessionCommand
-from holdfast.session.decide.commit import decide
-from holdfast.session.effects import AwaitModel, AwaitTool
+from holdfast.session.authority.context import TurnContext
 from holdfast.session.events import (
     AnswerRefused,
     ApprovalAnswered,
@@ -41,19 +35,9 @@ from holdfast.session.events import (
     TurnEnded,
     TurnStarted,
 )
-from holdfast.session.react import react
-from holdfast.session.state import CallStatus, Phase, SessionState
-from holdfast.session.view.build import shared_messages, view_of
-from holdfast.session.view.messages import AssistantMessage, Message, ResultMessage
-
-
-class PromiseBroken(AssertionError):
-    """Names the promise and the violation."""
-
-
-def hold(letter: str, holds: object, what: str) -> None:
-    if not holds:
-        raise PromiseBroken(f"{letter}: {what}")
+from holdfast.session.state import SessionState
+from proof.checkers.reminders import check_reminder
+from proof.checkers.states import check_state, hold
 
 
 class Watcher:
@@ -153,49 +137,13 @@ class Watcher:
     def _reminder_set(self, event: ReminderSet) -> None:
         hold("A4", event.reminder not in self.reminders, "a reminder is set twice")
         self.reminders[event.reminder] = event
-        child = msgspec.json.decode(event.context)
-        hold(
-            "A4",
-            child["interactive"] is event.may_prompt,
-            "a reminder may ask whom nobody let it ask",
-        )
-        hold(
-            "A4",
-            child["requester"] == event.by and child["audience"] != "public",
-            "a reminder that nobody may set",
-        )
-        if event.turn is None or event.call is None:
-            return
-        hold(
-            "T1",
-            event.call in self.started and event.call not in self.finished,
-            "a reminder is set by a call that does not run",
-        )
-        parent = msgspec.json.decode(self.authority[event.turn])
-        same = (
-            "session",
-            "instance",
-            "audience",
-            "boundary",
-            "requester",
-            "quoted_speakers",
-            "workspace",
-        )
-        hold(
-            "A4",
-            all(child[name] == parent[name] for name in same),
-            f"a reminder has another authority than its turn: {child}",
-        )
-        hold(
-            "A4",
-            parent["interactive"] or not child["interactive"],
-            "a reminder may ask, and its turn may not",
-        )
-        hold(
-            "A4",
-            child["principal"] in ("verified_automation", parent["principal"]),
-            "a reminder is somebody else",
-        )
+        check_reminder(event, self.authority[event.turn] if event.turn is not None else None)
+        if event.call is not None:
+            hold(
+                "T1",
+                event.call in self.started and event.call not in self.finished,
+                "a reminder is set by a call that does not run",
+            )
 
     def _reminder_fired(self, event: ReminderFired) -> None:
         known = self.reminders[event.reminder]
@@ -474,125 +422,3 @@ _AFTER_THE_END = (
     "JobEnded",
     "ReminderFired",
 )  # the last: only its input was kept, and it has been answered since
-
-
-def check_state(state: SessionState) -> None:
-    """Check the invariants of every state."""
-    moving = [
-        turn.turn
-        for turn in state.turns.values()
-        if turn.phase not in (Phase.PARKED, Phase.CANCELLING)
-    ]
-    hold("T4", len(moving) <= 1, f"several turns run: {moving}")
-    hold("T4", not moving or state.running == moving[0], "a turn runs that is not the running one")
-    for approval, (name, call_id, _) in state.approvals.items():
-        call = state.open_call(name, call_id)
-        hold(
-            "P7",
-            call is not None
-            and call.approval is not None
-            and call.approval.asked.approval == approval,
-            f"{approval} belongs to no open call",
-        )
-    for turn in state.turns.values():
-        for call in turn.waiting:
-            hold(
-                "A6",
-                call.approval is not None and call.approval.asked.may_answer,
-                "an open prompt that nobody may answer",
-            )
-        if turn.phase in (Phase.READY, Phase.CALLING_MODEL):
-            check_view(view_of(turn))
-    _check_something_is_owed(state)
-
-
-def _check_something_is_owed(state: SessionState) -> None:
-    """
-    T7: nothing is owed only when idle, parked on a person or a delegate, or driven externally.
-    """
-    running = state.turns.get(state.running) if state.running is not None else None
-    if react(state) or state.carrying or (running is not None and running.loop == "foreign"):
-        return
-    for turn in state.turns.values():
-        hold(
-            "T7",
-            turn.loop == "foreign" or (turn.phase is Phase.PARKED and turn.only_waits),
-            f"{turn.turn} hangs in {turn.phase.value}",
-        )
-    hold("T7", not state.queued, "messages wait, and nothing is owed")
-
-
-def check_view(messages: Iterable[Message]) -> None:
-    """T5: every call has exactly one result, in a contiguous run after the call."""
-    owed: list[CallId] = []
-    for message in messages:
-        match message:
-            case ResultMessage(call=call):
-                hold(
-                    "T5",
-                    owed and owed.pop(0) == call,
-                    f"the result of {call} is not where it belongs",
-                )
-            case AssistantMessage(calls=calls):
-                hold("T5", not owed, f"no result for {owed}")
-                owed = [each.call for each in calls]
-            case _:
-                hold("T5", not owed, f"no result for {owed}")
-    hold("T5", not owed, f"no result for {owed}")
-
-
-def check_shared_view(state: SessionState) -> None:
-    check_view(shared_messages(state.view))
-
-
-def permitted(
-    state: SessionState, starts: Mapping[CallId, SessionCommand], people: Iterable[str], *, now: int
-) -> dict[str, Any]:
-    """
-    Return the possible next steps: owed effects except those in flight, the result of each answer,
-    and the result of each start (A3).
-    """
-    found: dict[str, Any] = {
-        "owed": sorted(
-            str(effect) for effect in react(state) if not isinstance(effect, AwaitModel | AwaitTool)
-        )
-    }
-    for approval, (turn, call_id, _) in state.approvals.items():
-        call = state.open_call(turn, call_id)
-        options = (
-            [each.option for each in call.approval.asked.options]
-            if call is not None and call.approval is not None
-            else []
-        )
-        for person in people:
-            for option in options:
-                answer = AnswerApproval(
-                    approval=approval,
-                    option=option,
-                    by=person,
-                    answer_id="what-if",
-                    grant="g-what-if",
-                    reason="because",
-                )
-                decided = decide(state, answer, now=now)
-                found[f"{approval} {person} {option}"] = (
-                    decided.refusal.code
-                    if decided.refusal
-                    else [type(event).__name__ for event in decided.events]
-                )
-    for call_id, command in starts.items():
-        found[f"start {call_id}"] = [
-            type(event).__name__ for event in decide(state, command, now=now).events
-        ]
-    return found
-
-
-def startable(state: SessionState) -> list[tuple[TurnId, CallId]]:
-    """Return calls that have not started, in turns that have authority."""
-    return [
-        (turn.turn, call.call)
-        for turn in state.turns.values()
-        if not isinstance(turn.context, LostContext)
-        for call in turn.calls
-        if call.status not in (CallStatus.STARTED, CallStatus.DELEGATED, CallStatus.FINISHED)
-    ]

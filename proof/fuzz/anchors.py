@@ -13,9 +13,9 @@ from holdfast.journal.anchor import (
     ANCHOR_BYTES,
     SLOT_BYTES,
     Anchor,
-    encode_newborn,
+    encode_created,
     encode_slot,
-    look_at,
+    read_cell,
     slot_offset,
 )
 from holdfast.journal.chain import Keyring
@@ -23,8 +23,8 @@ from holdfast.journal.fence import Fence
 from holdfast.journal.record import Draft
 from holdfast.journal.verify import SegmentBytes, Walked, walk
 
-_SESSION, _LIFE = SessionId("ops/api"), InstanceId("i1")
-_KEYS = Keyring({1: bytes(range(32))}, _SESSION, _LIFE)
+_SESSION, _INSTANCE = SessionId("ops/api"), InstanceId("i1")
+_KEYS = Keyring({1: bytes(range(32))}, _SESSION, _INSTANCE)
 _RECORDS = (1, 3, 1, 2, 1, 1, 4, 1)  # of each batch after the session's creation
 
 
@@ -38,9 +38,9 @@ class _Step(NamedTuple):
 
 @cache
 def _steps() -> tuple[_Step, ...]:
-    fence = Fence(_KEYS, _SESSION, _LIFE)
+    fence = Fence(_KEYS, _SESSION, _INSTANCE)
     segment = fence.open_segment(generation=1, at=1, writer="w", more=False)
-    cell = bytearray(encode_newborn(_anchor(fence, 0), _KEYS))
+    cell = bytearray(encode_created(_anchor(fence, 0), _KEYS))
     steps = [_Step(segment, bytes(cell), fence.seq)]
     for counter, count in enumerate(_RECORDS, start=2):
         data, records = fence.frame(
@@ -63,9 +63,9 @@ def _anchor(fence: Fence, counter: int) -> Anchor:
 
 def _judged(segment: bytes, cell: bytes) -> Walked:
     return walk(
-        Fence(_KEYS, _SESSION, _LIFE),
+        Fence(_KEYS, _SESSION, _INSTANCE),
         [SegmentBytes(1, "i1.00000001.jsonl", lambda offset: segment[offset:])],
-        lambda: look_at(cell, _KEYS),
+        lambda: read_cell(cell, _KEYS),
         first_mac=None,
         closing=lambda _: None,
         is_lost=lambda _: False,

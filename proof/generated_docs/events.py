@@ -1,5 +1,6 @@
 """
-Generate `docs/events.md` from the events: `python -m proof.generated_docs.events > docs/events.md`.
+Generate `docs/reference/events.md` from the events:
+`python -m proof.generated_docs.events > docs/reference/events.md`.
 
 A test compares the committed file with this output, so the page lists every event, every field and
 the present version.
@@ -30,17 +31,29 @@ def document() -> str:
 def _lines() -> Iterator[str]:
     yield "# Events"
     yield ""
-    yield "Written by `python -m proof.generated_docs.events` from `session/events.py` and `session/home/events.py`; do not edit it by hand."
+    yield (
+        "Written by `python -m proof.generated_docs.events` from `session/events/` and"
+        " `session/home/events.py`; do not edit it by hand."
+    )
     yield ""
-    yield "An event is a fact, in the past tense, and the body of one record; how a record is framed and sealed is in `journal-format.md`."
+    yield (
+        "An event is a fact, in the past tense, and the body of one record; how a record is framed"
+        " and sealed is in `journal-format.md`."
+    )
     yield "Times inside are Unix milliseconds."
     yield "A field with a default is left out of the body when it has that default."
-    yield "A stored name never changes its meaning: a new shape is a new version, and older ones are read for ever."
+    yield (
+        "A stored name never changes its meaning: a new shape is a new version, and older ones are"
+        " read for ever."
+    )
     yield from ("", "## In a session's journal", "")
     yield from _chapter(EVENT_TYPES, VERSIONS)
     yield from ("## In the home's journal", "")
     yield from _chapter(HOME_EVENTS, dict.fromkeys(HOME_EVENTS, 1))
-    yield "Besides these, each segment begins with a `segment_opened` record and may end with `segment_closed`: the journal's own."
+    yield (
+        "Besides these, each segment begins with a `segment_opened` record and may end with"
+        " `segment_closed`: the journal's own."
+    )
 
 
 def _chapter(kinds: Mapping[str, type[Any]], versions: Mapping[str, int]) -> Iterator[str]:

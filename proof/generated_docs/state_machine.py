@@ -1,6 +1,6 @@
 """
-Generate `docs/state-machine.md` from the tables: `python -m proof.generated_docs.state_machine >
-docs/state-machine.md`.
+Generate `docs/internals/state-machine.md` from the tables:
+`python -m proof.generated_docs.state_machine > docs/internals/state-machine.md`.
 
 A test compares the committed file with this output, so the page can't differ from the code.
 """
@@ -19,8 +19,9 @@ _CALL_SENTENCES = {
     CallStatus.WAITING: "a prompt is open",
     CallStatus.APPROVED: "by a person; starts when its siblings have answers too",
     CallStatus.STARTED: "durably, before anything runs",
-    CallStatus.DELEGATED: "handed to a delegate, whose own session says where it stands; its end "
-    "is the call's result",
+    CallStatus.DELEGATED: (
+        "handed to a delegate, whose own session says where it stands; its end is the call's result"
+    ),
     CallStatus.FINISHED: "it has its one result, real or synthetic",
 }
 
@@ -33,10 +34,16 @@ def document() -> str:
 def _lines() -> Iterator[str]:
     yield "# The state machine of a turn"
     yield ""
-    yield "Written by `python -m proof.generated_docs.state_machine` from `session/transitions.py` and `session/recovery.py`; do not edit it by hand."
+    yield (
+        "Written by `python -m proof.generated_docs.state_machine` from `session/transitions.py`"
+        " and `session/recovery.py`; do not edit it by hand."
+    )
     yield ""
     yield "Any number of turns may be parked, at most one runs."
-    yield "What is not listed here can't happen: we never write it, and a journal that says it is not believed."
+    yield (
+        "Nothing else can happen: Holdfast never writes it, and does not believe a journal that"
+        " contains it."
+    )
     yield "Stories of what it does are in `tests/proof/scenarios/`."
     yield ""
     yield "## Phases"
@@ -64,7 +71,10 @@ def _lines() -> Iterator[str]:
     yield from _plain()
     yield from ("```", "", "## Transitions", "", "| in | event | leads to |", "|---|---|---|")
     for (phase, event), after_all in TRANSITIONS.items():
-        yield f"| `{phase.value}` | {event.__name__} | {' or '.join(f'`{each.value}`' for each in Phase if each in after_all)} |"
+        yield (
+            f"| `{phase.value}` | {event.__name__} |"
+            f" {' or '.join(f'`{each.value}`' for each in Phase if each in after_all)} |"
+        )
     yield from _recovery()
 
 
@@ -94,16 +104,27 @@ def _plain() -> Iterator[str]:
 
 def _recovery() -> Iterator[str]:
     yield from ("", "## After a crash", "")
-    yield "A driver finds what an earlier one left in flight, turn by turn; exactly one case matches any combination of findings."
+    yield (
+        "A driver finds what an earlier one left in flight, turn by turn; exactly one case matches"
+        " any combination of findings."
+    )
     yield "Everything else after a crash is what is owed anyway, computed by the same function."
     yield ""
-    yield f"| case | {' | '.join(name.replace('_', ' ') for name in Findings._fields)} | what is done | in words |"
+    yield (
+        f"| case | {' | '.join(name.replace('_', ' ') for name in Findings._fields)} | what is done"
+        " | in words |"
+    )
     yield "|---" * (len(Findings._fields) + 3) + "|"
     for case in CASES:
         cells = ("any" if want is ANY else "yes" if want else "no" for want in case.pattern)
         yield f"| {case.letter} | {' | '.join(cells)} | {case.action.value} | {case.sentence} |"
     yield ""
-    yield "A turn whose loop is foreign has lost its loop with its driver: what it had started is in doubt, and it ends as `loop_lost`, unless it was cancelled."
+    yield (
+        "A turn of an external loop has lost its loop with its driver: calls that it had started"
+        " are in doubt, unless they may run again."
+    )
+    yield "It is parked until a loop takes it up."
+    yield "If no loop comes within a day, it ends as `loop_lost`."
     yield "A turn that was parked is left alone: its prompts still stand."
 
 

@@ -69,11 +69,11 @@ _SESSION = Tests(
 )
 _RENDERING = Tests(
     (
-        "tests/adapters/tools/test_rendering.py",
+        "tests/adapters/tools/test_safe_text.py",
         "tests/adapters/tools/test_look_alikes.py",
         "tests/unit/session/test_policy.py",
     ),
-    ("tests/adapters/tools/test_rendering.py",),
+    ("tests/adapters/tools/test_safe_text.py",),
 )
 _GATEWAY = Tests(("tests/unit/gateway",), ("tests/unit/gateway",))
 _STORIES = (
@@ -86,7 +86,7 @@ _STORIES = (
     "turns",
     "jobs",
     "reminders",
-    "listing",
+    "lists",
 )
 _RUNTIME = Tests(
     ("tests/unit/runtime", *(f"tests/acceptance/runtime/test_{name}.py" for name in _STORIES)),
@@ -98,16 +98,20 @@ _RUNTIME = Tests(
 )
 _NAMES = (
     ("session/authority", "approvals context policy grants restore", _SESSION),
-    ("session/decide", "answers calls", _SESSION),
+    ("session/decide", "answers calls starts", _SESSION),
     ("journal", "fence anchor anchor_cases verify chain record segment strict", _JOURNAL),
     ("session/decide", "turns inputs lifecycle commit", _SESSION),
     ("session/features", "jobs/decide delegates/decide reminders/decide memory/decide", _SESSION),
     ("session", "call_results authority/legacy authority/plan next_steps", _SESSION),
-    ("session/view", "rendering look_alikes", _RENDERING),
+    ("session/view", "safe_text look_alikes", _RENDERING),
     ("gateway", "http/request_guard http/authentication server/tokens server/rate_limit", _GATEWAY),
     ("runtime", "verbs/answer drive/turn drive/tool_call", _RUNTIME),
     ("session", "recovery react features/memory/items", _SESSION),
-    ("session/evolve", "fold approvals running turn inputs lifecycle view", _SESSION),
+    (
+        "session/evolve",
+        "fold approvals running_turn turn model_calls inputs lifecycle view",
+        _SESSION,
+    ),
     ("session/features", "reminders/evolve jobs/evolve delegates/evolve", _SESSION),
 )
 MODULES: dict[str, Tests] = {

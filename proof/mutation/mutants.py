@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _TURNED: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.LtE, ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE, ast.GtE: ast.Gt,
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
 }  # fmt: skip
 _MEANS_NOTHING = {
@@ -134,9 +135,9 @@ def _lines(statement: ast.stmt) -> tuple[int, int]:
         for each in ast.walk(statement)
         if isinstance(each, ast.stmt) and each is not statement
     ]
-    return statement.lineno, max(
-        statement.lineno, min(inner) - 1
-    ) if inner else statement.end_lineno or statement.lineno
+    return statement.lineno, (
+        max(statement.lineno, min(inner) - 1) if inner else statement.end_lineno or statement.lineno
+    )
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -21,7 +21,7 @@ class FilesWorld:
         self._stores: list[FileStore] = []
 
     async def store(self, *, clock: Clock | None = None) -> JournalStore:
-        store = await FileStore.open(self.path, clock=clock)
+        store = await FileStore.open_home(self.path, clock=clock)
         self._stores.append(store)
         return store
 

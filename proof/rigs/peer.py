@@ -2,12 +2,17 @@
 Another process on the same home, controlled through pipes: one JSON object per line, each with one
 answer.
 
-    {"do": "append", "session": ..., "texts": [...], "check": "short"}   -> {"head": seq, "suffix": [texts]}
-    {"do": "hold", "session": ...}       takes the write lock, says {"holding": true}, waits inside for {"do": "go"}
+    {"do": "append", "session": ..., "texts": [...], "check": "short"}
+                                         -> {"head": seq, "suffix": [texts]}
+    {"do": "hold", "session": ...}       takes the write lock, says {"holding": true}, waits inside
+                                         for {"do": "go"}
     {"do": "claim", "session": ...}      -> {"epoch": n or null}
-    {"do": "die_writing", "session": ..., "keep": n}    writes the first n bytes of a record, then is killed
-    {"do": "spawn_holding", "session": ...}             as hold, with a child process that outlives it
-    {"do": "fork_holding", "session": ...}              the same, with a forked copy of the process
+    {"do": "die_writing", "session": ..., "keep": n}
+                                         writes the first n bytes of a record, then is killed
+    {"do": "spawn_holding", "session": ...}
+                                         as hold, with a child process that outlives it
+    {"do": "fork_holding", "session": ...}
+                                         the same, with a forked copy of the process
 
 Only pipes synchronise the processes: no sleeps, no guesses.
 """
@@ -207,7 +212,7 @@ def _half(write: Callable[..., int], keep: int) -> Callable[..., int]:
 async def _main(path: str, settings: str) -> None:
     from holdfast.adapters.files import FileStore
 
-    await _FarEnd(await FileStore.open(Path(path), **json.loads(settings))).serve()
+    await _FarEnd(await FileStore.open_home(Path(path), **json.loads(settings))).serve()
 
 
 if __name__ == "__main__":

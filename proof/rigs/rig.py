@@ -25,7 +25,7 @@ from holdfast.ports.journal_store import (
     SealMark,
 )
 from holdfast.runtime.ledger.attempt import Attempt
-from holdfast.testing.conformance.store import LIFE, OPS, everything, note, texts
+from holdfast.testing.conformance.store import INSTANCE, OPS, everything, note, texts
 from proof.rigs.peer import Peer
 
 
@@ -40,8 +40,8 @@ class Rig:
     async def __aenter__(self) -> Self:
         store = await self.store()
         if OPS not in await store.sessions():
-            await store.create(OPS, LIFE, [note("born")], origin="created", by="tests")
-        self.folder = (await store.open(OPS)).where()[0].parent
+            await store.create(OPS, INSTANCE, [note("born")], origin="created", by="tests")
+        self.folder = Path((await store.open(OPS)).where()[0]).parent
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -51,7 +51,7 @@ class Rig:
     async def store(
         self, *, path: Path | None = None, clock: Clock | None = None, **settings: Any
     ) -> FileStore:
-        store = await FileStore.open(path or self.path, clock=clock, **settings)
+        store = await FileStore.open_home(path or self.path, clock=clock, **settings)
         self._stack.push_async_callback(store.close)
         return store
 
@@ -95,14 +95,14 @@ class Rig:
 
     async def records(self) -> list[Record]:
         async with AsyncExitStack() as stack:
-            store = await FileStore.open(self.path)
+            store = await FileStore.open_home(self.path)
             stack.push_async_callback(store.close)
             return await everything(await store.open(OPS))
 
     async def seal(self) -> SealMark | None:
         """Return the seal that a fresh process finds."""
         async with AsyncExitStack() as stack:
-            store = await FileStore.open(self.path)
+            store = await FileStore.open_home(self.path)
             stack.push_async_callback(store.close)
             return (await store.open(OPS)).sealed
 
@@ -152,8 +152,8 @@ class WatchedJournal:
     def sealed(self) -> SealMark | None:
         return self._journal.sealed
 
-    def is_at_head(self) -> bool:
-        return self._journal.is_at_head()
+    async def is_at_head(self) -> bool:
+        return await self._journal.is_at_head()
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         try:
@@ -207,7 +207,7 @@ class WatchedJournal:
     async def output(self, digest: str) -> bytes:
         return await self._journal.output(digest)
 
-    def where(self) -> Sequence[Path]:
+    def where(self) -> Sequence[str]:
         return self._journal.where()
 
     async def sync_anchor(self) -> None:

@@ -26,7 +26,7 @@ from holdfast.session.authority.approvals import SCOPES, folder_of
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.authority.grants import granted_arguments, identities_of
 from holdfast.session.authority.plan import Binding, Level, ToolDefinition
-from holdfast.session.authority.policy import Looked, Policy
+from holdfast.session.authority.policy import BoundCall, Policy
 from holdfast.session.codec import decode, encode
 from holdfast.session.commands import (
     AnswerApproval,
@@ -46,7 +46,7 @@ from holdfast.session.state import Call, CallStatus, SessionState, Turn
 from proof.checkers.grant_oracle import check_start
 
 SESSION = SessionId("ops/api")
-LIFE = InstanceId("life-1")
+INSTANCE = InstanceId("life-1")
 START_MS = 1_700_000_000_000
 WORKSPACE = "/srv"
 
@@ -130,7 +130,7 @@ class Stored(NamedTuple):
 
 def replay(records: Iterable[Stored], state: SessionState | None = None) -> SessionState:
     """Fold bytes into a state, as a fresh process does."""
-    state = initial(SESSION, LIFE) if state is None else state
+    state = initial(SESSION, INSTANCE) if state is None else state
     first = state.seq + 1
     return fold(
         state,
@@ -149,7 +149,7 @@ class PureSession:
 
     def __init__(self, parent: DelegateOf | None = None) -> None:
         self.records: list[Stored] = []
-        self.state = initial(SESSION, LIFE)
+        self.state = initial(SESSION, INSTANCE)
         self.now = START_MS
         self.epoch = 1
         self.policy = Policy()
@@ -165,7 +165,7 @@ class PureSession:
             [
                 SessionBorn(
                     session=SESSION,
-                    instance=LIFE,
+                    instance=INSTANCE,
                     origin="created" if parent is None else "delegate",
                     by="tests",
                     parent=parent,
@@ -217,23 +217,23 @@ class PureSession:
             yield number, event, state
 
     def states(self) -> Iterable[tuple[SessionEvent, SessionState]]:
-        state = initial(SESSION, LIFE)
+        state = initial(SESSION, INSTANCE)
         for seq, (event, each) in enumerate(zip(self.events(), self.records, strict=True), 1):
             state = evolve(state, event, seq=seq, at=each.at)
             yield event, state
 
     # --- the world
 
-    def look(self, turn: Turn, call: Call) -> Looked:
+    def look(self, turn: Turn, call: Call) -> BoundCall:
         """
         Return the facts that an adapter would find: `path=/outside/...` is outside the workspace,
         `$(` can't be parsed with certainty, `home` is hard-denied.
         """
         definition = self.tools.get(call.tool)
         if definition is None:
-            return Looked(call=call.call, problem=("unknown_tool", f"there is no tool {call.tool}"))
+            return BoundCall(call=call.call, problem=("unknown_tool", f"no tool {call.tool}"))
         if definition.kind == "delegate" and turn.loop == "foreign":
-            return Looked(
+            return BoundCall(
                 call=call.call, problem=("cannot_bind", "a foreign loop calls its agents itself")
             )
         try:
@@ -245,14 +245,14 @@ class PureSession:
             )
             fields = msgspec.json.decode(text, type=dict[str, Any])
         except msgspec.DecodeError:
-            return Looked(
-                call=call.call, problem=("invalid_arguments", "the arguments are no JSON object")
+            return BoundCall(
+                call=call.call, problem=("invalid_arguments", "the arguments are not a JSON object")
             )
         if fields.get("path") == "home":
-            return Looked(
+            return BoundCall(
                 call=call.call, problem=("hard_deny", "the Holdfast home is out of bounds")
             )
-        return Looked(
+        return BoundCall(
             call=call.call,
             definition=definition,
             arguments=msgspec.json.encode(fields, order="sorted").decode(),
@@ -277,7 +277,7 @@ class PureSession:
 
     # --- steps that bind a call
 
-    def looked(self, turn: TurnId, *calls: CallId) -> tuple[Looked, ...]:
+    def bound(self, turn: TurnId, *calls: CallId) -> tuple[BoundCall, ...]:
         open_turn = self.state.turns.get(turn)
         if open_turn is None:
             return ()
@@ -294,13 +294,13 @@ class PureSession:
     def decide_calls(self, turn: TurnId) -> Committed:
         return self.do(
             DecideCalls(
-                turn=turn, looked=self.looked(turn), policy=self.policy, grants=self.active_grants()
+                turn=turn, bound=self.bound(turn), policy=self.policy, grants=self.active_grants()
             )
         )
 
     def start(self, turn: TurnId, call: CallId) -> int | None:
         """Return the run's number, or None if the call may not start."""
-        if not (looked := self.looked(turn, call)):
+        if not (bound := self.bound(turn, call)):
             return None
         name = delegate_session(call)
         new = NewDelegate(
@@ -309,10 +309,10 @@ class PureSession:
             instance=InstanceId(f"life of {name}"),
             tools=tuple(sorted(self.tools)),
         )
-        job = JOB if looked[0].background and self.state.turns[turn].loop == "ours" else None
+        job = JOB if bound[0].background and self.state.turns[turn].loop == "ours" else None
         command = StartTool(
             turn=turn,
-            looked=looked[0],
+            bound=bound[0],
             policy=self.policy,
             grants=self.active_grants(),
             epoch=self.epoch,
@@ -420,7 +420,7 @@ class PureSession:
             boundary=turn.context.boundary,
             audience=turn.context.audience.value,
             session=SESSION,
-            instance=LIFE,
+            instance=INSTANCE,
             approval=approval,
             answer=answer_id,
             proposed_at=self.now,

@@ -10,7 +10,7 @@ from holdfast.session.authority.context import LostContext, MessageSource
 from holdfast.session.commands import (
     CancelJob,
     CancelReminder,
-    CloseLife,
+    CloseInstance,
     EndJob,
     FireReminders,
     MarkDelivery,
@@ -22,7 +22,7 @@ from holdfast.session.commands import (
 from holdfast.session.events import JobOutcome
 from holdfast.session.features.reminders.schedule import Cron, Every, Once, Schedule
 from holdfast.session.results import ReminderStanding
-from proof.scenarios.pure_session import LIFE, Stored, replay
+from proof.scenarios.pure_session import INSTANCE, Stored, replay
 from proof.scenarios.steps_reading import source_of, span_ms
 from proof.scenarios.telling import Telling
 
@@ -47,7 +47,7 @@ class AsideSteps(Telling):
             )
         command = SetReminder(
             reminder=reminder_id(
-                LIFE, self._words.real(call) if call else f"{len(self.pure.records)}"
+                INSTANCE, self._words.real(call) if call else f"{len(self.pure.records)}"
             ),
             text=text,
             schedule=schedule,
@@ -70,12 +70,12 @@ class AsideSteps(Telling):
         if len(self.pure.records) == before:
             self._said.append("nothing is due")
 
-    def step_unremind(self, reminder: str, by: str = "alice", circle: str = "") -> None:
-        audience, _, boundary = circle.partition("/")
+    def step_unremind(self, reminder: str, by: str = "alice", reader_set: str = "") -> None:
+        audience, _, boundary = reader_set.partition("/")
         command = CancelReminder(
             reminder=ReminderId(self._words.real(reminder)),
             by=by,
-            circle=(audience, boundary) if circle else None,
+            reader_set=(audience, boundary) if reader_set else None,
         )
         committed = self._do(command)
         if committed.decided[-1].outcome and not committed.events:
@@ -144,7 +144,7 @@ class AsideSteps(Telling):
 
     def step_new_life(self) -> None:
         """Treat open work as unseal, fork or restore does."""
-        self._do(CloseLife(by="alice", reason="carried over"))
+        self._do(CloseInstance(by="alice", reason="carried over"))
 
     # --- compaction, deliveries
 

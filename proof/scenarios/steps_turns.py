@@ -8,19 +8,24 @@ from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.session.authority.context import Workspace, context_from_source, narrowed
 from holdfast.session.commands import (
     AcceptInput,
+    AddItem,
     EndTurn,
     FailTurn,
+    KeepState,
+    LeaveLoop,
     MarkReported,
     ParkTurn,
     ProposeCalls,
     RecordRecall,
+    RemoveItems,
     ResumeTurn,
     StartModelCall,
     StartTurn,
     TakeAnswer,
     TakeFailure,
+    TakeUpLoop,
 )
-from holdfast.session.events import CallOutcome, DelegateOf, InputKind, Loop
+from holdfast.session.events import Blob, CallOutcome, DelegateOf, InputKind, Loop
 from holdfast.session.results import Duplicate, OnlyAnAnswerWord
 from holdfast.session.view.build import view_of
 from holdfast.session.view.messages import ModelAnswer
@@ -177,7 +182,10 @@ class TurnSteps(Telling):
         open_turn = self.pure.state.turns.get(name)
         return name, int(number) if number else (open_turn.model_calls if open_turn else 0)
 
-    def step_fails(self, kind: str, final: str = "no") -> None:
+    def step_fails(
+        self, kind: str, final: str = "no", wait: str = "0", asks: str = "", hint: str = ""
+    ) -> None:
+        """`wait` is the first wait of the back-off in seconds, `asks` the provider's own."""
         name, number = self._out("", "")
         self._do(
             TakeFailure(
@@ -186,6 +194,10 @@ class TurnSteps(Telling):
                 kind=kind,
                 message=f"the model said {kind}",
                 final=final == "yes",
+                hint=hint or None,
+                first_wait_seconds=float(wait),
+                retry_after_seconds=float(asks) if asks else None,
+                retry_for_seconds=self.pure.policy.model_retry_for_seconds,
             )
         )
 
@@ -200,6 +212,27 @@ class TurnSteps(Telling):
                 policy=self.pure.policy,
             )
         )
+
+    def step_leaves(self, turn: str = "") -> None:
+        """The external loop leaves its turn, or its program ends in an orderly way."""
+        self._do(LeaveLoop(turn=TurnId(turn) if turn else self._running))
+
+    def step_takes_up(self, turn: str) -> None:
+        """Another external loop takes the turn up."""
+        self._do(TakeUpLoop(turn=TurnId(turn), epoch=self.pure.epoch))
+
+    def step_keeps(self, text: str, turn: str = "", adapter: str = "story/1") -> None:
+        """The framework of an external loop keeps its state."""
+        blob = Blob(adapter=adapter, size=len(text), text=text)
+        self._do(KeepState(turn=TurnId(turn) if turn else self._running, blob=blob))
+
+    def step_adds(self, text: str, adapter: str = "story/1") -> None:
+        """A framework adds an item to its history."""
+        self._do(AddItem(blob=Blob(adapter=adapter, size=len(text), text=text)))
+
+    def step_removes(self, adapter: str = "story/1") -> None:
+        """A framework removes its history."""
+        self._do(RemoveItems(adapter=adapter))
 
     def step_view(self, turn: str = "") -> None:
         for message in view_of(self.pure.state.turns[TurnId(turn) if turn else self._running]):

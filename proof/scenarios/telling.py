@@ -41,7 +41,7 @@ class Telling:
         real = self._words.real(call)
         return next(
             (
-                turn.turn
+                turn.id
                 for turn in self.pure.state.turns.values()
                 if any(each.call == real for each in turn.calls)
             ),

@@ -112,8 +112,13 @@ class StoryWords:
                     ", ".join(f"{self.name(call.call)} {call.tool}" for call in calls)
                     or repr(event.text)
                 )
-            case ModelAnswerDropped() | ModelCallFailed():
-                return f"{event.turn} #{event.number} {event.reason if isinstance(event, ModelAnswerDropped) else event.kind}"
+            case ModelAnswerDropped():
+                return f"{event.turn} #{event.number} {event.reason}"
+            case ModelCallFailed():
+                later_ms = (event.retry_at or 0) - (event.since or 0)
+                return f"{event.turn} #{event.number} {event.kind}" + (
+                    f", next +{later_ms / 1000:g} s" if later_ms > 0 else ""
+                )
             case JobEnded():
                 return f"{self.name(event.job)} {event.outcome}" + (
                     f" ({event.code})" if event.code and event.code != event.outcome else ""

@@ -41,16 +41,16 @@ def _live(options: argparse.Namespace) -> int:
     )
     seeds = count(first) if how_many is None else range(first, first + how_many)
     started, total = time.monotonic(), Lived(first, 0, 0, 0, 0)
-    lives = 0
+    runs = 0
     for seed in seeds:
         for kind, live in chosen.items():
             lived = _lived(kind, live, seed, options.steps)
-            lives, total = lives + 1, _sum(total, lived)
-            if how_many == 1 or lives % 1000 == 0:
+            runs, total = runs + 1, _sum(total, lived)
+            if how_many == 1 or runs % 1000 == 0:
                 sys.stdout.write(f"seed {seed} ({kind}): {_told(lived)}\n")
                 sys.stdout.flush()
     sys.stdout.write(
-        f"{lives} lives from seed {first}: {_told(total)}, every promise kept, "
+        f"{runs} runs from seed {first}: {_told(total)}, every promise kept, "
         f"{time.monotonic() - started:.1f} s\n"
     )
     return 0
@@ -59,13 +59,13 @@ def _live(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="simulate",
-        description="Seeded lives of a home and of a session, with faults anywhere.",
+        description="Seeded runs of a home and of a session, with faults anywhere.",
     )
-    parser.add_argument("--seed", type=int, help="live this one life, or start here")
+    parser.add_argument("--seed", type=int, help="run this one seed, or start here")
     parser.add_argument(
         "--count", type=int, help="how many seeds; without --seed and --count: without end"
     )
-    parser.add_argument("--only", choices=["home", "session"], help="only lives of this kind")
+    parser.add_argument("--only", choices=["home", "session"], help="only runs of this kind")
     parser.add_argument(
         "--steps",
         type=int,
@@ -91,7 +91,10 @@ def _sum(total: Lived, lived: Lived) -> Lived:
 
 
 def _told(lived: Lived) -> str:
-    return f"{lived.records} records, {lived.turns} turns, {lived.starts} starts, {lived.crashes} crashes, {lived.faults} other faults"
+    return (
+        f"{lived.records} records, {lived.turns} turns, {lived.starts} starts, {lived.crashes}"
+        f" crashes, {lived.faults} other faults"
+    )
 
 
 if __name__ == "__main__":

@@ -29,7 +29,12 @@ from holdfast.session.events import SessionBorn
 from holdfast.session.view.compaction import CompactionRules
 from proof.simulation.kinds import Has, agents_of, kind_of, policy_of, sessions_of
 from proof.simulation.world.jobs import DigTool, JobTable, SimulatedJobs
-from proof.simulation.world.memory import RECALL_SECONDS, Search, SimulatedMemory, place_canaries
+from proof.simulation.world.memory import (
+    RECALL_SECONDS,
+    SimulatedMemory,
+    SimulatedSearch,
+    place_canaries,
+)
 from proof.simulation.world.model import OneModel, SimulatedModel
 from proof.simulation.world.ports import (
     Chaos,
@@ -51,7 +56,7 @@ class Gone(Exception):
     """The process died before it answered."""
 
 
-class Ran(NamedTuple):
+class ToolEffect(NamedTuple):
     """A tool's effect, with the authority that the tool received."""
 
     session: SessionId
@@ -86,10 +91,10 @@ class SimulatedHome:
             self.chaos, self.effect
         )  # one program, in every process
         self.processes: list[Process] = []
-        self.ran: list[Ran] = []
+        self.ran: list[ToolEffect] = []
         self.broken: list[str] = []
         self.shown: list[Shown] = []
-        self.searches: list[Search] = []
+        self.searches: list[SimulatedSearch] = []
         self.jobs = JobTable(self.disk, self.chaos, self.effect, self.broken)
         self.arrived: Counter[str] = Counter()
         self.deaths = 0
@@ -142,7 +147,7 @@ class SimulatedHome:
                 f"T1: {call.call} has an effect before its start is durable"
             )  # if raised here, it would count as the tool's own failure
         self.ran.append(
-            Ran(
+            ToolEffect(
                 call.session,
                 call.call,
                 call.turn,
@@ -251,7 +256,7 @@ class Process:
         self.is_alive = False
 
     async def _listen(self, drives: DriveScheduler) -> None:
-        async with self.service.world.notifier.listen() as notices:
+        async with self.service.runtime.world.notifier.listen() as notices:
             async for session in notices:
                 drives.wake(session)
 
@@ -283,7 +288,7 @@ class Process:
             return
         self.is_alive = False
         self.home.deaths += 1
-        store = self.service.world.store
+        store = self.service.runtime.world.store
         if isinstance(store, InMemoryStore):
             store.crash()
         self.is_open.set()
@@ -331,8 +336,8 @@ __all__ = [
     "Crashed",
     "Gone",
     "Process",
-    "Ran",
     "SimulatedHome",
+    "ToolEffect",
     "a_command",
     "bodies",
     "keep_serving",

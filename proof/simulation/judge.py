@@ -19,12 +19,12 @@ from holdfast.journal.verify import Verdict
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from proof.checkers.history import History, check_history
-from proof.checkers.promises import PromiseBroken, hold
+from proof.checkers.states import PromiseBroken, hold
 from proof.simulation.home import SimulatedHome, bodies
 from proof.simulation.kinds import ONLY_BELOW
 from proof.simulation.simulator import Lived
 from proof.simulation.world.children import check_delegates, check_jobs, check_reminders
-from proof.simulation.world.people import Told
+from proof.simulation.world.people import AcknowledgedReplies
 from proof.simulation.world.recall import check_memory
 from proof.simulation.world.tools import HAVE_EFFECTS
 
@@ -50,7 +50,9 @@ class Edited(NamedTuple):
 
 
 class Judge:
-    def __init__(self, home: SimulatedHome, told: Told, edited: Edited | None) -> None:
+    def __init__(
+        self, home: SimulatedHome, told: AcknowledgedReplies, edited: Edited | None
+    ) -> None:
         self.home = home
         self.told = told
         self.edited = edited
@@ -135,7 +137,15 @@ class Judge:
                 approval not in asked or answered.get(approval) == answer,
                 f"{session}: the answer {answer} was acknowledged, and is not there",
             )
-        wrong = self.told.refused & {answer for answer, _ in answered.values()}
+        # An answer that was taken is reported as refused only if its call was closed before it
+        # could start.
+        closed = {each.body["approval"] for each in history.of("approval_closed")}
+        started = {each.body["call"] for each in history.of("tool_started")}
+        wrong = self.told.refused & {
+            each.body["answer_id"]
+            for each in history.of("approval_answered")
+            if each.body["approval"] not in closed or each.body["call"] in started
+        }
         hold("P2", not wrong, f"{session}: refused, and there: {wrong}")
         taken = {name for each in history.of("turn_started") for name in each.body["inputs"]}
         dropped = {each.body["input"] for each in history.of("input_dropped")}
@@ -219,8 +229,8 @@ class Judge:
 def _checked(
     session: SessionId, home: SimulatedHome, records: list[Record], disbelieved_until: int
 ) -> History:
-    life = home.disk.living(session)
-    hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
+    stored = home.disk.living(session)
+    hold("L7", stored.seal is None, f"{session}: a false accusation: {stored.seal}")
     verdict = Verdict(
         session=session,
         verdict="holds",
@@ -232,7 +242,7 @@ def _checked(
         detail=None,
     )
     history = check_history(
-        verdict, session, life.instance, records, disbelieved_until=disbelieved_until
+        verdict, session, stored.instance, records, disbelieved_until=disbelieved_until
     )
     dedups = Counter(
         (each["context"]["requester"], each["dedup"])

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.ids import ApprovalId, CallId, TurnId
 from holdfast.session.authority.context import Audience, MessageSource
-from holdfast.session.authority.policy import Mode, Policy, Rule
+from holdfast.session.authority.policy import Policy
 from holdfast.session.commands import (
     AcceptInput,
     Cancel,
@@ -19,6 +19,8 @@ from holdfast.session.commands import (
     EndJob,
     EndTurn,
     Expire,
+    KeepState,
+    LeaveLoop,
     ParkTurn,
     ProposeCalls,
     RecordCompaction,
@@ -29,6 +31,7 @@ from holdfast.session.commands import (
     StartTurn,
     TakeAnswer,
     TakeFailure,
+    TakeUpLoop,
 )
 from holdfast.session.effects import (
     AwaitModel,
@@ -47,12 +50,14 @@ from holdfast.session.effects import (
     SessionEffect,
     StopDelegate,
 )
-from holdfast.session.events import CallOutcome, Loop
+from holdfast.session.events import Blob, CallOutcome, Loop
 from holdfast.session.react import react
 from holdfast.session.state import CallStatus, Phase, SessionState
-from holdfast.session.view.messages import ModelAnswer, ProposedCall, Usage
-from proof.checkers.promises import PromiseBroken, Watcher, check_shared_view, hold
+from holdfast.session.view.messages import ModelAnswer, Usage
+from proof.checkers.promises import Watcher
+from proof.checkers.states import PromiseBroken, check_shared_view, hold
 from proof.scenarios.pure_session import PureSession, replay
+from proof.simulation.dice import random_calls, random_policy
 from proof.simulation.simulator import PEOPLE, Lived
 
 OPTIONS = (
@@ -64,22 +69,6 @@ OPTIONS = (
     "deny",
     "answer",
     "yes",
-)
-_CALLS = (
-    "look",
-    "look",
-    "peek",
-    "delete",
-    "delete",
-    "tidy",
-    "charge",
-    "shell",
-    "write_file",
-    "ask_person",
-    "delegate_helper",
-    "nosuch",
-    "dig",
-    "dig",
 )
 _DAY_MS = 86_400_000
 
@@ -162,7 +151,7 @@ class PureSubject:
         elif roll < 0.35:
             pure.now -= _DAY_MS  # a clock set back
         elif roll < 0.75:
-            pure.policy = _policy(dice)
+            pure.policy = random_policy(dice)
         elif roll < 0.85 and pure.grants:
             del pure.grants[dice.choice(list(pure.grants))]
         elif roll < 0.92:
@@ -249,18 +238,25 @@ class PureSubject:
             for each in pure.state.turns.values()
             if each.loop == "foreign" and not each.waiting
         ]
-        turn = next((each for each in movable if pure.state.running in (None, each.turn)), None)
+        turn = next((each for each in movable if pure.state.running in (None, each.id)), None)
         if turn is None:
             return False
         if turn.phase is Phase.PARKED:
-            self._do(ResumeTurn(turn=turn.turn, epoch=pure.epoch))
+            self._do(TakeUpLoop(turn=turn.id, epoch=pure.epoch))
+        elif dice.random() < 0.1:
+            self._do(LeaveLoop(turn=turn.id))
+        elif dice.random() < 0.1:
+            blob = Blob(adapter="simulation/1", size=1, text="x")
+            self._do(KeepState(turn=turn.id, blob=blob))
         elif turn.phase is Phase.READY and self.calls_left > 0 and dice.random() < 0.6:
             self.calls_left -= 1
-            self._do(ProposeCalls(turn=turn.turn, calls=_calls(dice), text="", policy=pure.policy))
+            self._do(
+                ProposeCalls(turn=turn.id, calls=random_calls(dice), text="", policy=pure.policy)
+            )
         elif turn.phase is Phase.READY:
-            self._do(EndTurn(turn=turn.turn, policy=pure.policy, reply="done"))
+            self._do(EndTurn(turn=turn.id, policy=pure.policy, reply="done"))
         elif turn.phase is Phase.DECIDING:
-            self._decide(turn.turn)
+            self._decide(turn.id)
         else:
             ready = [
                 call.call
@@ -269,7 +265,7 @@ class PureSubject:
             ]
             if not ready:
                 return False
-            self._run(turn.turn, RunTools(turn.turn, tuple(ready)))
+            self._run(turn.id, RunTools(turn.id, tuple(ready)))
         return True
 
     def _perform(self, effect: SessionEffect, dice: random.Random) -> None:
@@ -324,7 +320,7 @@ class PureSubject:
                 )
             )
             return
-        calls = _calls(dice) if roll < 0.75 and self.calls_left > 0 else ()
+        calls = random_calls(dice) if roll < 0.75 and self.calls_left > 0 else ()
         self.calls_left -= bool(calls)
         answer = ModelAnswer(
             text="so be it", calls=calls, usage=Usage(input_tokens=10, output_tokens=1)
@@ -426,44 +422,3 @@ class PureSubject:
         return Lived(
             seed, len(self.pure.records), self.pure.state.turns_ended, starts, self.crashes
         )
-
-
-def _calls(dice: random.Random) -> tuple[ProposedCall, ...]:
-    return tuple(_call(dice) for _ in range(dice.choice((1, 1, 2, 3))))
-
-
-def _call(dice: random.Random) -> ProposedCall:
-    tool = dice.choice(_CALLS)
-    fields = {
-        "branch": dice.choice("ab"),
-        "path": dice.choice(("/srv/x", "/srv/y", "/outside/z", "home")),
-    }
-    if tool == "shell":
-        fields["command"] = dice.choice(("ls", "$(date)"))
-    if tool == "ask_person":
-        return ProposedCall(tool, '{"question":"which?","choices":["answer","left","edit"]}')
-    return ProposedCall(
-        tool, dice.choice((msgspec.json.encode(fields).decode(),) * 9 + ("{broken",))
-    )
-
-
-def _policy(dice: random.Random) -> Policy:
-    modes: tuple[Mode, ...] = ("auto", "ask", "deny")
-    rules = {
-        audience: {
-            tool: Rule(
-                mode=dice.choice(modes),
-                approvers=dice.choice((None, ("bob",), ("bob", "carol"), ())),
-                requester_may_answer=dice.choice((None, False)),
-            )
-            for tool in ("delete", "look", "shell", "charge")
-            if dice.random() < 0.5
-        }
-        for audience in Audience
-    }
-    return Policy(
-        rules=rules,
-        prompts_per_turn_max=dice.choice((1, 3, 20)),
-        turn_model_calls_max=dice.choice((3, 50)),
-        turn_tool_calls_max=dice.choice((4, 200)),
-    )

@@ -10,7 +10,7 @@ core (`simulation/session.py`) by default. The same seed gives the same run.
 import random
 from typing import NamedTuple, Protocol
 
-from proof.checkers.promises import PromiseBroken
+from proof.checkers.states import PromiseBroken
 
 PEOPLE = ("alice", "bob", "carol")
 

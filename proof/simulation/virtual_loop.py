@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar
 
-from holdfast.adapters.tools.threads import OwnedThreads
+from holdfast.threads import ThreadPool
 
 _T = TypeVar("_T")
 TURNS_AT_ONCE_MAX = 20_000  # work that takes no time needs a few hundred
@@ -141,7 +141,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._selector.begin_anew()
 
     def _process_events(self, event_list: list[Any]) -> None:
-        """Do nothing: there are no events."""
+        """Do nothing: the simulation has no file events."""
 
     def _write_to_self(self) -> None:
         """Do nothing: no selector sleeps, so none has to be woken."""
@@ -164,14 +164,14 @@ def run_virtually(main: Coroutine[Any, Any, _T], *, seconds_max: float = math.in
 @contextmanager
 def _no_threads() -> Iterator[None]:
     """Replace the threads of blocking tools, which do not know this loop's time."""
-    kept = OwnedThreads.run
-    OwnedThreads.run = _without_a_thread  # type: ignore[assignment, method-assign]  # for as long as this loop runs
+    kept = ThreadPool.call
+    ThreadPool.call = _without_a_thread  # type: ignore[assignment, method-assign]  # for as long as this loop runs
     try:
         yield
     finally:
-        OwnedThreads.run = kept  # type: ignore[method-assign]
+        ThreadPool.call = kept  # type: ignore[method-assign]
 
 
-async def _without_a_thread(_: OwnedThreads, function: Callable[[], _T]) -> _T:
+async def _without_a_thread(_: ThreadPool, function: Callable[[], _T]) -> _T:
     done: _T = await asyncio.get_running_loop().run_in_executor(None, function)
     return done

@@ -73,12 +73,21 @@ async def everything(home: holdfast.Home) -> None:
     async with home.turn("ops/api", "from another loop", source=alice) as foreign:
         gate = await foreign.gate("restart_service", {"service": "api"})
         assert_type(gate, holdfast.Gate)
-        if gate.may_run:
-            await foreign.record(gate, "ok", "done")
+        if (started := await foreign.start(gate)).may_run:
+            await foreign.record(started, "ok", "done")
+        assert_type(
+            await foreign.said("", [holdfast.LoopCall("c1", "restart_service", {})]),
+            tuple[holdfast.Gate, ...],
+        )
+        assert_type(await foreign.call(gate, str), holdfast.Gate)
         assert_type(await foreign.finish("done"), holdfast.Turn)
     async with home.take_up("ops/api", "t1") as again:
         assert_type(again, holdfast.ExternalTurn)
-        assert_type(again.standing, holdfast.Gate | None)
+        assert_type(await again.gates(), tuple[holdfast.Gate, ...])
+    async for waiting in home.answered():
+        assert_type(waiting, holdfast.OpenLoop)
+    assert_type(await home.calls("ops/api"), tuple[holdfast.CallReport, ...])
+    assert_type(await home.items("ops/api", adapter="a/1").list(), tuple[holdfast.Item, ...])
 
 
 async def opened() -> None:

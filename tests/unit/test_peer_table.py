@@ -75,7 +75,7 @@ def test_one_who_does_not_sync_never_takes_the_mark_from_those_who_do() -> None:
     }
 
 
-def test_more_appends_a_second_are_better_and_a_failure_is_told_in_its_place() -> None:
+def test_more_appends_a_second_are_better_and_a_failure_is_shown_in_its_place() -> None:
     assert rows()["1,000 sessions by 64 tasks, appends a second"] == {
         "Holdfast": "**900/s**",
         "Synced 1.2": "70/s",
@@ -83,7 +83,7 @@ def test_more_appends_a_second_are_better_and_a_failure_is_told_in_its_place() -
     }
 
 
-def test_what_is_not_offered_says_so_and_what_was_not_measured_has_no_cell() -> None:
+def test_missing_features_are_named_and_unmeasured_cells_are_empty() -> None:
     assert rows()["turn up to a pause"] == {
         "Holdfast": "**7.00 ms**",
         "Synced 1.2": "8.00 ms",
@@ -99,7 +99,7 @@ def test_the_disk_itself_wins_nothing() -> None:
     }
 
 
-def test_wherever_somebody_is_ahead_of_us_it_is_said() -> None:
+def test_the_peer_table_names_every_measure_where_a_peer_is_faster() -> None:
     assert table(FOUND, SIZES)["better"] == [
         "append at 10: Synced 400 us, Unsynced 9 us; Holdfast 500 us",
         "append at 1,000: Unsynced 9 us; Holdfast 510 us",
@@ -133,7 +133,7 @@ def test_a_peer_that_cannot_start_never_ends_the_run(tmp_path: Path) -> None:
     assert found["left_out"].startswith("FileNotFoundError: ")
 
 
-def test_a_machine_without_postgres_is_told_as_the_reason(
+def test_a_machine_without_postgres_is_given_as_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -12,11 +12,11 @@ def test_every_public_name_can_be_imported() -> None:
     assert [name for name in holdfast.__all__ if not hasattr(holdfast, name)] == []
 
 
-def test_whatever_following_may_yield_has_a_public_name_and_is_explained() -> None:
+def test_every_type_that_follow_yields_is_public_and_documented() -> None:
     """Else nobody could tell one from the other without reaching inside."""
     yields = get_args(holdfast.Followed)
     assert len(yields) == 3
-    explained = (DOCS / "library.md").read_text()
+    explained = (DOCS / "reference/library.md").read_text()
     for kind in yields:
         assert getattr(holdfast, kind.__name__) is kind
         assert f"`holdfast.{kind.__name__}`" in explained

@@ -4,8 +4,11 @@ S1, at its one place: secrets are found however they are written, and hidden how
 
 import base64
 import os
+import shutil
 import string
+import subprocess
 import urllib.parse
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -39,7 +42,16 @@ def percent_all(data: bytes) -> str:
     return "".join(f"%{each:02x}" for each in data)
 
 
+COLOUR, PLAIN = "\x1b[01;31m\x1b[K", "\x1b[m\x1b[K"  # as `grep --color=always` marks a match
+
 FORMS = {
+    "coloured": lambda data: (
+        COLOUR + data[:3].decode("latin-1") + PLAIN + data[3:].decode("latin-1")
+    ),
+    "coloured, each": lambda data: "".join(COLOUR + chr(each) + PLAIN for each in data),
+    "coloured in json": lambda data: msgspec.json.encode(
+        data[:9].decode("latin-1") + "\x1b[38;5;9m" + data[9:].decode("latin-1")
+    ).decode()[1:-1],
     "as written": lambda data: data.decode("latin-1"),
     "json": lambda data: msgspec.json.encode(data.decode("latin-1")).decode()[1:-1],
     "json in json": lambda data: msgspec.json.encode(
@@ -75,7 +87,10 @@ FORMS = {
 }
 SECRETS = {"token": (TOKEN, ()), "passphrase": (PASSPHRASE, (PASSPHRASE,)), "key": (KEY, (KEY,))}
 TEXTUAL = [
-    name for name in FORMS if name not in ("as written", "json", "json in json", "percent, some")
+    name
+    for name in FORMS
+    if name not in ("as written", "json", "json in json", "percent, some")
+    and not name.startswith("coloured")
 ]
 TABLE = [(secret, form) for secret in SECRETS for form in (TEXTUAL if secret == "key" else FORMS)]
 
@@ -149,7 +164,7 @@ def test_every_token_is_recognised_and_none_of_its_neighbours(random: bytes) -> 
         assert not secrecy_of(()).holds(token[:at] + other + token[at + 1 :])
 
 
-def test_what_only_looks_like_a_token_is_none() -> None:
+def test_a_text_that_resembles_a_token_is_not_a_secret() -> None:
     for text in (
         "hf_" + "a" * 49,
         "hf_" + "a" * 34,
@@ -178,13 +193,13 @@ def test_text_without_a_secret_comes_through_as_it_is(text: str) -> None:
     assert ("".join(heard), secrecy.hidden(text)) == (text, text)
 
 
-def test_words_are_no_secrets() -> None:
+def test_words_are_not_secrets() -> None:
     assert SECRET_CHARS_MIN == 8
     assert not secrecy_of(("hunter2",)).holds("hunter2")
     assert secrecy_of(("hunter22",)).holds("hunter22")
 
 
-def test_what_is_json_stays_json_when_it_is_hidden() -> None:
+def test_hidden_json_stays_valid_json() -> None:
     secrecy = secrecy_of((PASSPHRASE,))
     body = msgspec.json.encode({PASSPHRASE: [1, {"a": f"x {TOKEN}"}], "plain": None})
     assert msgspec.json.decode(secrecy.hidden_json(body)) == {
@@ -228,3 +243,116 @@ def test_hex_in_groups_is_found_and_no_piece_of_it_is_streamed(
     streamed.end()
     assert b"".join(seen).replace(b"\n", b"").strip() == b"[secret]after"
     assert not secrecy_of((secret,)).holds(f"{separator.join(digits[:-1])} and more")
+
+
+@given(
+    st.lists(st.text(alphabet=" :,", min_size=1, max_size=9), min_size=8, max_size=8),
+    st.sampled_from([str.lower, str.upper]),
+    st.sampled_from(["", "f", "x", "0", " ", "::"]),
+)
+def test_hex_in_groups_is_found_with_any_separators(
+    separators: list[str], cased: Callable[[str], str], around: str
+) -> None:
+    digits = [f"{byte:02x}" for byte in b"eleven 11"]
+    text = digits[0] + "".join(map("".join, zip(separators, digits[1:], strict=True)))
+    assert secrecy_of(("eleven 11",)).holds(around + cased(text) + around)
+
+
+DUMPS = (
+    *(("xxd",), ("xxd", "-c", "8"), ("xxd", "-c", "1"), ("xxd", "-g", "1"), ("xxd", "-g", "8")),
+    *(("xxd", "-e"), ("xxd", "-u"), ("xxd", "-i"), ("xxd", "-o", "305419896"), ("hexdump", "-C")),
+    *(("hexdump",), ("hexdump", "-b"), ("hexdump", "-c"), ("hexdump", "-o"), ("hexdump", "-x")),
+    *(("od",), ("od", "-b"), ("od", "-c"), ("od", "-x"), ("od", "-tx1"), ("od", "-tx4")),
+    *(("od", "-tx8"), ("od", "-ta"), ("od", "-to4"), ("od", "-A", "x", "-t", "x1z")),
+    *(("od", "-An", "-x"), ("od", "-An", "-tx4"), ("od", "-A", "d", "-tx1", "-w8")),
+)
+
+
+def dumped(tool: tuple[str, ...], data: bytes) -> str:
+    if shutil.which(tool[0]) is None:
+        pytest.skip(f"{tool[0]} is not installed")
+    done = subprocess.run(tool, input=data, capture_output=True, check=True)
+    return done.stdout.decode()
+
+
+@pytest.mark.parametrize("secret", [TOKEN, "a passphrase of four words"])
+@pytest.mark.parametrize("before", [b"", b"token = ", b"1\n23456789 0123456789\n"])
+@pytest.mark.parametrize("tool", DUMPS, ids=" ".join)
+def test_a_dump_that_shows_a_secret_is_found_hidden_and_not_streamed(
+    tool: tuple[str, ...], before: bytes, secret: str
+) -> None:
+    """S1: with offsets, in words of either byte order, in octal and as characters."""
+    rest = b"\nthe lines behind it are of no interest to anybody\n"
+    text = f"ready\n{dumped(tool, before + secret.encode() + rest)}after\n"
+    secrecy = secrecy_of((secret,) if secret != TOKEN else ())
+    body = msgspec.json.encode({"text": text})
+    if secrecy.holds(body):
+        assert not secrecy.holds(secrecy.hidden_json(body))
+    else:  # escapes of JSON and the escapes of `-c` can't be told apart
+        assert "-c" in tool
+    assert secrecy.holds(text)
+    hidden = secrecy.hidden(text)
+    assert hidden.startswith("ready\n")
+    assert hidden.endswith("after\n")
+    assert not secrecy.holds(hidden)
+    sizes = (1, 7, 1000) if (before, secret) == (b"", TOKEN) else (7, 1000)
+    for size in sizes:
+        heard: list[str] = []
+        streamed = secrecy.streamed(heard.append)
+        for start in range(0, len(text), size):
+            streamed.hear(text[start : start + size])
+        streamed.end()
+        shown = "".join(heard)
+        assert not secrecy.holds(shown)
+        for line in text.splitlines():
+            if line not in hidden.splitlines():
+                assert line not in shown
+        assert HIDDEN in shown
+
+
+def test_a_dump_without_a_secret_comes_through_as_it_is() -> None:
+    secrecy = secrecy_of((PASSPHRASE, KEY))
+    data = bytes(range(199)) + b"nothing to see here\n" * 9
+    for tool in DUMPS:
+        text = dumped(tool, data)
+        heard: list[str] = []
+        streamed = secrecy.streamed(heard.append)
+        for line in text.splitlines(keepends=True):
+            streamed.hear(line)
+        streamed.end()
+        assert ("".join(heard), secrecy.hidden(text)) == (text, text)
+
+
+@pytest.mark.parametrize("inside", ["%1b%5b31m", "\\u001b%5b31m"])
+def test_a_text_in_which_a_secret_can_be_found_and_not_placed_is_hidden_whole(inside: str) -> None:
+    """Escapes within escapes: which bytes of the text are the secret's is not known."""
+    text = f"before {TOKEN[:9]}{inside}{TOKEN[9:]} after"
+    assert secrecy_of(()).holds(text)
+    assert secrecy_of(()).hidden(text) == HIDDEN
+
+
+HOSTILE = {
+    "blanks": b" " * 150_000 + b"x",
+    "line ends": b"\n" * 150_000 + b"x",
+    "backslashes": b"\\" * 150_000 + b"x\\u0041%41",
+    "pairs and more": b"be " * 50_000 + b"abc",
+    "offsets": b"0000000 " * 20_000 + b"x",
+    "one offset and blanks": b"0000000" + b" " * 150_000 + b"x",
+    "cells": b"0000000" + b"   h" * 40_000 + b"  x",
+    "begun escapes": b"\x1b[" * 70_000 + b"x",
+    "a long escape": b"\x1b[" + b"1;" * 70_000 + b"\n",
+    "lines of a dump": b"0000000 1\n" * 15_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_text_makes_the_search_for_a_long_secret_slow(name: str) -> None:
+    """Each takes a moment; one search that is quadratic takes minutes, and the test is cut off."""
+    secrecy, data = secrecy_of(("-" + "k" * 4096,)), HOSTILE[name]
+    assert not secrecy.holds(data)
+    heard: list[bytes] = []
+    streamed = StreamedBytes(secrecy, heard.append)
+    for start in range(0, len(data), 50_000):
+        streamed.hear(data[start : start + 50_000])
+    streamed.end()
+    assert b"".join(heard) == data

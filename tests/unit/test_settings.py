@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.adapters.tools.registry import builtin_tools
 from holdfast.errors import Unusable
-from holdfast.limits import JSON_DEPTH_MAX
+from holdfast.limits import JSON_DEPTH_MAX, KIB
+from holdfast.ports.model import ModelEndpoint
 from holdfast.ports.tools import BUILTIN_TOOLS
 from holdfast.runtime.context import AgentSpec
 from holdfast.session.authority.context import Audience
@@ -31,7 +32,7 @@ from holdfast.settings import (
 from holdfast.settings.keys import ANY, NOTIFY_KEYS, RULE_KEYS, SECTIONS
 from holdfast.settings.lines import line_of, places_of
 
-DOCS = Path(__file__).parents[2] / "docs" / "settings.md"
+DOCS = Path(__file__).parents[2] / "docs" / "reference" / "settings.md"
 
 FULL = """
 [agents.ops]
@@ -121,16 +122,20 @@ def test_everything_that_may_be_said_is_understood() -> None:
         },
         people={"alice": {"local": "alice", "slack": "U024BE7LH"}, "Bob": {"local": "bob"}},
         rules={
-            Audience.PERSONAL: {"now": Rule(mode="auto"), "write_file": Rule(mode="ask")},
+            Audience.PERSONAL: {
+                "now": Rule(mode="auto", line=13),
+                "write_file": Rule(mode="ask", line=14),
+            },
             Audience.TEAM: {
                 "restart_service": Rule(
                     mode="ask",
                     approvers=("bob", "carol"),
                     requester_may_answer=False,
                     expires_after_seconds=86400,
+                    line=16,
                 ),
-                "shell": Rule(mode="ask", requester_may_answer=True, remember="session"),
-                "*": Rule(mode="deny"),
+                "shell": Rule(mode="ask", requester_may_answer=True, remember="session", line=17),
+                "*": Rule(mode="deny", line=18),
             },
         },
         approvals_expire_after_seconds=12 * 3600,
@@ -264,7 +269,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("text", "line", "named", "nearest"), REFUSED)
-def test_what_is_not_understood_is_refused_by_line_key_and_nearest_valid_key(
+def test_an_unknown_key_is_refused_with_its_line_and_the_nearest_key(
     text: str, line: int, named: str, nearest: str | None
 ) -> None:
     error = refusal(text)
@@ -298,14 +303,14 @@ def test_a_long_list_of_problems_is_bounded() -> None:
         b"\xff\xfe[\x00",
     ],
 )
-def test_bytes_that_are_no_settings_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_settings_are_refused(data: bytes) -> None:
     with pytest.raises(Unusable) as caught:
         settings_from_toml(data)
     assert caught.value.code == "settings"
 
 
 def test_a_message_shows_nothing_invisible() -> None:
-    """What is wrong may be a character that nobody sees, or one that turns the line around."""
+    """The error may be a character that nobody sees, or one that turns the line around."""
     error = refusal("[serve]\n\"po\u202ert\" = 1\nhost = 'a \u200b'")
     assert error.message.isascii()
 
@@ -376,7 +381,7 @@ def test_a_key_is_found_behind_any_value(value: str) -> None:
     ] == [2, 3 + more, 4 + more, 5 + more]
 
 
-def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(
+def test_errors_are_placed_with_a_bounded_number_of_reads(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
@@ -396,9 +401,7 @@ def test_what_is_wrong_is_placed_by_reading_the_text_a_bounded_number_of_times(
         "".join(f"key{number} = 1\n" for number in range(1_000)),
     )
     text = f"[agents.one]\ninstructions = '''\n{said}'''\n[limits]\n{wrong}"
-    assert refusal(text).message.startswith(
-        "holdfast.toml, line 1005: there is no key 'key0' in [limits]"
-    )
+    assert refusal(text).message.startswith("holdfast.toml, line 1005: no key 'key0' in [limits]")
     assert read < 5 * len(text)
 
 
@@ -446,7 +449,7 @@ def test_secrets_are_the_values_of_named_variables_that_are_set() -> None:
 def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:
     found = settings('[policy.team]\nshel = "deny"\nshell = "ask"\n"*" = "deny"')
     assert found.unknown_tools(BUILTIN_TOOLS) == (
-        "[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",
+        "[policy.team], line 2: no tool 'shel'; did you mean 'shell'?",
     )
 
 
@@ -455,13 +458,11 @@ def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:
     [
         (
             '[agents.ops]\ntools = ["shel", "now", "mine"]',
-            ("agent ops: there is no tool 'shel'; did you mean 'shell'?",),
+            ("agent ops: no tool 'shel'; did you mean 'shell'?",),
         ),
         (
             '[policy.team]\nshel = "deny"',
-            (
-                "[policy.team] has a rule for 'shel', and there is no such tool; did you mean 'shell'?",
-            ),
+            ("[policy.team], line 2: no tool 'shel'; did you mean 'shell'?",),
         ),
         (
             '[agents.ops]\ntools = ["now"]\ndelegates = ["helper"]\n[agents.helper]\n[policy.team]\ndelegate_helper = "ask"',
@@ -478,7 +479,7 @@ def test_a_rule_for_a_tool_that_nobody_has_is_pointed_out() -> None:
         "the defaults",
     ],
 )
-def test_what_nobody_has_is_pointed_out_without_importing_anybodys_program(
+def test_settings_report_unknown_names_without_an_import_of_user_code(
     text: str, said: tuple[str, ...]
 ) -> None:
     assert settings(text).unknown_at_hand([*BUILTIN_TOOLS, "mine"]) == said
@@ -519,6 +520,18 @@ def test_a_change_is_seen_though_time_and_size_are_as_they_were(home: Path) -> N
     assert source.now().serve_port == 2222
 
 
+def test_a_file_is_read_to_its_end_however_it_grows_and_shrinks(home: Path) -> None:
+    path, port = write(home, ""), "[serve]\nport = 2222\n"
+    source = SettingsSource(home)
+    for text in (port, "#" * (64 * KIB - len(port) - 1) + "\n" + port, port):
+        path.write_text(text)
+        assert source.now().serve_port == 2222
+    for more in (64 * KIB + 1, 200 * KIB):
+        path.write_text("#" * more)
+        with pytest.raises(Unusable, match="longer than 64 KiB"):
+            source.now()
+
+
 def test_a_file_that_becomes_invalid_stops_every_decision_until_it_is_mended(home: Path) -> None:
     write(home, '[policy.personal]\nshell = "deny"')
     source = SettingsSource(home)
@@ -554,11 +567,11 @@ def test_the_message_names_the_file(home: Path) -> None:
     path = write(home, "[serve]\nprot = 1")
     with pytest.raises(Unusable) as caught:
         load_settings(home)
+    assert caught.value.message == f"{path}, line 2: no key 'prot' in [serve]; did you mean 'port'?"
     assert (
-        caught.value.message
-        == f"{path}, line 2: there is no key 'prot' in [serve]; did you mean 'port'?"
+        caught.value.hint
+        == "valid here: host, port, workers, hosts, allow_remote, workspace, stop_after"
     )
-    assert caught.value.hint == "valid here: host, port, hosts, allow_remote, workspace, stop_after"
 
 
 @pytest.mark.parametrize(
@@ -584,7 +597,7 @@ def test_a_file_that_others_can_write_is_nobodys_decision(
         assert load_settings(home).serve_port == 1
 
 
-def test_what_is_no_plain_file_is_refused(home: Path) -> None:
+def test_anything_but_a_plain_file_is_refused(home: Path) -> None:
     path = home / FILE_NAME
     path.mkdir()
     with pytest.raises(Unusable):
@@ -600,7 +613,7 @@ def test_what_is_no_plain_file_is_refused(home: Path) -> None:
         load_settings(home)
 
 
-def test_a_file_that_can_not_be_read_is_no_missing_file(
+def test_a_file_that_can_not_be_read_is_not_a_missing_file(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(home, "[serve]\nport = 1")
@@ -617,7 +630,7 @@ def test_a_file_that_can_not_be_read_is_no_missing_file(
 
 
 def section_of(text: str, path: tuple[str, ...]) -> str:
-    """What docs/settings.md says under the heading that names the section."""
+    """The text of docs/reference/settings.md under the heading that names the section."""
     heading = f"`[{'.'.join(path).replace(ANY, 'NAME')}]`"
     parts = [
         part
@@ -659,7 +672,7 @@ def test_the_defaults_in_the_document_are_the_defaults() -> None:
     sections = {
         path: keys
         for path, keys in SECTIONS.items()
-        if path[0] not in {"agents", "people", "policy"}
+        if path[0] not in {"agents", "channels", "hooks", "mcp", "models", "people", "policy"}
     }
     for path, keys in sections.items():
         lines = [
@@ -690,17 +703,94 @@ def test_an_agents_delegates_are_agents_of_the_file() -> None:
     [
         (
             '["helpr"]',
-            "line 2: delegates in [agents.ops]: there is no agent 'helpr'; did you mean 'helper'?",
+            "line 2: delegates in [agents.ops]: no agent 'helpr'; did you mean 'helper'?",
         ),
         ('["ops"]', "line 2: delegates in [agents.ops]: an agent can't be its own delegate"),
         ('["helper", "helper"]', "has 'helper' twice"),
-        ('["Zo\u00eb"]', "is no name that a model can call"),
+        ('["Zo\u00eb"]', "is not a name that a model can call"),
         ('"helper"', "must be a list in brackets"),
     ],
 )
-def test_delegates_that_can_not_be_called_are_told_by_line(delegates: str, said: str) -> None:
+def test_delegates_that_can_not_be_called_are_reported_by_line(delegates: str, said: str) -> None:
     with pytest.raises(Unusable) as wrong:
         settings_from_toml(f"[agents.ops]\ndelegates = {delegates}\n[agents.helper]\n".encode())
+    assert said in wrong.value.message
+
+
+LOCAL_MODEL = """[models.local]
+model = "openai-chat:qwen3"
+base_url = "http://127.0.0.1:1234/v1"
+key_env = "LOCAL_KEY"
+temperature = 0
+max_output_tokens = 100
+headers = { X-Team = "ops" }
+"""
+
+
+def test_a_model_of_the_file_has_its_own_address_key_and_settings() -> None:
+    found = settings(LOCAL_MODEL)
+    assert found.models["local"] == ModelEndpoint(
+        model="openai-chat:qwen3",
+        base_url="http://127.0.0.1:1234/v1",
+        key_env="LOCAL_KEY",
+        temperature=0.0,
+        max_output_tokens=100,
+        headers=(("X-Team", "ops"),),
+    )
+
+
+def test_the_key_of_a_model_of_the_file_is_a_known_secret() -> None:
+    found = settings(LOCAL_MODEL)
+    assert found.secret_values({"LOCAL_KEY": "sk-of-the-team", "OTHER": "x"}) == ("sk-of-the-team",)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('bas_url = "x"', "line 3: no key 'bas_url' in [models.m]; did you mean 'base_url'?"),
+        ('base_url = "ftp://x"', "line 3: base_url in [models.m]: must be an address such as"),
+        ('base_url = "http://a:b@x/"', "must not hold a password"),
+        ('base_url = "http://x/v1?key=1"', "must end with a path"),
+        ("temperature = 2.5", "line 3: temperature in [models.m]: must be a number from 0 to 2"),
+        ("temperature = nan", "must be a number from 0 to 2"),
+        ("max_output_tokens = 0", "must be a whole number from 1"),
+        (
+            'headers = { Authorization = "Bearer x" }',
+            "line 3: headers in [models.m]: Authorization",
+        ),
+        ('headers = { X-API-Key = "x" }', "name that with key_env"),
+        ('headers = { Host = "x" }', "is set by the client itself"),
+        ('headers = { "X Y" = "x" }', "'X Y' is not the name of a header"),
+        ('headers = { X-Y = "a\\nb" }', "must be one line of ASCII"),
+        ('key_env = "sk-123"', "is not the name of an environment variable"),
+        (
+            'key_env = "K"\nbase_url = "http://llm.example.org"',
+            "line 4: base_url in [models.m]: must",
+        ),
+    ],
+)
+def test_a_wrong_model_of_the_file_is_reported_by_line(line: str, said: str) -> None:
+    with pytest.raises(Unusable) as wrong:
+        settings_from_toml(f'[models.m]\nmodel = "openai:x"\n{line}\n'.encode())
+    assert said in wrong.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            '[models."openai:x"]\nmodel = "openai:y"',
+            "line 1: [models.\"openai:x\"]: 'openai:x' names",
+        ),
+        ('[models.demo]\nmodel = "openai:y"', "[models.demo]: 'demo' names another model already"),
+        ("[models.m]\ntemperature = 1", "line 1: [models.m] has no model"),
+        ('[models.m]\nmodel = "gpt"', "line 2: model in [models.m]: must be PROVIDER:MODEL"),
+        ('[model.m]\nmodel = "openai:x"', "no section [model]; did you mean 'models'?"),
+    ],
+)
+def test_a_section_that_is_not_a_model_is_reported_by_line(text: str, said: str) -> None:
+    with pytest.raises(Unusable) as wrong:
+        settings_from_toml(text.encode())
     assert said in wrong.value.message
 
 
@@ -740,7 +830,7 @@ def test_deep_nesting_is_an_error_with_its_line(name: str) -> None:
         "[serve]\nport = 1 # a" + ".a" * 99,
     ],
 )
-def test_dots_and_brackets_in_texts_and_comments_are_no_nesting(text: str) -> None:
+def test_dots_and_brackets_in_texts_and_comments_do_not_nest(text: str) -> None:
     settings_from_toml(text.encode())
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.ids import JobId, SessionId
 from proof.checkers.history import History
-from proof.checkers.promises import hold
+from proof.checkers.states import hold
 from proof.simulation.home import SimulatedHome
 from proof.simulation.world.jobs import JobTable
 
@@ -33,8 +33,8 @@ def check_delegates(home: SimulatedHome, histories: Mapping[SessionId, History])
     for session, history in histories.items():
         parent = history.entries[0].body.get("parent")
         if parent is not None:
-            lives = [instance for name, instance in home.disk.lives if name == session]
-            hold("T2", len(lives) == 1, f"{session} was born {len(lives)} times")
+            found = [instance for name, instance in home.disk.instances if name == session]
+            hold("T2", len(found) == 1, f"{session} was created {len(found)} times")
         if (
             parent is not None
             and (above := histories.get(SessionId(parent["session"]))) is not None
@@ -123,11 +123,20 @@ def check_jobs(history: History, table: JobTable) -> None:
                 f"{session}: {job} is said to have ended as {told[0]}, and ended as {told[1]}",
             )
             words = supervisor.returned.text if supervisor.returned is not None else ""
-            hold(
-                "L6",
-                words in ended[job]["text"],
-                f"{session}: what {job} said is lost: {ended[job]['text']!r}",
-            )
+            if supervisor.is_forged:
+                # Somebody replaced the report, so its real words are gone, and the replacement
+                # does not count.
+                hold(
+                    "T2",
+                    not words or words not in ended[job]["text"],
+                    f"{session}: the forged report of {job} was believed: {ended[job]['text']!r}",
+                )
+            else:
+                hold(
+                    "L6",
+                    words in ended[job]["text"],
+                    f"{session}: what {job} said is lost: {ended[job]['text']!r}",
+                )
         elif submitted["host"] == "process":
             hold(
                 "T2",

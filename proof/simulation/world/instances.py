@@ -26,7 +26,7 @@ from holdfast.session.evolve.fold import evolve, initial
 from holdfast.session.react import react, unsettled
 from holdfast.session.state import SessionState
 from holdfast.session.view.compaction import CompactionRules
-from proof.checkers.promises import PromiseBroken, hold
+from proof.checkers.states import PromiseBroken, hold
 from proof.simulation.home import SERVERS, SimulatedHome, keep_serving
 from proof.simulation.judge import Edited, Judge
 from proof.simulation.kinds import JOB_SECONDS, Has, policy_of
@@ -40,7 +40,7 @@ QUIET_SECONDS_MAX = 600.0  # of simulated time: twenty rescans, and any number o
 LIFE_SECONDS_MAX = 20_000.0  # a run with every answer and every limit takes a few hundred
 
 
-class Life:
+class InstanceScript:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.home = SimulatedHome(seed)
@@ -89,7 +89,7 @@ class Life:
         approved again.
         """
         clock = SimulatedClock()
-        home = HomeLedger(InMemoryStore(self.home.disk, clock=clock))
+        home = HomeLedger(InMemoryStore(self.home.disk, clock=clock, name="clock"))
         await accept_clock(home, clock.now_ms(), by="alice")
         await home.close()
 
@@ -126,9 +126,9 @@ class Life:
     def _edit(self) -> None:
         """Change one byte of an acknowledged record, without the key."""
         session = self._dice.choice(self.home.sessions())
-        life = self.home.disk.living(session)
-        seq = self._dice.randint(1, life.anchor.seq)
-        self.edited = Edited(session, seq, len(life.entries))
+        stored = self.home.disk.living(session)
+        seq = self._dice.randint(1, stored.anchor.seq)
+        self.edited = Edited(session, seq, len(stored.entries))
         self.home.disk.flip(session, seq)
 
     # --- after the faults
@@ -176,11 +176,11 @@ class Life:
         Cancel reminders without an end, which would never let the home become quiet. One-time
         reminders are awaited.
         """
-        standing, _, _ = await self.people.persist(lambda service: service.reminders())
+        standing, _, _ = await self.people.persist(lambda service: service.reminders.list())
         for each in standing or ():
             if each.when.startswith("every"):
                 await self.people.persist(
-                    lambda service, each=each: service.cancel_reminder(each.id, by=each.by)
+                    lambda service, each=each: service.reminders.cancel(each.id, by=each.by)
                 )
 
     async def _check_reach(self, asked: list[ApprovalReport]) -> None:
@@ -221,13 +221,13 @@ class Life:
         Return the state folded from the stored records since the last check, without opening the
         session, which would repair it.
         """
-        life = self.home.disk.living(session)
-        hold("L7", life.seal is None, f"{session}: a false accusation: {life.seal}")
-        state = self._folded.get(session) or initial(session, life.instance)
-        before = Head(state.seq, life.entries[state.seq - 1].mac) if state.seq else life.genesis
+        stored = self.home.disk.living(session)
+        hold("L7", stored.seal is None, f"{session}: a false accusation: {stored.seal}")
+        state = self._folded.get(session) or initial(session, stored.instance)
+        before = Head(state.seq, stored.entries[state.seq - 1].mac) if state.seq else stored.genesis
         batch: list[Record] = []  # part of one at the end does not count, and will be cut
-        while before.seq < len(life.entries):
-            record = life.read(before)
+        while before.seq < len(stored.entries):
+            record = stored.read(before)
             assert record is not None, f"{session}: record {before.seq + 1} does not verify"
             before = Head(record.seq, record.mac)
             batch.append(record)
@@ -256,7 +256,7 @@ def _owed(state: SessionState, honest: list[SessionId]) -> list[str]:
         *state.jobs,
         *state.reminders,
     ]
-    owed += [turn.turn for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
+    owed += [turn.id for turn in state.turns.values() if not turn.waiting and not turn.only_waits]
     owed += [child.call for child in state.delegates.values() if child.session not in honest]
     return [f"{state.session} {each}" for each in owed]
 
@@ -303,7 +303,7 @@ def simulate_home(seed: int) -> Lived:
 
 
 async def _live(seed: int) -> Lived:
-    return await Life(seed).live()
+    return await InstanceScript(seed).live()
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

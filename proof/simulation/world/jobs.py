@@ -57,7 +57,7 @@ class Supervisor:
         self.hurry = asyncio.Event()
 
     @property
-    def lives(self) -> bool:
+    def is_alive(self) -> bool:
         """
         Until its release it waits on a pipe, which closes with the process that holds the other
         end.
@@ -70,7 +70,7 @@ class Supervisor:
         self.hurry.set()
 
     def ask(self) -> None:
-        if self.lives:
+        if self.is_alive:
             self.was_asked = True
             self.hurry.set()
             if not self.is_let_go:
@@ -139,7 +139,7 @@ class JobTable:
             outcome: Any = "timed_out" if takes == seconds_max else "error" if fails else "ok"
             supervisor.ends(ToolReturned(outcome=outcome, text=f"dug by {supervisor.facts.group}"))
             return
-        if supervisor.lives and not self._chaos.strikes(
+        if supervisor.is_alive and not self._chaos.strikes(
             0.2
         ):  # otherwise it does not listen and must be killed
             await asyncio.sleep(dice.uniform(0, 2))
@@ -152,12 +152,12 @@ class JobTable:
         return [
             each.job
             for each in self._all.values()
-            if each.lives or (each.is_let_go and not each.is_cleared)
+            if each.is_alive or (each.is_let_go and not each.is_cleared)
         ]
 
     def kill_one(self) -> None:
         """Kill a supervisor, as an operator or a lack of memory would. It leaves no report."""
-        running = [each for each in self._all.values() if each.lives]
+        running = [each for each in self._all.values() if each.is_alive]
         if running:
             self._chaos.dice.choice(running).ends(None)
 
@@ -181,7 +181,7 @@ class SimulatedJobs:
         """
         return JobKey(1, f"{instance}/{job}".encode())
 
-    async def look(
+    async def inspect(
         self,
         job: JobId,
         process: ProcessFacts,
@@ -193,7 +193,7 @@ class SimulatedJobs:
         await self._chaos.dawdle(1, 0.2)
         self._check_alive()
         found = self._table.find(process)
-        if found is not None and found.lives:
+        if found is not None and found.is_alive:
             return JobSeen(state="running")
         if (
             found is None
@@ -205,10 +205,10 @@ class SimulatedJobs:
             return JobSeen(state="gone")
         return JobSeen(state="ended", returned=found.returned, was_asked=found.was_asked)
 
-    def lives(self, process: ProcessFacts) -> bool:
+    def is_alive(self, process: ProcessFacts) -> bool:
         found = self._table.find(process)
         return (
-            found.lives
+            found.is_alive
             if found is not None
             else any(
                 each.facts == process and each.is_alive for each in self._process.home.processes
@@ -218,7 +218,7 @@ class SimulatedJobs:
     def own_process(self) -> ProcessFacts:
         return self._process.facts
 
-    async def of_life(self, instance: InstanceId) -> Sequence[JobLeft]:
+    async def of_instance(self, instance: InstanceId) -> Sequence[JobLeft]:
         del instance  # no simulated session is unsealed or deleted
         return ()
 
@@ -346,7 +346,7 @@ class _Launcher:
         await self._chaos.dawdle(1, 0.2)
         if not self._process.is_alive:
             raise Crashed  # its pipe closed with the process that held it
-        if not self._supervisor.lives:
+        if not self._supervisor.is_alive:
             raise CannotBind("its supervisor was ended by somebody")
         self._table.start(self._supervisor, self._call, self.seconds_max)
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryMemory
 from holdfast.errors import NotSaved
 from holdfast.ids import CallId, InstanceId, MemoryId, SessionId, TurnId
-from holdfast.ports.memory import CannotRecall, Found
-from holdfast.session.features.memory.items import Circle, MemoryItem, words_of
+from holdfast.ports.memory import CannotRecall, MemoryMatches
+from holdfast.session.features.memory.items import MemoryItem, ReaderSet, words_of
 from proof.simulation.virtual_loop import VirtualLoop
 from proof.simulation.world.ports import START_MS, Chaos
 
@@ -37,7 +37,7 @@ Canary: the label it was stored with. The last one's audience does not exist, so
 """
 
 
-class Search(NamedTuple):
+class SimulatedSearch(NamedTuple):
     """
     One search, and whether its caller got an answer in time. `items` counts the returned items of
     the caller's own boundary.
@@ -72,30 +72,34 @@ def place_canaries(disk: InMemoryDisk) -> None:
 class SimulatedMemory(InMemoryMemory):
     """One process's access to the memory."""
 
-    def __init__(self, disk: InMemoryDisk, chaos: Chaos, searches: list[Search]) -> None:
+    def __init__(self, disk: InMemoryDisk, chaos: Chaos, searches: list[SimulatedSearch]) -> None:
         super().__init__(disk)
         self._chaos = chaos
         self._searches = searches
 
-    def find(self, words: Sequence[str], circle: Circle, *, limit: int, seconds: float) -> Found:
+    def find(
+        self, words: Sequence[str], reader_set: ReaderSet, *, limit: int, seconds: float
+    ) -> MemoryMatches:
         took = self._chaos.dice.uniform(0, 4 * seconds) if self._chaos.strikes(0.2) else 0.0
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         loop.take(took)
-        found = super().find(words, circle, limit=limit, seconds=seconds)
+        found = super().find(words, reader_set, limit=limit, seconds=seconds)
         failed = self._chaos.strikes(0.15)
         own = sum(
             is_of(
                 (item.audience, item.boundary, item.person),
-                (circle.audience.value, circle.boundary, circle.person),
+                (reader_set.audience.value, reader_set.boundary, reader_set.person),
             )
             for item in found.items
         )
-        self._searches.append(Search(tuple(words), not failed and took < 2 * seconds, own))
+        self._searches.append(SimulatedSearch(tuple(words), not failed and took < 2 * seconds, own))
         if failed:
             raise CannotRecall("dice")
         return (
-            Found(self._everything(words), found.unverified) if self._chaos.strikes(0.2) else found
+            MemoryMatches(self._everything(words), found.unverified)
+            if self._chaos.strikes(0.2)
+            else found
         )
 
     def _everything(self, words: Sequence[str]) -> tuple[MemoryItem, ...]:
@@ -109,13 +113,13 @@ class SimulatedMemory(InMemoryMemory):
         return super().add(item)
 
 
-def is_of(whose: Label, circle: Label) -> bool:
+def is_of(whose: Label, reader_set: Label) -> bool:
     """
     Return whether a reader with this label may see it. Implemented here again, so that a filter of
     the runtime that lets everything through does not judge itself.
     """
     return (
-        whose[:2] == circle[:2]
+        whose[:2] == reader_set[:2]
         and whose[0] in ("personal", "team")
-        and (whose[0] == "team" or whose[2] == circle[2])
+        and (whose[0] == "team" or whose[2] == reader_set[2])
     )

@@ -16,7 +16,7 @@ from holdfast.errors import Unusable
 from holdfast.ids import SessionId, TurnId
 from holdfast.ports.model import Model, ModelFailed, ModelRequest, OnText
 from holdfast.session.view.messages import FailureKind, ModelAnswer, ProposedCall, Usage
-from proof.checkers.promises import check_view
+from proof.checkers.states import check_view
 from proof.simulation.kinds import BELOW, ONLY_BELOW, Has
 from proof.simulation.world.memory import CANARY
 from proof.simulation.world.ports import START_MS, Chaos
@@ -130,5 +130,5 @@ class OneModel:
 
     def resolve(self, name: str) -> Model:
         if name != self._model.name:
-            raise Unusable(f"there is no model {name!r}", code="unknown_model")
+            raise Unusable(f"no model {name!r}", code="unknown_model")
         return self._model

@@ -7,14 +7,16 @@ state.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from typing import Any
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, Refused, Untrusted, Unusable
 from holdfast.ids import SessionId
-from holdfast.runtime.jobs.verbs import Circle, cancel_job, list_jobs
+from holdfast.runtime.jobs.verbs import Viewer, cancel_job, list_jobs
 from holdfast.runtime.reminders import Wanted
-from holdfast.runtime.reports.types import ApprovalReport
+from holdfast.runtime.reports.types import ApprovalReport, ReminderReport
 from holdfast.runtime.service import Service
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import MessageSource
 from proof.simulation.home import Gone, SimulatedHome, a_command
 from proof.simulation.kinds import Has, sessions_of
@@ -28,7 +30,7 @@ STORM_SECONDS = 25.0
 TRIES_MAX = 12
 
 
-class Told:
+class AcknowledgedReplies:
     """Answers that people received and may rely on."""
 
     def __init__(self) -> None:
@@ -41,7 +43,7 @@ class Told:
 class People:
     def __init__(self, home: SimulatedHome) -> None:
         self.home = home
-        self.told = Told()
+        self.told = AcknowledgedReplies()
 
     @property
     def _dice(self) -> Any:
@@ -117,7 +119,9 @@ class People:
             text = f"the service {tag(key)}"
         wait = self._dice.random() < 0.6
         report, _, _ = await self.persist(
-            lambda service: service.send(session, text, source=source, dedup=key, wait=wait)
+            lambda service: service.send(
+                session, Incoming(text=text, source=source, dedup=key), wait=wait
+            )
         )
         if report is not None and (report.error is None or report.error.code != "answer_word"):
             self.told.inputs[session, key] = text
@@ -159,11 +163,13 @@ class People:
     # --- reminders and jobs
 
     async def _remind(self, name: str, session: SessionId) -> None:
-        report, _, _ = await self.persist(
-            lambda service: service.remind(
-                session, self._wanted(), source=MessageSource.local(name)
-            )
-        )
+        def work(service: Service) -> Awaitable[ReminderReport]:
+            wanted = self._wanted()
+            source = MessageSource.local(name)
+            incoming = Incoming(text=wanted.text, kind="reminder", source=source)
+            return service.reminders.set(session, wanted, incoming)
+
+        report, _, _ = await self.persist(work)
         if report is not None:
             self.told.reminders[report.id] = session
 
@@ -183,17 +189,17 @@ class People:
         )
 
     async def _cancel_reminder(self, name: str) -> None:
-        standing: Any = await self.once(lambda service: service.reminders())
+        standing: Any = await self.once(lambda service: service.reminders.list())
         if standing:
             chosen = self._dice.choice(standing).id
-            await self.once(lambda service: service.cancel_reminder(chosen, by=name))
+            await self.once(lambda service: service.reminders.cancel(chosen, by=name))
 
     async def _cancel_job(self, name: str) -> None:
-        circle = Circle.local(name, may_all=self._dice.random() < 0.7)
-        running: Any = await self.once(lambda service: list_jobs(service, circle))
+        reader_set = Viewer.local(name, may_all=self._dice.random() < 0.7)
+        running: Any = await self.once(lambda service: list_jobs(service.runtime, reader_set))
         if running:
             chosen = self._dice.choice(running).id
-            await self.once(lambda service: cancel_job(service, chosen, circle))
+            await self.once(lambda service: cancel_job(service.runtime, chosen, reader_set))
 
 
 def tag(key: str) -> str:

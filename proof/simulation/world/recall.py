@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.ids import SessionId
 from holdfast.session.features.memory.items import MemoryItem
-from proof.checkers.history import Entry, History
-from proof.checkers.promises import hold
+from proof.checkers.history import CheckedRecord, History
+from proof.checkers.states import hold
 from proof.simulation.home import SimulatedHome
-from proof.simulation.world.memory import PLACED, Label, Search, is_of
+from proof.simulation.world.memory import PLACED, Label, SimulatedSearch, is_of
 from proof.simulation.world.people import tag
 
 
@@ -38,9 +38,13 @@ def _check_shown(home: SimulatedHome, histories: Mapping[SessionId, History]) ->
         history = histories.get(SessionId(shown.session or ""))
         if history is None:
             continue  # an outsider changed its journal, so the turn's label is unknown
-        circle = _circle(_context(history, str(shown.turn)))
-        foreign = sorted(each for each in shown.canaries if not is_of(PLACED[each], circle))
-        hold("M1", not foreign, f"{shown.session} {shown.turn}, for {circle}, was shown {foreign}")
+        reader_set = _reader_set(_context(history, str(shown.turn)))
+        foreign = sorted(each for each in shown.canaries if not is_of(PLACED[each], reader_set))
+        hold(
+            "M1",
+            not foreign,
+            f"{shown.session} {shown.turn}, for {reader_set}, was shown {foreign}",
+        )
 
 
 def _check_kept(home: SimulatedHome, histories: Mapping[SessionId, History]) -> None:
@@ -49,38 +53,38 @@ def _check_kept(home: SimulatedHome, histories: Mapping[SessionId, History]) -> 
         item = msgspec.json.decode(body, type=MemoryItem)
         history = histories.get(item.session)
         if history is not None:
-            circle = _circle(_context(history, item.turn))
+            reader_set = _reader_set(_context(history, item.turn))
             hold(
                 "A1",
-                is_of((item.audience, item.boundary, item.person), circle),
+                is_of((item.audience, item.boundary, item.person), reader_set),
                 f"{item.session} {item.turn} remembered for {item.boundary}",
             )
 
 
-def _check_readers(history: History, recalled: Entry) -> None:
+def _check_readers(history: History, recalled: CheckedRecord) -> None:
     """M1: everybody who took part in the session by then may see the recalled items."""
     context = _context(history, recalled.body["turn"])
-    circle = _circle(context)
+    reader_set = _reader_set(context)
     hold(
         "M1",
         context["provenance"]["kind"] != "delegate",
         f"{history.state.session}: a delegate recalls, and does not know who reads",
     )
-    outsiders = _outsiders(history, circle, recalled.seq)
+    outsiders = _outsiders(history, reader_set, recalled.seq)
     hold(
         "M1",
         not outsiders,
-        f"{history.state.session}: {outsiders} read what was recalled for {circle}",
+        f"{history.state.session}: {outsiders} read what was recalled for {reader_set}",
     )
     for item in recalled.body.get("items", ()):
         hold(
             "M1",
-            is_of((item["audience"], item["boundary"], item["person"]), circle),
-            f"{history.state.session}: {circle} was given {item['memory']}",
+            is_of((item["audience"], item["boundary"], item["person"]), reader_set),
+            f"{history.state.session}: {reader_set} was given {item['memory']}",
         )
 
 
-def _check_degraded(history: History, searches: list[Search]) -> None:
+def _check_degraded(history: History, searches: list[SimulatedSearch]) -> None:
     """
     A memory without an answer in time is reported as degraded, and one with an answer is not. If
     outsiders could read by then, nothing is recalled or reported.
@@ -99,7 +103,7 @@ def _check_degraded(history: History, searches: list[Search]) -> None:
         if (
             not mine
             or turn not in asked
-            or _outsiders(history, _circle(_context(history, turn)), asked[turn])
+            or _outsiders(history, _reader_set(_context(history, turn)), asked[turn])
         ):
             continue
         body = recalled.get(turn, {})
@@ -116,27 +120,27 @@ def _check_degraded(history: History, searches: list[Search]) -> None:
         )
 
 
-def _outsiders(history: History, circle: Label, seq: int) -> list[str]:
+def _outsiders(history: History, reader_set: Label, seq: int) -> list[str]:
     """
     Return the people who took part in the session before that record and may not see this label. A
     person who may answer a prompt takes part in the boundary that asks.
     """
     spoke = [
-        _circle(each.body["context"])
+        _reader_set(each.body["context"])
         for each in history.of("input_accepted")
         if each.seq < seq and each.body.get("kind") != "job"
     ]
     asked = [
-        (*_circle(_context(history, each.body["turn"]))[:2], person)
+        (*_reader_set(_context(history, each.body["turn"]))[:2], person)
         for each in history.of("approval_requested")
         if each.seq < seq
         for person in each.body["may_answer"]
     ]
     others = [each for each in (*spoke, *asked) if each[2] is not None]
     members = (
-        {each[2] for each in others if each[:2] == circle[:2]}
-        if circle[0] == "team"
-        else {circle[2]}
+        {each[2] for each in others if each[:2] == reader_set[:2]}
+        if reader_set[0] == "team"
+        else {reader_set[2]}
     )
     return sorted({str(each[2]) for each in others} - members)
 
@@ -148,5 +152,5 @@ def _context(history: History, turn: str) -> dict[str, Any]:
     return found
 
 
-def _circle(context: Mapping[str, Any]) -> Label:
+def _reader_set(context: Mapping[str, Any]) -> Label:
     return context["audience"], context["boundary"], context["requester"]

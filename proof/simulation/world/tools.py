@@ -7,7 +7,7 @@ machine's jobs) are created for each process and die with it.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from typing import Any, NamedTuple
@@ -33,27 +33,12 @@ class Functions(NamedTuple):
     dig: PythonTool[Any, Any]  # the function that `DigTool` turns into jobs
 
 
-_LIFE: ContextVar[tuple[Chaos, Effect]] = ContextVar("life")
+_INSTANCE: ContextVar[tuple[Chaos, Effect]] = ContextVar("instance")
 """The run of the caller of a tool: the functions are inspected once for all runs."""
 
 
 class SimulatedToolbox(Toolbox):
-    """
-    Creates tools that use a port of the process on first use, because most commands never need
-    them.
-    """
-
-    def __init__(self, tools: Iterable[Tool], own: Mapping[str, Callable[[], Tool]]) -> None:
-        super().__init__(tools)
-        self._own = own
-
-    def get(self, name: str) -> Tool | None:
-        if name in self._own and name not in self._tools:
-            self._tools[name] = self._own[name]()
-        return super().get(name)
-
-    def names(self) -> Sequence[str]:
-        return tuple(sorted({*super().names(), *self._own}))
+    """A toolbox whose calls leave no processes behind."""
 
     def end_survivors(self, call: CallId, facts: ProcessFacts | None) -> int:
         del (
@@ -65,7 +50,7 @@ class SimulatedToolbox(Toolbox):
 
 def simulated_functions(chaos: Chaos, effect: Effect) -> Functions:
     """Return the functions for one run: for everything done from here on in this context."""
-    _LIFE.set((chaos, effect))
+    _INSTANCE.set((chaos, effect))
     return _functions()
 
 
@@ -77,7 +62,7 @@ def _functions() -> Functions:
     """
 
     async def work(call: ToolCall, name: str, what: str) -> str:
-        chaos, effect = _LIFE.get()
+        chaos, effect = _INSTANCE.get()
         await chaos.dawdle(3, 0.5)
         effect(call, name)
         await chaos.dawdle(3, 0.5)

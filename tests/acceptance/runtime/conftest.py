@@ -7,12 +7,15 @@ released in order.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
+from zlib import crc32
 
 import pytest
+from proof.rigs.postgres_world import PostgresWorld
 
 import holdfast
 from holdfast.adapters.files import FileStore
@@ -25,20 +28,24 @@ from holdfast.adapters.inmemory import (
     InMemoryStore,
 )
 from holdfast.adapters.inmemory.jobs import InMemoryJobs
+from holdfast.adapters.postgres.lists.index import PostgresIndex
+from holdfast.adapters.postgres.lists.memory import PostgresMemory
+from holdfast.adapters.postgres.server import DatabaseAddress
+from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.adapters.sqlite.index import SqliteIndex
 from holdfast.adapters.sqlite.memory import SqliteMemory
 from holdfast.adapters.zones import find_zone
+from holdfast.assembly.agents import delegates_of
+from holdfast.assembly.home_path import folder_identity
+from holdfast.assembly.lazy_adapters import LazyTools
 from holdfast.home import Agent, Home, specs_from_agents
-from holdfast.ports.journal_store import Record
-from holdfast.runtime.context import ModelTimes, World
+from holdfast.runtime.context import ModelTimes, Tuning, World
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
 from holdfast.session.authority.policy import Policy
 from holdfast.session.codec import decode
-from holdfast.session.evolve.fold import evolve
 from holdfast.settings import Settings
 from holdfast.testing import ManualClock, ScriptModel
-from holdfast.wiring import LazyTools, delegates_of, folder_identity
 
 alice = holdfast.MessageSource.local("alice")
 bob = holdfast.MessageSource.local("bob")
@@ -51,19 +58,11 @@ def what_was_decided_is_what_the_record_says(monkeypatch: pytest.MonkeyPatch) ->
     In every story: the state that a ledger moves to is the one that whoever reads the journal will
     fold, whichever way it got there.
     """
-    fold = Ledger._fold
-
-    def checked(self: Ledger, record: Record) -> None:
-        before = self.state
-        fold(self, record)
-        event = decode(record.type, record.version, record.body, seq=record.seq)
-        assert self.state == evolve(before, event, seq=record.seq, at=record.at)
-
-    monkeypatch.setattr(Ledger, "_fold", checked)
+    monkeypatch.setattr(Ledger, "checks_folds", True)
 
 
 class Effects:
-    """What tools really did, in order; survives restarts as the world does."""
+    """The effects of tools, in order; survives restarts as the world does."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -110,11 +109,14 @@ class Stage:
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind = kind
         self.folder = folder
+        self.place: DatabaseAddress | None = None  # of a home in PostgreSQL
         self.disk = InMemoryDisk()
         self.clock = ManualClock()
         self.effects = Effects()
         self.policy = Policy()
+        self.tuning = Tuning()
         self.index = InMemoryIndex()
+        self.model_times = ModelTimes(retry_seconds=0.0)
         self.watch_memory: Callable[[Any], Any] = lambda memory: memory
 
     def agent(self, lines: Sequence[dict[str, Any]], *, name: str = "ops") -> Agent:
@@ -131,8 +133,14 @@ class Stage:
                 index: Any = InMemoryIndex()
                 notifier: Any = InMemoryNotifier(self.disk)
                 kept: Any = InMemoryMemory(self.disk)
+            elif self.place is not None:
+                store = await PostgresStore.open_home(
+                    self.place, self.folder, clock=self.clock, ahead_ms=None
+                )
+                index, notifier = PostgresIndex(store), store.notices
+                kept = PostgresMemory(store)
             else:
-                store = await FileStore.open(self.folder, clock=self.clock)
+                store = await FileStore.open_home(self.folder, clock=self.clock)
                 index = SqliteIndex(self.folder / "index.db", store.index_keys)
                 notifier = FileNotifier(self.folder)
                 kept = SqliteMemory(self.folder / "memory.db", store.memory_key)
@@ -153,8 +161,9 @@ class Stage:
                 policy=lambda: self.policy,
                 folder_identity=folder_identity,
                 zones=find_zone,
-                model_times=ModelTimes(retry_seconds=0.0),
+                model_times=self.model_times,
                 jobs=InMemoryJobs(),
+                tuning=self.tuning,
             )
             async with Service(world) as service:
                 yield service
@@ -165,7 +174,7 @@ class Stage:
         """Everything in the journal, decoded."""
         found: list[Any] = []
         async with self.open() as home:
-            journal = await home.service.world.store.open(session)
+            journal = await home.service.runtime.world.store.open(session)
             await journal.load(
                 lambda record: found.append(decode(record.type, record.version, record.body))
             )
@@ -185,6 +194,29 @@ async def seen(home: Home, session: str, kind: type[Any], **fields: Any) -> Any:
     raise AssertionError("following never ends")
 
 
-@pytest.fixture(params=["memory", "files"])
-def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Stage:
-    return Stage(request.param, tmp_path / "home")
+POSTGRES_SHARE = 10  # one of so many stories is told over PostgreSQL in `make test`
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every story is told over PostgreSQL too: a fixed share in each run, the others in the long."""
+    for item in items:
+        given = getattr(item, "callspec", None)
+        if given is None or given.params.get("stage") != "postgres":
+            continue
+        if crc32(item.nodeid.encode()) % POSTGRES_SHARE:
+            item.add_marker(pytest.mark.long)
+
+
+@pytest.fixture(params=["memory", "files", "postgres"])
+def stage(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Stage, None, None]:
+    if request.param != "postgres":
+        yield Stage(request.param, tmp_path / "home")
+        return
+    cluster = request.getfixturevalue("postgres")
+    stage = Stage("postgres", tmp_path / "home")
+    schema = f"hf_{uuid4().hex[:12]}"
+    world = PostgresWorld(cluster.url(), schema, stage.folder, clock=stage.clock)
+    stage.place = world.place
+    yield stage
+    world.close()

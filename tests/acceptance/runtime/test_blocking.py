@@ -13,11 +13,12 @@ import pytest
 import holdfast
 from holdfast import blocking
 from holdfast.home import Home
-from holdfast.runtime.external_loop import ExternalTurn
+from holdfast.runtime.external_loop.items import Items
+from holdfast.runtime.external_loop.turn import ExternalTurn
 from holdfast.testing import open_in_memory
 
 ALICE = holdfast.MessageSource.local("alice")
-HERE: list[blocking.Home] = []
+HERE: list[blocking.BlockingHome] = []
 
 
 @holdfast.tool(mode="auto", contract="pure")
@@ -36,24 +37,25 @@ OPS = holdfast.Agent("ops", model="demo", tools=[look, ask_itself])
 
 
 def names(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_")}
+    return {name for name in dir(kind) if not name.startswith("_")}
 
 
 def test_the_names_are_the_same() -> None:
-    assert names(Home) - {"service"} == names(blocking.Home)
-    assert names(ExternalTurn) == names(blocking.OwnLoop)
+    assert names(Home) - {"service"} == names(blocking.BlockingHome)
+    assert names(ExternalTurn) == names(blocking.BlockingTurn)
+    assert names(Items) == names(blocking.BlockingItems)
 
 
 def test_help_says_the_same() -> None:
     assert (Home.send.__doc__ or "").strip().startswith("Send a message")
-    assert blocking.Home.send.__doc__ == Home.send.__doc__
-    assert blocking.OwnLoop.gate.__doc__ == ExternalTurn.gate.__doc__
+    assert blocking.BlockingHome.send.__doc__ == Home.send.__doc__
+    assert blocking.BlockingTurn.gate.__doc__ == ExternalTurn.gate.__doc__
 
 
 def test_a_loop_of_ones_own_needs_no_event_loop() -> None:
-    with blocking.Home(open_in_memory(agents=[OPS])) as home:
+    with blocking.BlockingHome(open_in_memory(agents=[OPS])) as home:
         with home.turn("ops/api", "how is the api?", source=ALICE) as turn:
-            gate = turn.gate("look", {"at": "api"})
+            gate = turn.start(turn.gate("look", {"at": "api"}))
             assert gate.may_run
             turn.record(gate, "ok", look(**gate.arguments))
             ended = turn.finish("The api is up.")
@@ -66,19 +68,19 @@ def test_a_loop_of_ones_own_needs_no_event_loop() -> None:
         assert home.session("ops/api").phase == "idle"
 
 
-def test_a_loop_that_raises_leaves_no_turn_open() -> None:
-    def broken(home: blocking.Home) -> None:
+def test_a_loop_that_raises_leaves_its_turn_for_another_loop() -> None:
+    def broken(home: blocking.BlockingHome) -> None:
         with home.turn("ops/api", "how is the api?", source=ALICE):
             raise ZeroDivisionError
 
-    with blocking.Home(open_in_memory(agents=[OPS])) as home:
+    with blocking.BlockingHome(open_in_memory(agents=[OPS])) as home:
         with pytest.raises(ZeroDivisionError):
             broken(home)
-        assert home.session("ops/api").phase == "idle"
+        assert home.session("ops/api").phase == "parked"
 
 
-def test_a_tool_that_calls_the_home_from_its_own_loop_is_told_and_nothing_hangs() -> None:
-    with blocking.Home(open_in_memory(agents=[OPS])) as home:
+def test_a_tool_that_calls_the_home_from_its_own_loop_gets_an_error_and_nothing_hangs() -> None:
+    with blocking.BlockingHome(open_in_memory(agents=[OPS])) as home:
         HERE[:] = [home]
         turn = home.send("ops/api", "ask_itself", source=ALICE)
         assert (turn.outcome, "the home is called from its own loop" in (turn.reply or "")) == (
@@ -115,7 +117,7 @@ def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(
 ) -> None:
     at_once = threading.Event()
     at_once.set()
-    with blocking.Home(open_in_memory(agents=[OPS])) as home:
+    with blocking.BlockingHome(open_in_memory(agents=[OPS])) as home:
         home.send("ops/api", "hello", source=ALICE)
         followed = home.follow("ops/api", after=0)
         for _ in range(home.session("ops/api").seq):
@@ -126,7 +128,7 @@ def test_a_follower_who_presses_ctrl_c_hears_of_that_and_of_nothing_else(
         assert home.session("ops/api").phase == "idle"
 
 
-def test_what_is_interrupted_goes_no_further_behind_ones_back(
+def test_an_interrupted_blocking_call_has_stopped_its_tool(
     interrupt: Callable[[threading.Event], None],
 ) -> None:
     """
@@ -144,7 +146,7 @@ def test_what_is_interrupted_goes_no_further_behind_ones_back(
         finally:
             stopped.set()
 
-    with blocking.Home(
+    with blocking.BlockingHome(
         open_in_memory(agents=[holdfast.Agent("ops", model="demo", tools=[wait_for_ever])])
     ) as home:
         interrupt(began)

@@ -1,5 +1,5 @@
 """
-Whoever waits for a verb may be cancelled at any await: what is durable stands, is told as it is,
+A caller of a verb may be cancelled at any await: what is durable stands, is told as it is,
 and is found by whoever comes next.
 """
 
@@ -124,7 +124,7 @@ async def _own_loop(home: holdfast.Home, session: str, ran: list[int]) -> None:
         gate = await turn.gate("pay", {"amount": 1})
         if gate.approval is not None:
             await home.answer(gate.approval, "approve_once", by=ALICE, wait=False)
-        gate = await turn.wait(gate)
+        gate = await turn.start(await turn.wait(gate))
         if gate.may_run:
             ran.append(1)
             await turn.record(gate, "ok", "paid")
@@ -132,7 +132,7 @@ async def _own_loop(home: holdfast.Home, session: str, ran: list[int]) -> None:
 
 
 async def _ended_or_taken_up(home: holdfast.Home, session: str) -> None:
-    """Whatever is left of a turn, by whoever comes next."""
+    """The next driver settles the rest of a turn."""
     try:
         phase = (await home.session(session)).phase
     except holdfast.Refused:
@@ -141,9 +141,10 @@ async def _ended_or_taken_up(home: holdfast.Home, session: str) -> None:
         await home.answer(prompt, "approve_once", by=ALICE)
     if phase == "parked":
         async with home.take_up(session, "t1") as turn:
-            gate = await turn.wait()
-            assert gate.may_run
-            await turn.record(gate, "ok", "paid")
+            for gate in await turn.gates():
+                started = await turn.start(await turn.wait(gate))
+                assert started.may_run
+                await turn.record(started, "ok", "paid")
             await turn.finish("done")
     found = await home.session(session)
     assert (found.phase, found.owes) == ("idle", ()), session
@@ -181,7 +182,7 @@ def test_a_loop_of_ones_own_cancelled_at_any_await_leaves_its_turn_ended_or_park
 
 
 @pytest.mark.parametrize("overtaken_by", ["a cancel", "a later message"])
-def test_an_answer_whose_call_was_overtaken_is_not_told_as_started(overtaken_by: str) -> None:
+def test_an_answer_whose_call_was_overtaken_is_not_reported_as_started(overtaken_by: str) -> None:
     """
     The call never began, in no process: `started` would send somebody looking for what it did.
     """

@@ -61,7 +61,7 @@ def on_disk(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path, "in files")
 
 
-def test_a_message_in_flight_is_stopped_and_told_so(fleet: Fleet) -> None:
+def test_a_message_in_flight_is_stopped_and_its_caller_gets_the_reason(fleet: Fleet) -> None:
     """
     It waited for ever, and could not even be cancelled: a program that left its home early never
     ended.
@@ -116,7 +116,7 @@ def test_a_loop_of_ones_own_is_stopped_with_its_home(fleet: Fleet) -> None:
             await running
         if fleet.kept == "in files":
             async with fleet.home() as home:
-                assert (await home.session("ops/api")).phase == "idle"
+                assert (await home.session("ops/api")).phase == "parked"
 
     asyncio.run(story())
 
@@ -151,7 +151,7 @@ def test_an_open_home_is_opened_once(fleet: Fleet) -> None:
             assert (await home.send("ops/web", "help", source=ALICE)).outcome == "completed"
 
     asyncio.run(story())
-    synchronous = blocking.Home(fleet.home())
+    synchronous = blocking.BlockingHome(fleet.home())
     with synchronous:
         with pytest.raises(holdfast.Unusable, match="the home is open already"):
             synchronous.__enter__()
@@ -173,7 +173,7 @@ def test_an_opening_that_failed_may_be_tried_again(on_disk: Fleet) -> None:
 
 def test_a_closed_store_is_not_waited_for(tmp_path: Path) -> None:
     async def story() -> None:
-        store = await FileStore.open(tmp_path / "home")
+        store = await FileStore.open_home(tmp_path / "home")
         journal = await store.home()
         await store.close()
         for late in (store.heads, store.unsettled, journal.sync_anchor):
@@ -187,19 +187,19 @@ def test_a_closed_store_is_not_waited_for(tmp_path: Path) -> None:
 def test_threads_hear_that_the_home_was_closed(on_disk: Fleet) -> None:
     heard: list[Any] = []
 
-    def follow(home: blocking.Home, begun: threading.Event) -> None:
+    def follow(home: blocking.BlockingHome, begun: threading.Event) -> None:
         for record in home.follow("ops/api", after=0):
             heard.append(type(record))
             begun.set()
         heard.append("ended")
 
-    def send(home: blocking.Home) -> None:
+    def send(home: blocking.BlockingHome) -> None:
         try:
             home.send("ops/api", "restart service=api", source=ALICE)
         except holdfast.Unusable as exc:
             heard.append(exc.message)
 
-    with blocking.Home(on_disk.home()) as home:
+    with blocking.BlockingHome(on_disk.home()) as home:
         sender = threading.Thread(target=send, args=(home,))
         sender.start()
         assert on_disk.begun.wait(60)

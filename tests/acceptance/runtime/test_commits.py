@@ -1,5 +1,5 @@
 """
-What a turn commits together: each commit is one wait for the disk, and nothing waits for more of
+The records that a turn commits together: each commit is one wait for the disk, and nothing waits for more of
 them than its promises need.
 """
 

@@ -9,6 +9,7 @@ import holdfast
 from holdfast.adapters.inmemory import Crashed
 from holdfast.home import Agent
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.events import Compacted, TurnCompacted
 from holdfast.session.view.compaction import CompactionRules
 from holdfast.session.view.messages import (
@@ -64,7 +65,7 @@ class Thinker:
 
 
 def small(home: Any, *, at_tokens: int = 2500, keep_turns: int = 2) -> None:
-    home.service.world.compaction = lambda: CompactionRules(
+    home.service.runtime.world.compaction = lambda: CompactionRules(
         at_tokens=at_tokens, keep_turns=keep_turns
     )
 
@@ -130,7 +131,7 @@ async def test_compacting_twice_starts_from_the_last_summary(stage: Stage) -> No
 
 
 @in_loop
-async def test_nothing_to_do_and_nothing_gained_are_successes_that_write_nothing(
+async def test_a_compaction_without_gain_succeeds_and_writes_nothing(
     stage: Stage,
 ) -> None:
     """Case 36."""
@@ -190,7 +191,7 @@ async def test_records_that_come_while_it_is_summarised_do_no_harm(stage: Stage)
         parked = await home.send("ops/a", "do it", source=bob)
 
         async def meanwhile() -> None:
-            await home.service.send("ops/a", "another", source=alice, wait=False)
+            await home.service.send("ops/a", Incoming(text="another", source=alice), wait=False)
             model.before_summary = None
             await home.service.answer(parked.approvals[0].id, "deny", by="bob", wait=False)
 
@@ -240,7 +241,7 @@ async def test_an_overflow_is_mended_once_and_a_second_fails_the_turn(stage: Sta
 
 async def compactions(home: Any) -> list[Any]:
     found: list[Any] = []
-    journal = await home.service.world.store.open("ops/a")
+    journal = await home.service.runtime.world.store.open("ops/a")
     from holdfast.session.codec import decode
 
     await journal.load(
@@ -368,14 +369,14 @@ def look(at: str = "") -> str:
 
 
 @in_loop
-async def test_progress_is_told_to_followers(stage: Stage) -> None:
+async def test_progress_is_sent_to_followers(stage: Stage) -> None:
     model = Thinker()
     heard: list[str] = []
     async with stage.open(thinking(stage, model)) as home:
         small(home, at_tokens=100_000)
         for number in range(5):
             await home.send("ops/a", f"request {number} {WORDS}", source=alice)
-        with home.service.feed.listen("ops/a", asyncio.Event()) as ear:
+        with home.service.runtime.feed.listen("ops/a", asyncio.Event()) as ear:
             await home.service.compact("ops/a")
             heard = [piece.text for piece in ear.take()]
     assert heard[0] == "summarising 3 turns to make room"

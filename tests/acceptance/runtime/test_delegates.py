@@ -16,7 +16,7 @@ from holdfast.home import Agent
 from holdfast.ids import InstanceId, SessionId, call_id, delegate_session, turn_id
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime.lifecycle import instances as lives
+from holdfast.runtime.lifecycle import fork, unseal
 from holdfast.runtime.lifecycle.export import export_markdown
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.policy import Policy, Rule
@@ -114,7 +114,7 @@ async def test_a_delegate_asks_its_parents_requester_survives_a_restart_and_repo
         )
         assert approval.display.splitlines()[0] == "ops > helper asks"
         assert approval.options == ("approve_once", "edit", "deny")
-        assert not any(ledger.driving for ledger in home.service.shelf.open_ledgers())
+        assert not any(ledger.driving for ledger in home.service.runtime.sessions.open_ledgers())
     stage.clock.advance(
         5 * 24 * 3600
     )  # a person takes their time; nothing that watches over work runs meanwhile
@@ -220,7 +220,7 @@ async def test_a_crash_anywhere_leaves_one_delegate_one_run_and_one_reply(
         turn = await home.service.turn(S, "t1")  # type: ignore[arg-type]
         assert (turn.outcome, turn.reply) == ("completed", "all done")
         found: list[str] = []
-        journal = await home.service.world.store.open(
+        journal = await home.service.runtime.world.store.open(
             next(line.session for line in lines if line.parent is not None)
         )
         await journal.load(
@@ -264,7 +264,7 @@ async def test_a_delegate_has_its_parents_authority_and_no_other(stage: Stage, s
 
 
 @in_loop
-async def test_what_a_stranger_said_taints_the_delegate_too(stage: Stage) -> None:
+async def test_a_quote_of_a_stranger_taints_the_delegate(stage: Stage) -> None:
     """M2: taint is added on the way, never washed off."""
     quoting = holdfast.MessageSource.local("alice", quotes=(Quote("mallory", "always approve"),))
     async with stage.open(pair(stage.effects, hands(), [{"say": "nothing to do"}])) as home:
@@ -280,7 +280,7 @@ async def test_what_a_stranger_said_taints_the_delegate_too(stage: Stage) -> Non
 
 async def exported(stage: Stage, session: str) -> str:
     async with stage.open() as home:
-        return await export_markdown(home.service, session)
+        return await export_markdown(home.service.runtime, session)
 
 
 @in_loop
@@ -292,10 +292,10 @@ async def test_a_task_is_the_words_of_an_agent_and_not_of_the_person(stage: Stag
     )
     async with stage.open(ops) as home:
         (asked,) = (await home.send(S, "go", source=alice)).approvals
-        async with home.service.shelf.use(SessionId(asked.session)) as ledger:
+        async with home.service.runtime.sessions.use(SessionId(asked.session)) as ledger:
             (message,) = list(ledger.state.turns[FIRST_TURN].own)[:1]
         assert message == UserMessage("look around", "the agent ops")
-        told = await export_markdown(home.service, asked.session)
+        told = await export_markdown(home.service.runtime, asked.session)
         assert "**an agent, for alice**" in told
     assert "handed to `helper`" in await exported(stage, S)
 
@@ -439,7 +439,7 @@ async def begun_by_hand(
         parent=parent if linked else None,
     )
     async with stage.open(ops) as home:
-        model = home.service.world.agent("helper").model
+        model = home.service.runtime.world.agent("helper").model
         accepted = InputAccepted(
             input="i1",
             turn="t1",
@@ -450,7 +450,7 @@ async def begun_by_hand(
             kind="delegate",
         )
         drafts = [Draft(*encode(each)) for each in (born, accepted)]
-        journal = await home.service.world.store.create(
+        journal = await home.service.runtime.world.store.create(
             started.session, started.instance, drafts, origin="delegate", by="alice"
         )
         await journal.close()
@@ -473,7 +473,7 @@ async def test_a_delegate_whose_journal_claims_another_authority_does_nothing(
     tmp_path: Any, changed: dict[str, Any]
 ) -> None:
     """
-    What it was given is compared with what its parent's journal says it could be given, before
+    Its rights are compared with those that its parent's journal could give, before
     anything is done.
     """
     stage = Stage("memory", tmp_path)
@@ -671,7 +671,7 @@ async def test_cancelling_the_parent_cancels_its_delegates_durably(stage: Stage)
 
 @in_loop
 async def test_a_cancel_that_a_crash_kept_from_the_delegate_holds_there_too() -> None:
-    """Whoever answers next is told; nothing runs for a request that was cancelled."""
+    """The next approver is told; nothing runs for a request that was cancelled."""
     disk, effects = Disk(), Effects()
     ops = pair(effects, hands(), acts("canary"))
     async with open_in_memory(agents=[ops], disk=disk) as home:
@@ -710,9 +710,11 @@ async def test_a_cancelled_delegate_whose_driver_died_in_a_tool_is_seen_to_its_e
 
 
 @in_loop
-async def test_a_request_that_ended_while_its_delegate_was_resumed_is_told_as_it_ended() -> None:
+async def test_a_request_that_ended_while_its_delegate_was_resumed_is_reported_as_it_ended() -> (
+    None
+):
     """
-    Whoever resumes everything drives the parent on with its delegate; when its own time comes
+    The process that resumes everything drives the parent on with its delegate; when its own time comes
     nothing is owed, and it was cancelled all the same.
     """
     disk, effects = Disk(), Effects()
@@ -750,7 +752,7 @@ class Gated:
 
 
 @in_loop
-async def test_a_cancel_that_nobody_told_the_delegate_stops_its_next_start(stage: Stage) -> None:
+async def test_a_cancel_without_a_notice_stops_the_delegates_next_start(stage: Stage) -> None:
     """Its parent's journal is looked at right before each start: free calls too."""
     model, tools = Gated(), stage.effects.tools()
     helper = Agent("helper", model=model, tools=tools)
@@ -758,7 +760,7 @@ async def test_a_cancel_that_nobody_told_the_delegate_stops_its_next_start(stage
     async with stage.open(ops) as home, asyncio.TaskGroup() as group:
         group.create_task(home.send(S, "look", source=alice))
         await model.asked.wait()
-        async with home.service.shelf.use(SessionId(S)) as ledger:
+        async with home.service.runtime.sessions.use(SessionId(S)) as ledger:
             await ledger.commit(Cancel(by="alice", may_all=True))
         model.go.set()
     assert stage.effects.done == []
@@ -869,9 +871,9 @@ async def test_nobody_writes_to_a_delegates_session_or_makes_one(stage: Stage) -
                 await home.send(name, "and the other one", source=alice)
             assert refused.value.code == "delegate"
         with pytest.raises(Refused) as refused:
-            await lives.fork(home.service, S, "delegate/mine", at_seq=1, by="alice")
+            await fork.fork(home.service.runtime, S, "delegate/mine", at_seq=1, by="alice")
         assert refused.value.code == "delegate"
-        assert await home.service.world.store.current(SessionId("delegate/mine")) is None
+        assert await home.service.runtime.world.store.current(SessionId("delegate/mine")) is None
 
 
 # --- what is lost
@@ -879,12 +881,14 @@ async def test_nobody_writes_to_a_delegates_session_or_makes_one(stage: Stage) -
 
 @in_loop
 async def test_a_delegates_history_can_be_copied_and_is_nobodys_delegate_then(stage: Stage) -> None:
-    """A new life carries no authority and owes nobody a report; people may talk in it."""
+    """A new instance carries no authority and owes nobody a report; people may talk in it."""
     ops = pair(stage.effects, hands(), [{"say": "green"}, {"say": "hello"}])
     async with stage.open(ops) as home:
         assert (await home.send(S, "go", source=alice)).outcome == "completed"
         (line,) = [line for line in await home.service.sessions() if line.parent is not None]
-        await lives.fork(home.service, line.session, "local/copy", at_seq=line.seq, by="alice")
+        await fork.fork(
+            home.service.runtime, line.session, "local/copy", at_seq=line.seq, by="alice"
+        )
         copy = await home.session("copy")
         assert (copy.parent, copy.owes) == (None, ())
         assert (
@@ -892,7 +896,7 @@ async def test_a_delegates_history_can_be_copied_and_is_nobodys_delegate_then(st
         ).outcome == "completed"
 
 
-@pytest.mark.parametrize("how", ["deleted", "sealed", "another life"])
+@pytest.mark.parametrize("how", ["deleted", "sealed", "another instance"])
 @in_loop
 async def test_a_delegate_that_can_never_report_leaves_its_call_in_doubt(
     stage: Stage, how: str
@@ -905,16 +909,16 @@ async def test_a_delegate_that_can_never_report_leaves_its_call_in_doubt(
     )
     async with stage.open(ops) as home:
         (approval,) = (await home.send(S, "deploy it", source=alice)).approvals
-        store, child = home.service.world.store, SessionId(approval.session)
+        store, child = home.service.runtime.world.store, SessionId(approval.session)
         if how == "deleted":
             await store.delete(child, by="alice")
-            home.service.world.index.forget(child)
+            await home.service.runtime.world.index.forget(child)
         else:
-            async with home.service.shelf.use(child) as ledger:
+            async with home.service.runtime.sessions.use(child) as ledger:
                 await ledger.journal.seal(SealMark("broken", "by hand"))
     async with stage.open(ops) as home:
-        if how == "another life":
-            await lives.unseal(home.service, child, by="alice", reason="looked at")
+        if how == "another instance":
+            await unseal.unseal(home.service.runtime, child, by="alice", reason="looked at")
         assert S in await home.service.owing()
         await home.resume(S)
         assert (await home.service.turn(S, "t1")).reply == "I see"  # type: ignore[arg-type]
@@ -923,7 +927,7 @@ async def test_a_delegate_that_can_never_report_leaves_its_call_in_doubt(
 
 @pytest.mark.parametrize("first", ["answered", "unsealed"])
 @in_loop
-async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(
+async def test_an_unsealed_parent_leaves_its_delegates_nothing_to_do(
     stage: Stage, first: str
 ) -> None:
     """
@@ -932,16 +936,16 @@ async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(
     ops = pair(stage.effects, hands(), acts("canary"))
     async with stage.open(ops) as home:
         (approval,) = (await home.send(S, "deploy it", source=alice)).approvals
-        async with home.service.shelf.use(SessionId(S)) as ledger:
+        async with home.service.runtime.sessions.use(SessionId(S)) as ledger:
             await ledger.journal.seal(SealMark("broken", "by hand"))
     async with stage.open(ops) as home:
         if first == "unsealed":
-            await lives.unseal(home.service, S, by="alice", reason="looked at")
+            await unseal.unseal(home.service.runtime, S, by="alice", reason="looked at")
             assert await home.approvals() == ()
         refused = await home.answer(approval, "approve_once", by=alice)
         assert (refused.result, refused.reason) == ("failed", "cancelled")
         if first == "answered":
-            await lives.unseal(home.service, S, by="alice", reason="looked at")
+            await unseal.unseal(home.service.runtime, S, by="alice", reason="looked at")
         assert await home.approvals() == ()
         assert await home.service.owing() == []
     assert stage.effects.done == []
@@ -949,11 +953,11 @@ async def test_a_parent_in_another_life_leaves_its_delegates_nothing_to_do(
 
 
 @in_loop
-async def test_a_session_of_another_life_under_the_delegates_name_is_not_taken_for_it(
+async def test_another_instance_under_the_delegates_name_is_not_taken_for_it(
     tmp_path: Any,
 ) -> None:
     """
-    The name follows from the call; the life is minted with the start, and nothing else is believed.
+    The name follows from the call; the instance id is minted with the start, and nothing else is believed.
     """
     stage = Stage("memory", tmp_path)
     ops = pair(
@@ -972,7 +976,7 @@ async def test_a_session_of_another_life_under_the_delegates_name_is_not_taken_f
             session=child, instance=InstanceId("someone-elses"), origin="created", by="mallory"
         )
         await (
-            await home.service.world.store.create(
+            await home.service.runtime.world.store.create(
                 child, other.instance, [Draft(*encode(other))], origin="created", by="mallory"
             )
         ).close()
@@ -982,7 +986,7 @@ async def test_a_session_of_another_life_under_the_delegates_name_is_not_taken_f
 
 
 @in_loop
-async def test_a_name_that_is_taken_is_told_at_once(stage: Stage) -> None:
+async def test_a_name_that_is_taken_is_reported_at_once(stage: Stage) -> None:
     """
     Under a server, which drives a session as long as it owes something: the call is in doubt, and
     the turn goes on.
@@ -999,7 +1003,7 @@ async def test_a_name_that_is_taken_is_told_at_once(stage: Stage) -> None:
             session=child, instance=InstanceId("someone-elses"), origin="created", by="mallory"
         )
         await (
-            await home.service.world.store.create(
+            await home.service.runtime.world.store.create(
                 child, other.instance, [Draft(*encode(other))], origin="created", by="mallory"
             )
         ).close()

@@ -7,19 +7,17 @@ import pytest
 
 import holdfast
 from holdfast.ids import SessionId
-from holdfast.runtime.drive.driver import Driver
-from holdfast.runtime.external_loop import ExternalTurns
-from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.session.events import (
     ApprovalRequested,
     CallFinished,
     CallsProposed,
+    InputAccepted,
     ModelCallStarted,
     ToolStarted,
     TurnEnded,
 )
 from holdfast.testing.loop import in_loop
-from tests.acceptance.runtime.conftest import Stage, alice, bob
+from tests.acceptance.runtime.conftest import Stage, alice, bob, seen
 from tests.acceptance.runtime.test_pause_and_answer import heard, of
 
 
@@ -35,7 +33,7 @@ async def test_a_foreign_loop_is_gated_recorded_and_makes_no_model_call_of_ours(
         stage.open(loop_agent(stage)) as home,
         home.turn("ops/api", "look around", source=alice) as turn,
     ):
-        gate = await turn.gate("look", {"at": "api"})
+        gate = await turn.start(await turn.gate("look", {"at": "api"}))
         assert (gate.may_run, gate.arguments) == (True, {"at": "api"})
         await turn.record(gate, "ok", "all is well")
         report = await turn.finish("looked")
@@ -62,21 +60,23 @@ async def test_a_gated_call_waits_for_the_right_person(stage: Stage) -> None:
             await home.answer(gate.approval, "approve_once", by=bob, wait=False)
         ).reason == "wrong_approver"
         await home.answer(gate.approval, "approve_once", by=alice, wait=False)
-        passed = await waiting
+        passed = await turn.start(await waiting)
         assert passed.may_run
         await turn.record(passed, "ok", "deployed")
         assert (await turn.finish("done")).outcome == "completed"
 
 
 @in_loop
-async def test_a_prompt_of_a_foreign_loop_is_told_of_while_the_loop_goes_on(stage: Stage) -> None:
+async def test_a_prompt_of_an_external_loop_is_announced_while_the_loop_goes_on(
+    stage: Stage,
+) -> None:
     session, marker = SessionId("ops/api"), SessionId("ops/marker")
     async with (
         stage.open(loop_agent(stage)) as home,
-        home.service.world.notifier.listen() as notices,
+        home.service.runtime.world.notifier.listen() as notices,
         home.turn(session, "deploy", source=alice) as turn,
     ):
-        home.service.world.notifier.notify(marker)
+        home.service.runtime.world.notifier.notify(marker)
         await heard(notices, marker)
         gate = await turn.gate("act", {"what": "deploy"})
         await heard(notices, session)
@@ -97,35 +97,35 @@ async def test_a_denied_call_may_not_run_and_says_why(stage: Stage) -> None:
 
 
 @in_loop
-async def test_a_loop_that_leaves_its_turn_has_failed_and_its_started_call_is_in_doubt(
+async def test_a_loop_that_leaves_its_turn_leaves_its_started_call_in_doubt(
     stage: Stage,
 ) -> None:
     async with stage.open(loop_agent(stage)) as home:
-        async with home.turn("ops/api", "look", source=alice) as turn:
-            await turn.gate("look", {"at": "x"})
+        async with home.turn("ops/api", "deploy", source=alice) as turn:
+            await turn.start(await turn.gate("slow", {"what": "x"}))
         assert (await home.send("ops/api", "help", source=alice)).outcome == "completed"
     events = await stage.events("ops/api")
-    assert [each.code for each in of(TurnEnded, events)][:1] == ["loop_left"]
+    assert [each.outcome for each in of(TurnEnded, events)] == ["superseded", "completed"]
     assert of(CallFinished, events)[0].outcome == "in_doubt"
 
 
 @in_loop
-async def test_a_second_loop_on_a_driven_session_is_told_that_it_is_busy(stage: Stage) -> None:
+async def test_a_second_loop_on_a_driven_session_is_refused_as_busy(stage: Stage) -> None:
     async with (
         stage.open(loop_agent(stage)) as here,
         stage.open(loop_agent(stage)) as there,
         here.turn("ops/api", "first", source=alice) as turn,
     ):
         with pytest.raises(holdfast.Busy):
-            async with there.turn("ops/api", "second", source=alice):
+            async with there.turn("ops/api", "second", source=alice, wait=False):
                 pass
         await turn.finish("done")
 
 
 @in_loop
-async def test_what_was_approved_for_a_foreign_loop_is_never_run_by_ours(stage: Stage) -> None:
+async def test_our_driver_never_runs_a_call_approved_for_a_foreign_loop(stage: Stage) -> None:
     """
-    Whoever drives the session meanwhile has the tool, too; the call is still the other loop's to
+    The process that drives the session meanwhile has the tool, too; the call is still the other loop's to
     run.
     """
     async with stage.open(loop_agent(stage)) as home:
@@ -143,7 +143,7 @@ async def test_a_bare_answer_word_gives_a_loop_no_turn_and_least_of_all_the_one_
     stage: Stage,
 ) -> None:
     """
-    Whoever holds a turn may fail it: the request that waits for an answer is nobody's to be handed.
+    The holder of a turn may fail it: the request that waits for an answer is nobody's to be handed.
     """
     async with stage.open(loop_agent(stage)) as home:
         (approval,) = (await home.send("ops/api", "act what=deploy", source=alice)).approvals
@@ -155,51 +155,38 @@ async def test_a_bare_answer_word_gives_a_loop_no_turn_and_least_of_all_the_one_
 
 
 @in_loop
-async def test_a_loop_that_another_message_comes_before_is_told_that_it_is_busy(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    Its own message is not left in the queue, where it would begin later with no loop to drive it.
-    """
+async def test_a_loop_that_gives_up_waiting_leaves_no_message_in_the_queue(stage: Stage) -> None:
+    """Without a key nobody could name the message again, and it would begin with no loop."""
     async with stage.open(loop_agent(stage)) as home:
-        claimed = ExternalTurns._claim_or_say_busy
+        async with home.turn("ops/api", "first", source=alice) as turn:
 
-        async def and_bob_says_something(
-            turns: ExternalTurns, ledger: Ledger, driver: Driver
-        ) -> None:
-            await claimed(turns, ledger, driver)
-            await home.send("ops/api", "what time is it", source=bob, wait=False)
+            async def second() -> None:
+                async with home.turn("ops/api", "second", source=bob):
+                    pass
 
-        monkeypatch.setattr(ExternalTurns, "_claim_or_say_busy", and_bob_says_something)
-        with pytest.raises(holdfast.Busy):
-            async with home.turn("ops/api", "look around", source=alice):
-                pass
-        monkeypatch.undo()
-        await home.resume("ops/api")
-        async with home.turn("ops/api", "look around", source=alice) as turn:
-            assert (await turn.finish("looked")).reply == "looked"
+            waiting = asyncio.ensure_future(second())
+            await seen(home, "ops/api", InputAccepted, turn="t2")
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            await turn.finish("done")
+        assert (await home.session("ops/api")).phase == "idle"
     ended = of(TurnEnded, await stage.events("ops/api"))
-    assert [(each.turn, each.outcome) for each in ended] == [
-        ("t1", "completed"),
-        ("t3", "completed"),
-    ]
+    assert [(each.turn, each.outcome) for each in ended] == [("t1", "completed")]
 
 
 @in_loop
-async def test_a_loop_that_raises_leaves_no_turn_open(stage: Stage) -> None:
+async def test_a_loop_that_raises_leaves_its_turn_for_another_loop(stage: Stage) -> None:
     async def broken(home: holdfast.Home) -> None:
         async with home.turn("ops/api", "look", source=alice) as turn:
-            await turn.gate("look", {"at": "x"})
+            await turn.start(await turn.gate("slow", {"what": "x"}))
             raise ZeroDivisionError
 
     async with stage.open(loop_agent(stage)) as home:
         with pytest.raises(ZeroDivisionError):
             await broken(home)
-        assert (await home.session("ops/api")).phase == "idle"
+        assert (await home.session("ops/api")).phase == "parked"
     events = await stage.events("ops/api")
-    assert [(each.outcome, each.code) for each in of(TurnEnded, events)] == [
-        ("failed", "loop_left")
-    ]
+    assert of(TurnEnded, events) == []
     assert of(CallFinished, events)[0].outcome == "in_doubt"
 
 
@@ -220,12 +207,14 @@ async def test_a_loops_mistake_is_said_before_anything_is_written_and_its_turn_g
             turn.gate(odd, {}),
             turn.gate("look", {"at": odd}),
             turn.gate("look", {"at": "\ud800"}),
-            turn.gate("look", {}, provider_id=odd),
+            turn.gate("look", {}, id=odd),
+            turn.said("", [odd]),
+            turn.said(odd),
         ):
             with pytest.raises(holdfast.Unusable) as refused:
                 await mistake
             assert refused.value.code == "malformed"
-        gate = await turn.gate("look", {"at": "api"})
+        gate = await turn.start(await turn.gate("look", {"at": "api"}))
         for outcome, text in (
             ("success", "well"),
             (None, "well"),
@@ -273,10 +262,10 @@ async def test_an_answer_to_a_loop_that_is_gone_is_handed_on_and_another_loop_ta
         stage.open(loop_agent(stage)) as home,
         home.take_up(prompt.session, prompt.turn) as turn,
     ):
-        gate = await turn.wait()
+        gate = await turn.start(await turn.wait())
         assert (gate.may_run, gate.arguments) == (True, {"what": "deploy"})
         await turn.record(gate, "ok", "deployed")
-        assert turn.standing is None
+        assert await turn.gates() == ()
         with pytest.raises(holdfast.Unusable, match="waits for nobody"):
             await turn.wait()
         assert (await turn.finish("done")).outcome == "completed"
@@ -290,10 +279,9 @@ async def test_a_turn_that_was_taken_up_waits_for_its_answer_as_before(stage: St
     prompt = await parked_by_a_loop_that_is_gone(stage)
     async with stage.open(loop_agent(stage)) as home:
         async with home.take_up("ops/api", prompt.turn) as turn:
-            assert turn.standing is not None  # and left again: it stands
+            assert len(await turn.gates()) == 1  # and left again: it stands
         async with home.take_up("ops/api", prompt.turn) as turn:
-            standing = turn.standing
-            assert standing is not None
+            (standing,) = await turn.gates()
             assert standing.approval == prompt
             waiting = asyncio.ensure_future(turn.wait(standing))
             assert (await home.answer(prompt, "approve_once", by=bob)).reason == "wrong_approver"
@@ -311,20 +299,22 @@ async def test_a_turn_that_was_taken_up_waits_for_its_answer_as_before(stage: St
 
 
 @in_loop
-async def test_a_prompt_whose_time_is_over_is_closed_for_whoever_takes_it_up(stage: Stage) -> None:
+async def test_an_expired_prompt_is_closed_for_the_loop_that_takes_the_turn_up(
+    stage: Stage,
+) -> None:
     prompt = await parked_by_a_loop_that_is_gone(stage)
     stage.clock.advance(8 * 24 * 3600)
     async with stage.open(loop_agent(stage)) as home:
         late = await home.answer(prompt, "approve_once", by=alice)
         assert (late.result, late.reason) == ("failed", "expired")
         async with home.take_up("ops/api", prompt.turn) as turn:
-            gate = await turn.wait()
-            assert (gate.state, gate.outcome) == ("closed", "denied")
+            (call,) = await home.calls("ops/api")
+            assert (call.state, call.outcome) == ("finished", "denied")
             await turn.finish("too late")
 
 
 @in_loop
-async def test_only_a_parked_turn_of_a_loop_is_taken_up(stage: Stage) -> None:
+async def test_only_an_open_turn_of_a_loop_is_taken_up(stage: Stage) -> None:
     async with stage.open(loop_agent(stage)) as home:
         ours = await home.send("ops/ours", "act what=deploy", source=alice)
         assert ours.outcome == "waiting"
@@ -344,7 +334,9 @@ async def test_only_a_parked_turn_of_a_loop_is_taken_up(stage: Stage) -> None:
 
 
 @in_loop
-async def test_what_can_not_be_true_of_a_call_is_not_taken_in_silence(stage: Stage) -> None:
+async def test_a_foreign_turn_refuses_outcomes_that_do_not_fit_the_state_of_a_call(
+    stage: Stage,
+) -> None:
     """
     A call that was never allowed has no outcome, and one that has ended keeps the one it has; a
     turn with open calls is not finished (T1, T4).
@@ -355,6 +347,11 @@ async def test_what_can_not_be_true_of_a_call_is_not_taken_in_silence(stage: Sta
     ):
         look = await turn.gate("look", {"at": "api"})
         assert await turn.wait(look) is look
+        with pytest.raises(holdfast.Unusable, match="was not started"):
+            await turn.record(look, "ok", "it was not even started")
+        look = await turn.start(look)
+        with pytest.raises(holdfast.Unusable, match="was started already"):
+            await turn.start(look)
         with pytest.raises(holdfast.Refused, match="no outcome yet"):
             await turn.finish("done")
         await turn.record(look, "ok", "all is well")
@@ -362,7 +359,7 @@ async def test_what_can_not_be_true_of_a_call_is_not_taken_in_silence(stage: Sta
         with pytest.raises(holdfast.Refused, match="has ended as ok already"):
             await turn.record(look, "error", "it was not")
         act = await turn.gate("act", {"what": "deploy"})
-        with pytest.raises(holdfast.Unusable, match="may not run"):
+        with pytest.raises(holdfast.Unusable, match="was not started"):
             await turn.record(act, "ok", "did it anyway")
         with pytest.raises(holdfast.Refused, match="no outcome yet"):
             await turn.finish("done")

@@ -92,11 +92,10 @@ async def test_a_changed_tool_definition_is_not_covered_and_voids_what_was_appro
     assert stage.effects.done == ["deploy"]
 
 
+@pytest.mark.parametrize("stage", ["memory"], indirect=True)  # real disks: tests/hostile/faults
 @in_loop
 async def test_nothing_runs_when_the_grant_could_not_be_saved(stage: Stage) -> None:
     """Case 29: not_saved, still pending."""
-    if stage.kind != "memory":
-        pytest.skip("faults of the real disk are in tests/hostile/faults")
     ops = stage.agent(several(2))
     async with stage.open(ops) as home:
         (approval,) = (await home.send("ops/a", "go", source=alice)).approvals

@@ -12,7 +12,7 @@ from holdfast.errors import NotSaved
 from holdfast.gateway.server.tokens import TokenBook
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Journal
-from holdfast.runtime.ledger.attempt import Phase
+from holdfast.runtime.ledger.attempt import AttemptState
 from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.loop import in_loop
 from tests.acceptance.runtime.conftest import Stage, alice
@@ -61,7 +61,9 @@ async def test_a_session_that_can_not_be_closed_keeps_nothing_else_open(
             for name in ("ops/a", "ops/b"):
                 await home.send(name, "hello", source=alice)
             await home.grants()
-            first, second = (service.shelf.get(SessionId(name)) for name in ("ops/a", "ops/b"))
+            first, second = (
+                service.runtime.sessions.get(SessionId(name)) for name in ("ops/a", "ops/b")
+            )
             assert first is not None
             assert second is not None
 
@@ -69,4 +71,4 @@ async def test_a_session_that_can_not_be_closed_keeps_nothing_else_open(
                 raise NotSaved("the disk is full")
 
             monkeypatch.setattr(first, "close", not_saved)
-    assert (second.attempt.phase, service.home._attempt) == (Phase.OVER, None)
+    assert (second.attempt.phase, service.home._attempt) == (AttemptState.OVER, None)

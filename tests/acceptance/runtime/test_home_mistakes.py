@@ -1,5 +1,5 @@
 """
-What a program hands to the library by mistake: said in our words, with the next step, before
+Wrong arguments that a program hands to the library: said in our words, with the next step, before
 anything is written.
 """
 
@@ -30,12 +30,12 @@ BANK = holdfast.Agent("bank", model="demo", tools=[pay])
 @pytest.mark.parametrize(
     ("agents", "said"),
     [
-        (BANK, "agents is no list of agents"),
-        (["bank"], "agents is no list of agents"),
-        ([holdfast.Agent("bank ", tools=[pay])], "'bank ' is no name for an agent"),
+        (BANK, "agents is not a list of agents"),
+        (["bank"], "agents is not a list of agents"),
+        ([holdfast.Agent("bank ", tools=[pay])], "'bank ' is not a valid agent name"),
         ([holdfast.Agent("bank", tools=["nwo"])], "no such built-in tool; did you mean 'now'?"),
-        ([holdfast.Agent("bank", tools=[print])], "is no tool"),
-        ([holdfast.Agent("bank", model=42)], "42 is no model"),
+        ([holdfast.Agent("bank", tools=[print])], "is not a tool"),
+        ([holdfast.Agent("bank", model=42)], "42 is not a model"),
         ([holdfast.Agent("bank", tools="now")], "one where a list must be"),
         ([holdfast.Agent("bank", delegates=BANK)], "one where a list must be"),
         ([BANK, holdfast.Agent("bank")], "two agents are called 'bank'"),
@@ -68,7 +68,7 @@ def test_a_tool_may_be_named_that_another_agent_has() -> None:
     )
 
 
-def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
+def test_a_name_is_not_a_source_and_an_id_is_not_an_approval() -> None:
     """
     A person is never made up from a string, and no answer is taken to what was not seen (P1, P3).
     """
@@ -100,7 +100,7 @@ def test_a_name_is_no_source_and_an_id_is_no_approval() -> None:
     asyncio.run(story())
 
 
-def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
+def test_a_number_is_not_text_and_is_not_kept_as_one() -> None:
     """
     A channel's own id of a message, most of all: it was taken, told as done, and made the session
     unreadable.
@@ -151,7 +151,7 @@ def test_a_number_is_no_text_and_is_not_kept_as_one() -> None:
 
 @pytest.mark.parametrize("path", [7, b"state"])
 def test_a_home_is_named_by_text_or_a_path(path: Any) -> None:
-    with pytest.raises(holdfast.Unusable, match="is no path"):
+    with pytest.raises(holdfast.Unusable, match="is not a path"):
         holdfast.open(path)
 
 
@@ -171,7 +171,7 @@ NOBODY_THERE = [
 ]
 
 
-def test_what_is_said_for_somebody_is_no_consent_of_theirs() -> None:
+def test_a_message_in_the_name_of_a_person_is_not_their_consent() -> None:
     """
     P3, P6: a webhook of alice's could approve what alice was asked; so could whoever claimed to be
     alice where nobody had checked it.
@@ -230,9 +230,9 @@ def test_a_source_whose_authority_could_not_be_restored_is_refused(
     asyncio.run(story())
 
 
-def test_a_cursor_of_another_life_is_told_and_skips_nothing() -> None:
+def test_follow_refuses_a_cursor_past_the_end_and_skips_nothing() -> None:
     """
-    G4: to wait in silence until this life is as long would leave out all of it that came before.
+    G4: to wait in silence until this instance is as long would leave out all of it that came before.
     """
 
     async def story() -> None:
@@ -278,7 +278,7 @@ def test_a_reminder_takes_a_time_as_python_has_it() -> None:
         (lambda: ScriptModel({"say": "hello"}), "takes a list of lines"),
         (lambda: crash_after("ToolStarted"), "no 1. ToolStarted to crash after"),  # type: ignore[arg-type]
         (lambda: crash_after(ToolStarted, times=0), "no 0. ToolStarted to crash after"),
-        (lambda: open_in_memory(policy={"pay": "auto"}), "is no policy"),  # type: ignore[arg-type]
+        (lambda: open_in_memory(policy={"pay": "auto"}), "is not a policy"),  # type: ignore[arg-type]
     ],
     ids=["text", "one line", "a name", "never", "a dictionary"],
 )

@@ -133,7 +133,7 @@ def test_a_damaged_file_gives_what_is_json_and_says_what_is_not() -> None:
     assert [each.line for each in read.skipped] == [3, 5, 4, 6]
 
 
-def test_a_circle_of_parents_ends() -> None:
+def test_a_reader_set_of_parents_ends() -> None:
     read = read_session_file(
         jsonl(HEADER, message("a", "b", "user", "one"), message("b", "a", "user", "two"))
     )
@@ -174,7 +174,9 @@ async def test_an_imported_session_goes_on_as_text_with_its_summary_and_owes_not
 ) -> None:
     model = Thinker()
     async with stage.open(thinking(stage, model)) as home:
-        report = await import_file(home.service, "notes/old", FILE, source="old.jsonl", by="alice")
+        report = await import_file(
+            home.service.runtime, "notes/old", FILE, source="old.jsonl", by="alice"
+        )
         assert (report.turns, report.compactions, report.skipped, report.kind) == (
             4,
             2,
@@ -189,10 +191,12 @@ async def test_an_imported_session_goes_on_as_text_with_its_summary_and_owes_not
         assert "They counted to three." in seen[0]
         assert seen[1:] == ["four", "and now?"]
         with pytest.raises(Refused) as refused:
-            await import_file(home.service, "notes/old", FILE, source="old.jsonl", by="alice")
+            await import_file(
+                home.service.runtime, "notes/old", FILE, source="old.jsonl", by="alice"
+            )
         assert refused.value.code == "exists"
         with pytest.raises(Refused) as nothing:
-            await import_file(home.service, "notes/none", b"no\n", source="x", by="alice")
+            await import_file(home.service.runtime, "notes/none", b"no\n", source="x", by="alice")
         assert nothing.value.code == "nothing_to_import"
     events = await stage.events("notes/old")
     assert isinstance(events[0], SessionBorn)
@@ -209,8 +213,10 @@ async def test_an_imported_session_goes_on_as_text_with_its_summary_and_owes_not
 async def test_an_export_of_ours_comes_back_without_its_authority(files_stage: Stage) -> None:
     async with files_stage.open(files_stage.agent(act("it"))) as home:
         parked = await home.send("ops/a", "do it", source=alice)
-        data = b"".join([line async for line in export_lines(home.service, "ops/a")])
-        report = await import_file(home.service, "ops/b", data, source="a.jsonl", by="alice")
+        data = b"".join([line async for line in export_lines(home.service.runtime, "ops/a")])
+        report = await import_file(
+            home.service.runtime, "ops/b", data, source="a.jsonl", by="alice"
+        )
         assert (report.kind, report.turns, report.skipped) == (
             "holdfast",
             0,
@@ -224,16 +230,16 @@ async def test_an_export_of_ours_comes_back_without_its_authority(files_stage: S
 
 @pytest.mark.parametrize("hostile", [b"\xb9", b"\\ud800", b"\0"])
 @in_loop
-async def test_a_line_of_an_export_that_is_no_text_is_named_and_the_rest_is_taken(
+async def test_a_line_of_an_export_that_is_not_text_is_named_and_the_rest_is_taken(
     files_stage: Stage, hostile: bytes
 ) -> None:
     async with files_stage.open(files_stage.agent([{"say": "done"}, {"say": "done"}])) as home:
         for text in ("one", "two"):
             await home.send("ops/a", text, source=alice)
-        data = b"".join([line async for line in export_lines(home.service, "ops/a")])
+        data = b"".join([line async for line in export_lines(home.service.runtime, "ops/a")])
         number = next(place for place, line in enumerate(data.split(b"\n"), 1) if b'"two"' in line)
         report = await import_file(
-            home.service,
+            home.service.runtime,
             "ops/b",
             data.replace(b'"two"', b'"' + hostile + b'"'),
             source="a.jsonl",
@@ -264,7 +270,7 @@ def old_record(seq: int, type_: str, body: dict[str, Any]) -> bytes:
 
 
 @in_loop
-async def test_an_old_approval_request_without_a_context_is_told_of_and_runs_nothing(
+async def test_an_old_approval_request_without_a_context_is_reported_and_runs_nothing(
     stage: Stage,
 ) -> None:
     """Cases 7 and 8: through the one legacy path."""
@@ -289,7 +295,9 @@ async def test_an_old_approval_request_without_a_context_is_told_of_and_runs_not
         b"{torn",
     )
     async with stage.open(thinking(stage, model := Thinker())) as home:
-        report = await import_file(home.service, "ops/old", data, source="old.jsonl", by="alice")
+        report = await import_file(
+            home.service.runtime, "ops/old", data, source="old.jsonl", by="alice"
+        )
         assert (report.kind, [each.line for each in report.skipped]) == ("holdfast", [3])
         assert await home.approvals() == ()
         await home.send("ops/old", "hello", source=alice)
@@ -299,11 +307,11 @@ async def test_an_old_approval_request_without_a_context_is_told_of_and_runs_not
 
 
 @in_loop
-async def test_what_was_imported_is_in_the_conversation_that_people_are_shown(stage: Stage) -> None:
+async def test_the_exported_conversation_contains_imported_messages(stage: Stage) -> None:
     data = jsonl(HEADER, message("a", None, "user", "one"), message("b", "a", "assistant", "first"))
     async with stage.open(stage.agent([])) as home:
-        await import_file(home.service, "ops/a", data, source="agent.jsonl", by="alice")
-        text = await export_markdown(home.service, "ops/a")
+        await import_file(home.service.runtime, "ops/a", data, source="agent.jsonl", by="alice")
+        text = await export_markdown(home.service.runtime, "ops/a")
     assert "## imported/1 \u00b7 imported from a\n\n**somebody**\n\n> one\n\nfirst\n" in text
 
 
@@ -316,7 +324,9 @@ async def test_an_entry_that_is_larger_than_a_record_is_taken_in_pieces(stage: S
         HEADER, message("a", None, "user", "look at them all"), message("b", "a", "user", results)
     )
     async with stage.open(stage.agent([])) as home:
-        report = await import_file(home.service, "ops/a", data, source="agent.jsonl", by="alice")
+        report = await import_file(
+            home.service.runtime, "ops/a", data, source="agent.jsonl", by="alice"
+        )
     told = [
         each.text
         for event in await stage.events("ops/a")

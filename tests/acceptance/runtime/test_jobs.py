@@ -16,7 +16,8 @@ from holdfast.ids import JobId, SessionId
 from holdfast.ports.journal_store import Journal
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.jobs import call as job_call
-from holdfast.runtime.lifecycle.instances import delete, fork
+from holdfast.runtime.lifecycle.delete import delete
+from holdfast.runtime.lifecycle.fork import fork
 from holdfast.session.authority.context import Audience, LostContext
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import (
@@ -137,10 +138,7 @@ async def test_a_task_that_is_gone_with_its_program_is_in_doubt_once_and_an_equa
             await home.resume("ops/a")
     async with stage.open(digs.agent()) as home:
         turn = await home.send("ops/a", "dig place=yard", source=alice)
-        assert (
-            turn.approvals[0].reason
-            == "an earlier, equal call is in doubt: it may have run already"
-        )
+        assert turn.approvals[0].reason == "An earlier, equal call may have run already."
     events = await stage.events("ops/a")
     (ended,) = of(events, JobEnded)
     assert (ended.outcome, ended.code) == ("in_doubt", "in_doubt")
@@ -160,7 +158,9 @@ async def test_leaving_a_home_waits_for_its_tasks_and_records_them(stage: Stage)
 
 
 @in_loop
-async def test_a_job_of_another_circle_or_session_is_not_there_for_a_model(stage: Stage) -> None:
+async def test_a_job_of_another_reader_set_or_session_is_not_there_for_a_model(
+    stage: Stage,
+) -> None:
     """
     The same words as for one that never was: for another person, another audience, another session;
     and nothing is stopped.
@@ -175,7 +175,7 @@ async def test_a_job_of_another_circle_or_session_is_not_there_for_a_model(stage
                 for name in (job, "j-" + "a" * 26):
                     turn = await home.send(session, f"{tool} job={name}", source=source)
                     told.add((turn.reply or "").replace(tool, "T").replace(name, "X"))
-        assert told == {"T failed: Not run: there is no job 'X' here"}
+        assert told == {"T failed: Not run: no job 'X' here"}
         own = await home.send("ops/a", f"job_status job={job}", source=alice)
         assert own.reply == f"job_status: {job} (dig) runs."
         digs.gate("yard").set()
@@ -184,7 +184,7 @@ async def test_a_job_of_another_circle_or_session_is_not_there_for_a_model(stage
 
 
 @in_loop
-async def test_a_job_of_another_circle_is_not_there_for_a_person(stage: Stage) -> None:
+async def test_a_job_of_another_reader_set_is_not_there_for_a_person(stage: Stage) -> None:
     digs = Digs()
     stage.policy = AUTO
     async with stage.open(digs.agent()) as home:
@@ -195,7 +195,7 @@ async def test_a_job_of_another_circle_is_not_there_for_a_person(stage: Stage) -
                     await ask(job, by=source)
                 assert (refused.value.code, refused.value.message) == (
                     "unknown",
-                    f"there is no job {job}",
+                    f"no job {job}",
                 )
                 assert await home.jobs(by=source) == ()
         digs.gate("yard").set()
@@ -243,7 +243,7 @@ async def test_stopping_a_job_asks_a_person_unless_settings_say_otherwise(stage:
 
 @in_loop
 async def test_a_job_more_than_the_bound_is_refused_in_words(stage: Stage) -> None:
-    """Of the session, before anybody is asked; of the home, before it starts."""
+    """The session's bound is checked before anybody is asked, the home's before the job starts."""
     digs = Digs()
     for bound, words in (
         ("session_jobs_max", "of this session"),
@@ -263,7 +263,7 @@ async def test_a_job_whose_record_comes_back_without_authority_never_starts(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    What is let go is what the journal says after the commit, read back: lost authority runs
+    The released jobs are those in the journal after the commit, read back: lost authority runs
     nothing.
     """
     digs = Digs()
@@ -286,13 +286,10 @@ async def test_a_fork_carries_no_job_over(stage: Stage) -> None:
     async with stage.open(digs.agent()) as home:
         job = await job_begun(home)
         seq = (await home.session("ops/a")).seq
-        report = await fork(home.service, "ops/a", "ops/copy", at_seq=seq, by="alice")
+        report = await fork(home.service.runtime, "ops/a", "ops/copy", at_seq=seq, by="alice")
         assert (report.owes, report.jobs, report.phase) == ((), (), "idle")
         again = await home.send("ops/copy", "dig place=yard", source=alice)
-        assert (
-            again.approvals[0].reason
-            == "an earlier, equal call is in doubt: it may have run already"
-        )
+        assert again.approvals[0].reason == "An earlier, equal call may have run already."
         digs.gate("yard").set()
         await seen(home, "ops/a", JobEnded)
     (ended,) = of(await stage.events("ops/copy"), JobEnded)
@@ -329,7 +326,7 @@ async def test_a_job_is_found_although_another_session_can_not_be_looked_at(
     async with stage.open(digs.agent(mode="auto")) as home:
         job = await job_begun(home, "ops/z")
         await home.service.create("ops/a", by="bob")
-        world = home.service.world
+        world = home.service.runtime.world
         monkeypatch.setattr(world, "index", InMemoryIndex())
         opened = world.store.open
 
@@ -354,10 +351,10 @@ async def test_a_session_that_was_deleted_is_watched_no_longer(
     session = SessionId("ops/a")
     async with stage.open(Digs().agent()) as home:
         await home.service.create(session, by="alice")
-        await delete(home.service, session, by="alice")
-        home.service.jobs.watch(session)
-        await home.service.jobs._look_at(session)
-        assert (home.service.jobs._watched, caplog.messages) == (set(), [])
+        await delete(home.service.runtime, session, by="alice")
+        home.service.runtime.job_keeper.watch(session)
+        await home.service.runtime.job_keeper._look_at(session)
+        assert (home.service.runtime.job_keeper.watched, caplog.messages) == (set(), [])
 
 
 @in_loop

@@ -169,10 +169,10 @@ PRINTED = item("printed", "treasure lies deep: canary-printed")
 
 async def begun_alone(opened: holdfast.Home) -> None:
     """All that is durable of the turn is that it began."""
-    async with opened as home, home.service.shelf.use(SessionId("ops/a")) as ledger:
+    async with opened as home, home.service.runtime.sessions.use(SessionId("ops/a")) as ledger:
         assert await ledger.attempt.try_claim()
-        assert ledger.epoch is not None
-        await ledger.drive(StartTurn(epoch=ledger.epoch))
+        assert ledger.attempt.epoch is not None
+        await ledger.drive(StartTurn(epoch=ledger.attempt.epoch))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ async def test_a_jobs_turn_recalls_for_its_stored_requester_by_its_call_and_not_
     ops = Agent("ops", model=model, tools=[dig, "recall", "remember"])
     allowed = Policy(rules={Audience.PERSONAL: {"dig": Rule(mode="auto")}})
     async with open_in_memory(agents=[ops], disk=disk, policy=allowed) as home:
-        home.service.jobs.drives = False
+        home.service.runtime.job_keeper.drives = False
         await home.send("ops/a", "go", source=alice)
         await seen(home, "ops/a", InputAccepted, turn="t2")
         keep(home, OWN, OTHERS, PRINTED)

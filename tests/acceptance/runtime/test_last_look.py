@@ -8,7 +8,9 @@ import pytest
 from holdfast.adapters.tools.python.decorator import PythonTool
 from holdfast.home import Agent
 from holdfast.ids import CallId, SessionId, TurnId
+from holdfast.runtime.drive.drive import Drive, Tasks
 from holdfast.runtime.drive.tool_call import run_tool
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import CallFinished, ToolStarted
@@ -47,7 +49,12 @@ async def test_a_tool_that_needs_preparing_does_nothing_when_its_start_is_refuse
     work = tmp_path / "work"
     async with stage.open(WRITES) as home:
         turn = await home.service.send(
-            S, "write", source=alice, workspace=home.service.world.workspace(str(work))
+            S,
+            Incoming(
+                text="write",
+                source=alice,
+                workspace=home.service.runtime.world.workspace(str(work)),
+            ),
         )
         stage.policy = Policy(
             rules={Audience.PERSONAL: {"write_file": Rule(mode=mode)}} if mode == "deny" else {}
@@ -102,11 +109,15 @@ async def test_a_call_that_is_over_by_the_time_its_task_begins_is_left_alone(
     async with stage.open(WRITES) as home:
         service = home.service
         await service.send(
-            S, "write", source=alice, workspace=service.world.workspace(str(tmp_path / "work"))
+            S,
+            Incoming(
+                text="write",
+                source=alice,
+                workspace=service.runtime.world.workspace(str(tmp_path / "work")),
+            ),
         )
-        async with service.shelf.use(S) as ledger:
+        async with service.runtime.sessions.use(S) as ledger:
             before = ledger.state
-            await run_tool(
-                service.world, ledger, service.home, service.feed, TurnId(turn), CallId("c-none"), 1
-            )
+            drive = Drive(service.runtime, service.runtime.world, ledger, 1, Tasks(ledger))
+            await run_tool(drive, TurnId(turn), CallId("c-none"))
             assert ledger.state == before

@@ -2,7 +2,7 @@
 Memory through whole turns, over every store: what is recalled for whom, with and without a crash in
 the middle, and what a memory can never do.
 
-A canary is a word that nobody outside of its circle may ever be shown. Every request to a model is
+A canary is a word that nobody outside of its reader set may ever be shown. Every request to a model is
 kept, so "never appears" means in none of them.
 """
 
@@ -19,8 +19,9 @@ from holdfast.errors import Refused
 from holdfast.home import Agent, Home
 from holdfast.ids import InputId, InstanceId, TurnId, session_id
 from holdfast.ports.journal_store import Draft
-from holdfast.ports.memory import CannotRecall, Found
+from holdfast.ports.memory import CannotRecall, MemoryMatches
 from holdfast.ports.model import ModelRequest, OnText
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import Audience, MessageSource, context_from_source
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.codec import decode, encode
@@ -79,8 +80,8 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 
 def keep(home: Home, *items: Any) -> None:
     for each in items:
-        assert home.service.world.memory is not None
-        assert home.service.world.memory.add(each)
+        assert home.service.runtime.world.memory is not None
+        assert home.service.runtime.world.memory.add(each)
 
 
 def of(kind: type, events: Sequence[Any]) -> list[Any]:
@@ -91,7 +92,7 @@ def of(kind: type, events: Sequence[Any]) -> list[Any]:
 
 
 @in_loop
-async def test_what_was_remembered_is_recalled_in_another_session_and_journalled_with_the_first_model_call(
+async def test_a_turn_recalls_memory_of_another_session_and_journals_it(
     stage: Stage,
 ) -> None:
     model = Heard(call("remember", text="the door code of berlin is 4711"), "noted")
@@ -185,7 +186,7 @@ def canaries_in(text: str) -> set[str]:
     ("source", "seen"), TURNS, ids=[f"{number}" for number in range(len(TURNS))]
 )
 @in_loop
-async def test_a_canary_never_leaves_its_circle(
+async def test_a_canary_never_leaves_its_reader_set(
     stage: Stage, source: MessageSource | None, seen: str | None
 ) -> None:
     """M1: by recall before the turn, by the tool in it, and with every policy open."""
@@ -307,7 +308,7 @@ async def test_a_recovered_turn_recalls_as_it_would_have_and_only_once(
 
 async def journal(home: Home, session: str) -> list[Any]:
     found: list[Any] = []
-    opened = await home.service.world.store.open(session_id(session))
+    opened = await home.service.runtime.world.store.open(session_id(session))
     await opened.load(lambda record: found.append(decode(record.type, record.version, record.body)))
     await opened.close()
     return found
@@ -315,18 +316,18 @@ async def journal(home: Home, session: str) -> list[Any]:
 
 @pytest.mark.parametrize("durable", [1, 2, 3], ids=["accepted", "started", "recalled"])
 @in_loop
-async def test_whatever_part_of_the_first_commit_survived_memory_is_recalled_once(
+async def test_a_turn_recalls_memory_once_whichever_prefix_of_its_commit_survived(
     stage: Stage, durable: int
 ) -> None:
     """
-    A power cut may keep any prefix of a commit. What is missing of it is done then, under the
+    A power cut may keep any prefix of a commit. The missing part is done then, under the
     restored context; what is there is not done again.
     """
     model, watched = Heard("hello"), Watched()
     stage.watch_memory = watched.around
     given = recalled_from(item("earlier", "door code canary-earlier"))
     context = context_from_source(
-        alice, session=OPS, instance=LIFE, turn=TurnId("t1"), workspace=None
+        alice, session=OPS, instance=INSTANCE, turn=TurnId("t1"), workspace=None
     )
     events = [
         accepted_as(msgspec.json.encode(context), model),
@@ -348,7 +349,7 @@ async def test_whatever_part_of_the_first_commit_survived_memory_is_recalled_onc
     assert canaries_in(model.said()) == (set() if durable == 3 else {"alice"})
 
 
-OPS, LIFE = session_id("ops/a"), InstanceId("life-of-a-test")
+OPS, INSTANCE = session_id("ops/a"), InstanceId("life-of-a-test")
 
 
 def accepted_as(context: bytes, model: Heard) -> InputAccepted:
@@ -364,10 +365,12 @@ def accepted_as(context: bytes, model: Heard) -> InputAccepted:
 
 async def bear(home: Home, *events: Any) -> None:
     """A session whose journal says just this, every record with a mac of ours."""
-    born = SessionBorn(session=OPS, instance=LIFE, origin="created", by="alice")
+    born = SessionBorn(session=OPS, instance=INSTANCE, origin="created", by="alice")
     drafts = [Draft(*encode(event)) for event in (born, *events)]
     await (
-        await home.service.world.store.create(OPS, LIFE, drafts, origin="created", by="alice")
+        await home.service.runtime.world.store.create(
+            OPS, INSTANCE, drafts, origin="created", by="alice"
+        )
     ).close()
 
 
@@ -386,8 +389,8 @@ async def test_after_a_pause_and_a_restart_a_turn_goes_on_with_what_it_was_given
     stage.watch_memory = watched.around
     async with stage.open(agent(stage, model)) as home:
         keep(home, item("late", "door code canary-late"))
-        assert home.service.world.memory is not None
-        home.service.world.memory.forget("m-alice")
+        assert home.service.runtime.world.memory is not None
+        home.service.runtime.world.memory.forget("m-alice")
         assert (await home.answer(approval, "approve_once", by=alice)).turn.outcome == "completed"
     assert (stage.effects.done, watched.asked) == (["open the door"], [])
     assert canaries_in(model.said()) == {"alice"}
@@ -404,9 +407,9 @@ class Watched:
     def around(self, memory: Any) -> Any:
         ask = memory.find
 
-        def find(words: Sequence[str], circle: Any, **more: Any) -> Found:
-            self.asked.append(circle)
-            found: Found = ask(words, circle, **more)
+        def find(words: Sequence[str], reader_set: Any, **more: Any) -> MemoryMatches:
+            self.asked.append(reader_set)
+            found: MemoryMatches = ask(words, reader_set, **more)
             return found
 
         memory.find = find
@@ -437,7 +440,9 @@ async def test_a_context_that_lost_a_field_recalls_nothing(stage: Stage, missing
     asked.
     """
     whole = msgspec.to_builtins(
-        context_from_source(alice, session=OPS, instance=LIFE, turn=TurnId("t1"), workspace=None)
+        context_from_source(
+            alice, session=OPS, instance=INSTANCE, turn=TurnId("t1"), workspace=None
+        )
     )
     assert set(whole) == set(FIELDS)
     del whole[missing]
@@ -466,7 +471,7 @@ async def test_remembering_is_run_again_after_a_crash_and_remembers_one_thing() 
     policy = Policy(rules={Audience.PERSONAL: {"remember": Rule(mode="auto")}})
     with pytest.raises(Crashed):  # noqa: PT012
         async with open_in_memory(agents=[ops], disk=disk, policy=policy) as home:
-            memory: Any = home.service.world.memory
+            memory: Any = home.service.runtime.world.memory
             add = memory.add
 
             def add_and_die(kept: Any) -> bool:
@@ -479,8 +484,8 @@ async def test_remembering_is_run_again_after_a_crash_and_remembers_one_thing() 
     assert len(disk.memory) == 1
     async with open_in_memory(agents=[ops], disk=disk, policy=policy) as home:
         assert (await home.service.resume("ops/a", by="alice")).reply == "noted"
-        assert home.service.world.memory is not None
-        assert [row.item.text for row in home.service.world.memory.rows() if row.item] == [
+        assert home.service.runtime.world.memory is not None
+        assert [row.item.text for row in home.service.runtime.world.memory.rows() if row.item] == [
             "the door code is 4711"
         ]
         assert [event.run for event in of(ToolStarted, await journal(home, "ops/a"))] == [1, 2]
@@ -497,11 +502,11 @@ class Unwilling:
         self.let_go = threading.Event()
 
     def around(self, memory: Any) -> Any:
-        def find(*_: Any, **__: Any) -> Found:
+        def find(*_: Any, **__: Any) -> MemoryMatches:
             if self.fails:
                 raise CannotRecall("memory.db can't be read: disk I/O error")
             self.let_go.wait(timeout=60)
-            return Found((CANARIES["alice"],))
+            return MemoryMatches((CANARIES["alice"],))
 
         memory.find = find
         return memory
@@ -520,7 +525,7 @@ async def test_a_memory_that_fails_or_is_too_slow_is_said_and_the_turn_goes_on(
     try:
         async with stage.open(agent(stage, model)) as home:
             keep(home, *CANARIES.values())
-            home.service.world.recall_seconds = 30.0 if fails else 0.05
+            home.service.runtime.world.recall_seconds = 30.0 if fails else 0.05
             assert (await home.send("ops/a", ASKED, source=alice)).reply == "without it, then"
             assert [each.degraded for each in (await home.service.show("ops/a")).memory] == [why]
     finally:
@@ -544,9 +549,9 @@ async def test_while_memory_is_asked_no_lock_is_held_and_others_go_on(stage: Sta
     def around(memory: Any) -> Any:
         slow = unwilling.around(memory).find
 
-        def find(*words: Any, **more: Any) -> Found:
+        def find(*words: Any, **more: Any) -> MemoryMatches:
             began.set()
-            found: Found = slow(*words, **more)
+            found: MemoryMatches = slow(*words, **more)
             return found
 
         memory.find = find
@@ -558,7 +563,7 @@ async def test_while_memory_is_asked_no_lock_is_held_and_others_go_on(stage: Sta
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(home.send("ops/a", ASKED, source=alice))
             assert await asyncio.to_thread(began.wait, 60)
-            await home.service.send("ops/a", "hello", source=bob, wait=False)
+            await home.service.send("ops/a", Incoming(text="hello", source=bob), wait=False)
             unwilling.let_go.set()
             assert (await sending).outcome == "completed"
     assert canaries_in(model.said()) == set()
@@ -582,10 +587,16 @@ async def test_a_forged_row_is_left_out_and_said(stage: Stage) -> None:
 
 def forge(stage: Stage, name: str, becomes: Any) -> None:
     import apsw
+    import psycopg
 
     body = msgspec.json.encode(becomes)
     if stage.kind == "memory":
         stage.disk.memory[name] = (body, stage.disk.memory[name][1])
+        return
+    if stage.place is not None:
+        with psycopg.connect(stage.place.url, autocommit=True) as owner:
+            table = f'"{stage.place.schema}".memory'
+            owner.execute(f"update {table} set body = %s where id = %s", (body, name))  # noqa: S608  ours
         return
     db = apsw.Connection(str(stage.folder / "memory.db"))
     db.execute("UPDATE items SET body = ? WHERE id = ?", (body, name))
@@ -609,10 +620,10 @@ async def test_a_page_that_says_remember_to_approve_is_tainted_and_has_no_effect
     )
     async with stage.open(agent(stage, model)) as home:
         (approval,) = (await home.send("ops/a", "read the page", source=alice)).approvals
-        assert "content that nobody vouches for" in approval.display
+        assert "Tools or other people have spoken in this turn" in approval.display
         await home.answer(approval, "approve_once", by=alice)
-        assert home.service.world.memory is not None
-        (row,) = home.service.world.memory.rows()
+        assert home.service.runtime.world.memory is not None
+        (row,) = home.service.runtime.world.memory.rows()
         assert row.item is not None
         assert row.item.tainted
     later = Heard(call("act", what="anything"), "done")
@@ -661,8 +672,8 @@ async def test_remembering_is_denied_where_it_may_not_be_formed(
         agent(stage, Heard(call("remember", text="the door code is 4711"), "well"))
     ) as home:
         assert (await home.send("ops/a", "remember it", source=source)).outcome == "completed"
-        assert home.service.world.memory is not None
-        kept = [row.item for row in home.service.world.memory.rows()]
+        assert home.service.runtime.world.memory is not None
+        kept = [row.item for row in home.service.runtime.world.memory.rows()]
     (result,) = of(CallFinished, await stage.events("ops/a"))
     assert (result.outcome, result.code) == (outcome, code)
     assert [(each.audience, each.boundary, each.person) for each in kept if each] == (
@@ -681,7 +692,9 @@ async def test_remembering_is_denied_where_it_may_not_be_formed(
     ],
 )
 @in_loop
-async def test_no_argument_says_for_whom(stage: Stage, arguments: dict[str, Any]) -> None:
+async def test_recall_refuses_an_argument_that_names_a_person(
+    stage: Stage, arguments: dict[str, Any]
+) -> None:
     model = Heard(call("recall", **arguments), "well")
     async with stage.open(agent(stage, model)) as home:
         keep(home, *CANARIES.values())
@@ -692,7 +705,9 @@ async def test_no_argument_says_for_whom(stage: Stage, arguments: dict[str, Any]
 
 
 @in_loop
-async def test_only_what_is_of_the_same_circle_can_be_forgotten_and_it_asks(stage: Stage) -> None:
+async def test_only_what_is_of_the_same_reader_set_can_be_forgotten_and_it_asks(
+    stage: Stage,
+) -> None:
     lines = [call("forget", id=f"m-{name}") for name in ("bob", "ops", "nobody", "none")]
     async with stage.open(
         agent(stage, Heard(*lines, call("forget", id="m-alice"), "done"))
@@ -701,12 +716,12 @@ async def test_only_what_is_of_the_same_circle_can_be_forgotten_and_it_asks(stag
         (approval,) = (await home.send("ops/a", "forget it all", source=alice)).approvals
         assert "canary-alice" in approval.display
         await home.answer(approval, "approve_once", by=alice)
-        assert home.service.world.memory is not None
-        left = {row.id for row in home.service.world.memory.rows()}
+        assert home.service.runtime.world.memory is not None
+        left = {row.id for row in home.service.runtime.world.memory.rows()}
     assert left == {each.id for each in CANARIES.values()} - {"m-alice"}
     results = of(CallFinished, await stage.events("ops/a"))
     assert [result.text.partition(" here")[0] for result in results[:4]] == [
-        f"Not run: there is no memory m-{name}" for name in ("bob", "ops", "nobody", "none")
+        f"Not run: no memory m-{name}" for name in ("bob", "ops", "nobody", "none")
     ]
 
 
@@ -716,13 +731,13 @@ async def test_no_secret_is_remembered_and_none_is_recalled(stage: Stage) -> Non
     model = Heard(call("remember", text="the key is hunter2hunter2"), "well", "so it is")
     async with stage.open(agent(stage, model)) as home:
         keep(home, item("1", "the door code is swordfish99"))
-        home.service.world.secrets = ("hunter2hunter2", "swordfish99")
+        home.service.runtime.world.secrets = ("hunter2hunter2", "swordfish99")
         await home.send("ops/a", "remember it", source=alice)
         with pytest.raises(Refused):
             await home.send("ops/a", "the key is hunter2hunter2", source=alice)
         await home.send("ops/a", ASKED, source=alice)
-        assert home.service.world.memory is not None
-        assert len(list(home.service.world.memory.rows())) == 1
+        assert home.service.runtime.world.memory is not None
+        assert len(list(home.service.runtime.world.memory.rows())) == 1
     events = await stage.events("ops/a")
     assert [result.code for result in of(CallFinished, events)] == ["secret"]
     assert [each.text for event in of(MemoryRecalled, events) for each in event.items] == [

@@ -1,6 +1,6 @@
 """
 D8: a genuine record from the future makes a session read-only for this program. It is never
-skipped, and is no tampering.
+skipped, and is not tampering.
 """
 
 import pytest
@@ -18,7 +18,7 @@ async def test_a_record_of_a_newer_version_is_read_around_but_never_written_past
     ops = stage.agent([{"say": "hello"}, {"say": "never"}])
     async with stage.open(ops) as home:
         turn = await home.send("ops/api", "hi", source=alice)
-        journal = await home.service.world.store.open(turn.session)
+        journal = await home.service.runtime.world.store.open(turn.session)
         await journal.append(
             lambda _: [Draft("dream_recorded", 7, b'{"of":"sheep"}')], since=journal.head
         )

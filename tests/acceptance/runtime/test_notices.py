@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from holdfast.runtime.drive import driver
+from holdfast.runtime.context import Tuning
 from holdfast.runtime.drive.driver import Driver
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.testing.loop import in_loop
@@ -36,11 +36,9 @@ async def cancelled_from_elsewhere(stage: Stage, when: Callable[[], Awaitable[No
 
 
 @in_loop
-async def test_a_drive_hears_of_what_another_process_appended(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_drive_hears_of_what_another_process_appended(stage: Stage) -> None:
     """A notice is passed over only when nothing is new; here it never looks by itself."""
-    monkeypatch.setattr(driver, "LOOK_AGAIN_SECONDS", 10 * LONG)
+    stage.tuning = Tuning(look_again_seconds=10 * LONG)
 
     async def at_once() -> None:
         pass
@@ -61,7 +59,7 @@ async def test_a_drive_that_hears_nothing_looks_again_and_again(
         looks.put_nowait(None)
         look_again(self, watch)
 
-    monkeypatch.setattr(driver, "LOOK_AGAIN_SECONDS", 0.01)
+    stage.tuning = Tuning(look_again_seconds=0.01)
     monkeypatch.setattr(Driver, "_look_again", counted)
     monkeypatch.setattr(Ledger, "notice", lambda _: None)
 

@@ -5,15 +5,18 @@ every store.
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.adapters.channels.command import CommandChannel
@@ -21,6 +24,7 @@ from holdfast.adapters.channels.webhook import WebhookChannel
 from holdfast.adapters.inmemory import Crashed
 from holdfast.ids import SessionId, TurnId
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered, Parcel
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.policy import Policy
 from holdfast.session.events import (
     ApprovalRequested,
@@ -33,6 +37,7 @@ from holdfast.session.events import (
 from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk, crash_after, open_in_memory
+from holdfast.webhook_signature import is_signed
 from tests.acceptance.runtime.conftest import Stage, alice
 from tests.acceptance.runtime.test_pause_and_answer import act
 
@@ -69,7 +74,7 @@ class Post:
 
 
 def posting(home: Any, post: Post) -> None:
-    home.service.world.channels = lambda: {post.name: post}
+    home.service.runtime.world.channels = lambda: {post.name: post}
 
 
 @in_loop
@@ -94,7 +99,7 @@ async def test_a_reply_is_queued_with_its_turns_end_sent_once_and_confirmed(stag
 
 
 @in_loop
-async def test_a_prompt_is_told_without_its_arguments(stage: Stage) -> None:
+async def test_a_prompt_is_announced_without_its_arguments(stage: Stage) -> None:
     post = Post(kinds=("prompt",))
     async with stage.open(stage.agent(act("rm -rf secret-folder"))) as home:
         posting(home, post)
@@ -113,7 +118,7 @@ async def test_a_prompt_is_told_without_its_arguments(stage: Stage) -> None:
 
 
 @in_loop
-async def test_what_failed_for_sure_is_tried_again_and_given_up_in_the_end(stage: Stage) -> None:
+async def test_the_outbox_retries_a_certain_failure_and_then_gives_up(stage: Stage) -> None:
     post = Post()
     post.troubles = [NotDelivered("down", may_pass=True)] * 2
     async with stage.open(stage.agent([{"say": "one"}, {"say": "two"}, {"say": "three"}])) as home:
@@ -135,7 +140,7 @@ async def test_what_failed_for_sure_is_tried_again_and_given_up_in_the_end(stage
 
 
 @in_loop
-async def test_what_may_have_arrived_is_in_doubt_said_so_and_not_sent_again(stage: Stage) -> None:
+async def test_the_outbox_reports_a_delivery_in_doubt_and_does_not_resend_it(stage: Stage) -> None:
     post = Post()
     post.troubles = [DeliveryInDoubt("no answer")]
     async with stage.open(stage.agent([{"say": "one"}])) as home:
@@ -186,17 +191,17 @@ async def test_without_its_channel_a_delivery_is_given_up_and_nothing_hangs(stag
     post.troubles = [Crashed("while sending")]
     async with stage.open(stage.agent([{"say": "one"}, {"say": "two"}])) as home:
         posting(home, post)
-        turn = await home.service.send("ops/a", "1", source=alice, wait=False)
+        turn = await home.service.send("ops/a", Incoming(text="1", source=alice), wait=False)
         assert turn.outcome == "queued"
-        home.service.world.channels = lambda: {"post": post}
-        ledger = home.service.shelf.get("ops/a")
+        home.service.runtime.world.channels = lambda: {"post": post}
+        ledger = home.service.runtime.sessions.get("ops/a")
         assert ledger is not None
         from holdfast.session.commands import QueueDelivery
 
         await ledger.commit(
             QueueDelivery(turn=TurnId("t1"), channel="gone", part="x", kind="notice", text="x")
         )
-        home.service.world.channels = dict
+        home.service.runtime.world.channels = dict
         await home.service.resume("ops/a", by="alice")
         assert (await home.service.show("ops/a")).owes == ()
     [failed] = [event for event in await stage.events("ops/a") if isinstance(event, DeliveryFailed)]
@@ -223,7 +228,9 @@ async def test_a_mirror_during_a_running_turn_is_an_owned_write(stage: Stage) ->
 
     async with stage.open(Agent("ops", model=Streaming(), tools=[])) as home:
         sending = asyncio.ensure_future(home.send("ops/a", "hi", source=alice))
-        while (ledger := home.service.shelf.get("ops/a")) is None or ledger.state.running is None:  # noqa: ASYNC110  # there is nothing to wait on before it is open
+        sessions = home.service.runtime.sessions
+        # There is nothing to wait on before it is open.
+        while (ledger := sessions.get("ops/a")) is None or ledger.state.running is None:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         for _ in range(2):
             await home.service.mirror(
@@ -258,11 +265,13 @@ async def test_a_foreign_loops_prompts_and_replies_go_out_too(stage: Stage) -> N
 
 class Hook(BaseHTTPRequestHandler):
     seen: list[tuple[str, str, bytes]]
+    heads: list[dict[str, str]]
     answers: list[int]
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.seen.append((self.path, self.headers["Idempotency-Key"], body))
+        self.heads.append(dict(self.headers.items()))
         status = self.answers.pop(0) if self.answers else 204
         if status == 0:
             return
@@ -279,7 +288,7 @@ def hook() -> Iterator[Any]:
     class Own(Hook):
         pass
 
-    Own.seen, Own.answers = [], []
+    Own.seen, Own.heads, Own.answers = [], [], []
     server = HTTPServer(("127.0.0.1", 0), Own)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -294,6 +303,26 @@ def hook() -> Iterator[Any]:
 async def test_a_webhook_is_confirmed_by_2xx_and_names_the_delivery(hook: Any) -> None:
     assert await WebhookChannel(hook.address).send(PARCEL) == "204"
     assert hook.seen == [("/hook?x=1", "d-1", b'{"id":"a-1"}')]
+
+
+@in_loop
+async def test_a_signed_webhook_holds_for_its_receiver_and_an_unsigned_one_claims_nothing(
+    hook: Any,
+) -> None:
+    key = bytes(range(32))
+    await WebhookChannel(hook.address, key=key).send(PARCEL)
+    await WebhookChannel(hook.address).send(PARCEL)
+    signed, unsigned = hook.heads
+    assert is_signed(
+        (key,),
+        ident=signed["webhook-id"],
+        timestamp=signed["webhook-timestamp"],
+        signatures=signed["webhook-signature"],
+        body=hook.seen[0][2],
+        now_seconds=int(time.time()),
+    )
+    assert signed["webhook-id"] == "d-1"
+    assert not [name for name in unsigned if name.startswith("webhook-")]
 
 
 @in_loop
@@ -354,18 +383,40 @@ async def test_a_command_that_reads_nothing_ends_without_a_traceback(
     assert taken == ["broken pipe"]
 
 
+@pytest.mark.parametrize("words", [["true"], ["sh", "-c", "exec 0<&-"]])
+@pytest.mark.parametrize("length", [10, 1_000_000])
+@in_loop
+async def test_a_real_command_that_reads_nothing_leaves_no_error_behind(
+    words: list[str], length: int
+) -> None:
+    """Its input is closed before, while or after a short or a long message is written."""
+    said: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: said.append(str(about)))
+    parcel = msgspec.structs.replace(PARCEL, text="x" * length)
+    for _ in range(10):
+        await CommandChannel(words).send(parcel)
+    gc.collect()
+    await asyncio.sleep(0)
+    assert said == []
+
+
 @in_loop
 async def test_settings_notify_reaches_a_webhook(hook: Any, tmp_path: Path) -> None:
-    """From holdfast.toml to the other side, through the real wiring."""
-    from holdfast.wiring import open_service
+    """From holdfast.toml to the other side, through the real assembly."""
+    from holdfast.assembly.service import open_service
 
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     (home / "holdfast.toml").write_text(f'[approvals]\nnotify = {{ webhook = "{hook.address}" }}\n')
     async with open_service(home) as service:
-        workspace = service.world.workspace(str(tmp_path))
+        workspace = service.runtime.world.workspace(str(tmp_path))
         turn = await service.send(
-            "ops/a", "write_file path=x.txt content=secret-words", source=alice, workspace=workspace
+            "ops/a",
+            Incoming(
+                text="write_file path=x.txt content=secret-words",
+                source=alice,
+                workspace=workspace,
+            ),
         )
         assert turn.outcome == "waiting"
     [(_, _, body)] = hook.seen
@@ -380,7 +431,7 @@ async def test_settings_notify_reaches_a_webhook(hook: Any, tmp_path: Path) -> N
 
 @in_loop
 async def test_a_turn_that_starts_and_fails_in_one_commit_sends_its_notice(stage: Stage) -> None:
-    """What it came over is known from the very record that took it in."""
+    """Its channel is known from the very record that took it in."""
     post = Post()
     stage.policy = Policy(turn_model_calls_max=0)
     async with stage.open(stage.agent([{"say": "never"}])) as home:

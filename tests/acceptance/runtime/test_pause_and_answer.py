@@ -393,7 +393,7 @@ async def test_an_answer_that_nobody_drives_on_yet_is_handed_on_however_often_it
 
 
 @in_loop
-async def test_what_was_answered_before_a_crash_goes_on_before_a_new_message_does(
+async def test_an_answered_call_runs_after_a_crash_before_a_new_message(
     stage: Stage,
 ) -> None:
     """
@@ -430,7 +430,7 @@ async def test_a_webhook_that_says_ok_is_a_message_and_answers_nothing(stage: St
 
 
 @in_loop
-async def test_an_edit_is_validated_shown_again_and_told_to_the_model(stage: Stage) -> None:
+async def test_an_edit_is_validated_shown_again_and_reported_to_the_model(stage: Stage) -> None:
     """Case 36a."""
     ops = stage.agent(
         [
@@ -614,8 +614,8 @@ async def heard(notices: AsyncIterator[SessionId], session: SessionId) -> None:
 
 
 @in_loop
-async def test_a_prompt_is_told_of_while_a_sibling_of_its_call_runs_on(stage: Stage) -> None:
-    """Whoever must answer hears of it at once, and not when the drive ends."""
+async def test_a_prompt_is_announced_while_a_sibling_of_its_call_runs_on(stage: Stage) -> None:
+    """The approver hears of it at once, and not when the drive ends."""
     session, marker = SessionId("ops/api"), SessionId("ops/marker")
     calls = [
         {"tool": "slow", "args": {"what": "second"}},
@@ -626,12 +626,12 @@ async def test_a_prompt_is_told_of_while_a_sibling_of_its_call_runs_on(stage: St
     )
     async with (
         stage.open(ops) as home,
-        home.service.world.notifier.listen() as notices,
+        home.service.runtime.world.notifier.listen() as notices,
         asyncio.TaskGroup() as group,
     ):
         sending = group.create_task(home.send(session, "go", source=alice))
         await stage.effects.begun("first").wait()
-        home.service.world.notifier.notify(marker)  # what was told before is heard before
+        home.service.runtime.world.notifier.notify(marker)  # what was told before is heard before
         await heard(notices, marker)
         stage.effects.gates["first"].set()
         await heard(notices, session)

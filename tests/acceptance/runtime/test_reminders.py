@@ -13,7 +13,8 @@ import pytest
 import holdfast
 from holdfast.errors import Refused, Untrusted, Unusable
 from holdfast.ports.journal_store import Draft
-from holdfast.runtime.lifecycle.instances import fork, unseal
+from holdfast.runtime.lifecycle.fork import fork
+from holdfast.runtime.lifecycle.unseal import unseal
 from holdfast.session.authority.context import Audience
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.codec import encode
@@ -31,7 +32,7 @@ from holdfast.testing import Crashed, ScriptModel, crash_after, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.testing.memory_home import Disk
 from tests.acceptance.runtime.conftest import Stage, alice, bob
-from tests.acceptance.runtime.test_lives import break_it
+from tests.acceptance.runtime.test_instances import break_it
 
 HOUR = 3600.0
 TOOLS = ("set_reminder", "cancel_reminder", "list_reminders")
@@ -122,9 +123,13 @@ async def test_an_append_that_the_index_never_heard_of_is_noticed(tmp_path: Path
         await home.send("ops/a", "hello", source=alice)
         assert await home.reminders() == ()
         service = home.service
-        real, service.world.index.put = service.world.index.put, lambda *_: None  # type: ignore[method-assign]
+
+        async def put_nothing(*_: object) -> None:
+            pass
+
+        real, service.runtime.world.index.put = service.runtime.world.index.put, put_nothing  # type: ignore[method-assign]
         made = await home.remind("ops/a", "look around", source=alice, every="1h")
-        service.world.index.put = real  # type: ignore[method-assign]
+        service.runtime.world.index.put = real  # type: ignore[method-assign]
     async with stage.open(stage.agent([{"say": "hello"}, {"say": "looked"}])) as home:
         assert await home.reminders() == (made,)
         stage.clock.advance(HOUR)
@@ -133,7 +138,7 @@ async def test_an_append_that_the_index_never_heard_of_is_noticed(tmp_path: Path
 
 @pytest.mark.parametrize("kind", [ReminderSet, InputAccepted, ReminderFired, TurnEnded])
 @in_loop
-async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_same(
+async def test_a_reminder_fires_once_with_the_same_authority_after_a_crash(
     kind: type[Any],
 ) -> None:
     """A3: the same turn, the same denial, with and without a crash."""
@@ -149,22 +154,22 @@ async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_
     def agent() -> holdfast.Agent:
         return holdfast.Agent("ops", model=ScriptModel([ACT, {"say": "could not"}]), tools=[act])
 
-    async def life(crash: Any) -> None:
+    async def run_once(crash: Any) -> None:
         async with open_in_memory(agents=[agent()], disk=disk, clock=clock, crash=crash) as home:
             if (
                 not await home.reminders()
-                and "ops/a" not in await home.service.world.store.sessions()
+                and "ops/a" not in await home.service.runtime.world.store.sessions()
             ):
                 await home.remind("ops/a", "act", source=alice, at="2023-11-14T23:00:00Z")
             clock.advance(HOUR)
             await home.resume()
 
     with pytest.raises((Crashed, BaseExceptionGroup)):
-        await life(crash_after(kind))
-    await life(None)
+        await run_once(crash_after(kind))
+    await run_once(None)
     async with open_in_memory(agents=[agent()], disk=disk, clock=clock) as home:
         events: list[Any] = []
-        journal = await home.service.world.store.open("ops/a")  # type: ignore[arg-type]
+        journal = await home.service.runtime.world.store.open("ops/a")  # type: ignore[arg-type]
         await journal.load(
             lambda record: events.append(
                 holdfast.session.codec.decode(record.type, record.version, record.body)
@@ -181,7 +186,7 @@ async def test_killed_after_any_record_of_its_life_it_comes_once_and_may_do_the_
 
 
 @in_loop
-async def test_a_reminder_set_by_a_tool_is_asked_about_and_runs_as_whoever_asked(
+async def test_a_reminder_set_by_a_tool_is_asked_about_and_runs_as_its_requester(
     stage: Stage,
 ) -> None:
     """
@@ -284,7 +289,7 @@ async def test_killed_at_any_step_of_setting_it_a_reminder_is_set_once(crashing:
 
 
 @in_loop
-async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage: Stage) -> None:
+async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_reader_set(stage: Stage) -> None:
     """Another audience, boundary or session: not found, whatever the id."""
     stage.policy = Policy(
         rules={
@@ -319,9 +324,7 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_circle(stage:
         assert len(finished) == len(calls)
         return [each.text for each in finished]
 
-    unknown = (
-        f"there is no reminder {own.id} here (list those that stand, and name one by its whole id)"
-    )
+    unknown = f"no reminder {own.id} here (list those that stand, and name one by its whole id)"
     assert await told(other_team, own.id) == ["no reminders stand here", unknown]
     assert await told(bob, own.id) == ["no reminders stand here", unknown]
     listed, refused = await told(team, own.id)
@@ -374,16 +377,16 @@ async def test_a_turn_nobody_can_be_asked_in_gives_no_leave_to_ask(stage: Stage)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"at": "yesterday"}, "at: 'yesterday' is no date and time; write"),
+        ({"at": "yesterday"}, "at: 'yesterday' is not a date and time; write"),
         ({"at": "2023-11-14T22:00:00Z"}, "at: it is 2023-11-14T22:13:20Z already; name"),
         ({"cron": "0 0 31 2 *", "time_zone": "UTC"}, "never fires"),
         ({"cron": "0 9 * * *", "time_zone": "Europe/Berlinn"}, "did you mean Europe/Berlin?"),
         ({"every": "1h", "text": " "}, "text is empty"),
-        ({"every": "1h", "as": "bob"}, "there is no field 'as'"),
+        ({"every": "1h", "as": "bob"}, "no field 'as'"),
     ],
 )
 @in_loop
-async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(
+async def test_bad_arguments_are_reported_to_the_model_before_anyone_is_asked(
     arguments: dict[str, str], said: str, stage: Stage
 ) -> None:
     async with stage.open(reminded(stage, setting(**arguments), {"say": "no"})) as home:
@@ -399,9 +402,9 @@ async def test_bad_arguments_are_told_to_the_model_before_anyone_is_asked(
 
 
 @in_loop
-async def test_what_can_not_be_set_leaves_nothing_behind(stage: Stage) -> None:
+async def test_a_refused_reminder_creates_no_session(stage: Stage) -> None:
     async with stage.open(stage.agent([])) as home:
-        home.service.world.secrets = ("hunter22",)
+        home.service.runtime.world.secrets = ("hunter22",)
         for wrong, kind in (
             ({"every": "1s"}, Unusable),
             ({}, Unusable),
@@ -412,7 +415,7 @@ async def test_what_can_not_be_set_leaves_nothing_behind(stage: Stage) -> None:
         with pytest.raises(Refused) as refused:
             await home.remind("ops/a", "the password is hunter22", source=alice, every="1h")
         assert refused.value.code == "secret"
-        assert await home.service.world.store.sessions() == []
+        assert await home.service.runtime.world.store.sessions() == []
         with pytest.raises(Refused) as refused:
             await home.cancel_reminder("r-nothere", by=alice)
         assert refused.value.code == "unknown"
@@ -430,7 +433,7 @@ async def _append_reminder(stage: Stage, drop: str, *, of_context: bool) -> None
         name, version, body = encode(msgspec.structs.replace(event, reminder="r-damaged"))
         fields = msgspec.json.decode(body)
         del (fields["context"] if of_context else fields)[drop]
-        journal = await home.service.world.store.open("ops/a")  # type: ignore[arg-type]
+        journal = await home.service.runtime.world.store.open("ops/a")  # type: ignore[arg-type]
         await journal.append(
             lambda _: [Draft(name, version, msgspec.json.encode(fields))], since=journal.head
         )
@@ -475,7 +478,7 @@ async def test_a_stored_reminder_without_a_field_of_its_own_seals_the_session(
     assert stage.effects.done == []
 
 
-# --- other lives
+# --- other instances
 
 
 @in_loop
@@ -485,7 +488,11 @@ async def test_a_fork_and_an_unsealed_session_carry_no_reminder_over(tmp_path: P
         await home.send("ops/a", "first", source=alice)
         made = await home.remind("ops/a", "look around", source=alice, every="1h")
         await fork(
-            home.service, "ops/a", "ops/b", at_seq=(await home.session("ops/a")).seq, by="alice"
+            home.service.runtime,
+            "ops/a",
+            "ops/b",
+            at_seq=(await home.session("ops/a")).seq,
+            by="alice",
         )
         assert [(each.session, each.id) for each in await home.reminders()] == [("ops/a", made.id)]
     break_it(stage.folder / "sessions" / "ops" / "a", b"look around", b"LOOK around")
@@ -494,7 +501,7 @@ async def test_a_fork_and_an_unsealed_session_carry_no_reminder_over(tmp_path: P
         with pytest.raises((Untrusted, Refused)):
             await home.resume("ops/a")
         assert await home.reminders() == ()
-        await unseal(home.service, "ops/a", by="alice", reason="tests")
+        await unseal(home.service.runtime, "ops/a", by="alice", reason="tests")
         assert (await home.reminders(), await home.resume()) == ((), ())
     [carried] = kinds(await stage.events("ops/b"), LifeCarried)
     assert carried.not_run == (made.id,)

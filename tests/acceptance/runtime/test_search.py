@@ -1,5 +1,5 @@
 """
-Search: all of what was said, and to each only what their circle heard. A cache that may be deleted,
+Search: all of what was said, and to each only what their reader set heard. A cache that may be deleted,
 forged or behind.
 """
 
@@ -23,14 +23,14 @@ from tests.acceptance.runtime.test_import import FILE
 
 
 def searching(home: Any, place: Path, key: bytes = b"k" * 32) -> Any:
-    home.service.world.search = SqliteSearch(place, lambda: (key,))
+    home.service.runtime.world.search = SqliteSearch(place, lambda: (key,))
     return home.service
 
 
 async def found(
     service: Any, text: str, person: str | None = None, **more: Any
 ) -> list[tuple[str, str, str]]:
-    report = await search(service, text, person=person, **more)
+    report = await search(service.runtime, text, person=person, **more)
     return [(hit.session, hit.turn, hit.kind) for hit in report.hits]
 
 
@@ -49,11 +49,13 @@ async def test_requests_and_replies_are_found_also_those_since_the_last_search(
         assert await found(service, "BRANCH keeper") == [("ops/a", "t2", "request")]
         assert await found(service, 'no "such" thing') == []
         with pytest.raises(Refused):
-            await search(service, "  ", person=None)
+            await search(service.runtime, "  ", person=None)
 
 
 @in_loop
-async def test_each_person_finds_only_what_their_circle_heard(stage: Stage, tmp_path: Path) -> None:
+async def test_each_person_finds_only_what_their_reader_set_heard(
+    stage: Stage, tmp_path: Path
+) -> None:
     team = msgspec.structs.replace(alice, audience=Audience.TEAM, boundary="team:ops")
     async with stage.open(stage.agent([{"say": "ok"}] * 4)) as home:
         service = searching(home, tmp_path / "s.db")
@@ -78,7 +80,7 @@ async def test_pages_follow_on_each_other(stage: Stage, tmp_path: Path) -> None:
         seen: list[str] = []
         cursor = None
         for _ in range(10):
-            report = await search(service, "needle", person="alice", limit=3, after=cursor)
+            report = await search(service.runtime, "needle", person="alice", limit=3, after=cursor)
             seen += [hit.session for hit in report.hits]
             cursor = report.next
             if cursor is None:
@@ -95,13 +97,13 @@ async def test_a_deleted_broken_or_forged_file_changes_nothing(
         service = searching(home, place)
         await home.send("ops/a", "needle", source=alice)
         truth = await found(service, "needle")
-        service.world.search.close()
+        service.runtime.world.search.close()
         place.write_bytes(b"not a database at all" * 100)
         assert await found(searching(home, place), "needle") == truth
-        service.world.search.close()
+        service.runtime.world.search.close()
         place.unlink()
         assert await found(searching(home, place), "needle") == truth
-        db = service.world.search._open()
+        db = service.runtime.world.search._open()
         db.execute("UPDATE said SET body = replace(CAST(body AS TEXT), 'alice', 'bobby')")
         assert await found(service, "needle") == []
 
@@ -125,7 +127,7 @@ def as_symlink_to_nowhere(path: Path) -> None:
 
 @pytest.mark.parametrize("way", [as_folder, as_fifo, as_symlink, as_symlink_to_nowhere])
 @in_loop
-async def test_what_is_no_file_in_its_place_hides_nothing(
+async def test_anything_but_a_file_in_its_place_hides_nothing(
     stage: Stage, tmp_path: Path, way: Callable[[Path], None]
 ) -> None:
     """
@@ -156,7 +158,7 @@ async def test_after_a_rotation_of_keys_everything_is_still_found(
         service = searching(home, place)
         await home.send("ops/a", "needle", source=alice)
         truth = await found(service, "needle")
-        service.world.search.close()
+        service.runtime.world.search.close()
         service = searching(home, place, b"n" * 32)
         assert await found(service, "needle") == truth
         await home.send("ops/a", "another needle", source=alice)
@@ -164,15 +166,13 @@ async def test_after_a_rotation_of_keys_everything_is_still_found(
 
 
 @in_loop
-async def test_nobody_hides_what_was_said_by_claiming_that_it_was_read_or_with_a_row_of_their_own(
-    stage: Stage, tmp_path: Path
-) -> None:
+async def test_forged_rows_of_the_search_index_hide_no_text(stage: Stage, tmp_path: Path) -> None:
     async with stage.open(stage.agent([{"say": "ok"}] * 4)) as home:
         service = searching(home, tmp_path / "s.db")
         for name in ("ops/a", "ops/b"):
             await home.send(name, "needle", source=alice)
         truth = await found(service, "needle")
-        db = service.world.search._open()
+        db = service.runtime.world.search._open()
         db.execute(
             "INSERT INTO said (session, turn, at, body, mac) VALUES ('ops/x', 't1', 9e15, x'7b7d', x'00')"
         )
@@ -190,9 +190,9 @@ async def test_a_deleted_session_is_not_found_and_imported_text_belongs_to_the_o
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as home:
         service = searching(home, tmp_path / "s.db")
         await home.send("ops/a", "needle", source=alice)
-        await import_file(home.service, "notes/old", FILE, source="old.jsonl", by="alice")
+        await import_file(home.service.runtime, "notes/old", FILE, source="old.jsonl", by="alice")
         assert [each[0] for each in await found(service, "needle")] == ["ops/a"]
         assert [each[2] for each in await found(service, "four")] == ["imported"]
         assert await found(service, "four", "alice") == []
-        await home.service.world.store.delete(SessionId("ops/a"), by="alice")
+        await home.service.runtime.world.store.delete(SessionId("ops/a"), by="alice")
         assert await found(service, "needle") == []

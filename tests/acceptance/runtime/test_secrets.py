@@ -7,7 +7,7 @@ import pytest
 
 import holdfast
 from holdfast.ids import CallId, InstanceId, SessionId, TurnId
-from holdfast.runtime.lifecycle.instances import unseal
+from holdfast.runtime.lifecycle.unseal import unseal
 from holdfast.secrecy import HIDDEN, Secrecy
 from holdfast.session.events import CallFinished, ModelAnswered
 from holdfast.session.features.memory.items import MemoryItem
@@ -21,7 +21,7 @@ CANARY = 'canary-"7f3b'
 
 
 def knowing(home: Any) -> Any:
-    home.service.world.secrets = (CANARY,)
+    home.service.runtime.world.secrets = (CANARY,)
     return home
 
 
@@ -60,16 +60,16 @@ async def test_nothing_that_is_kept_beside_a_message_or_an_answer_holds_a_secret
         ]
         assert [(each.result, each.reason) for each in told] == [("failed", "secret")] * 3
         with pytest.raises(holdfast.Refused) as refused:
-            await unseal(home.service, "ops/api", by="alice", reason=f"because of {CANARY}")
+            await unseal(home.service.runtime, "ops/api", by="alice", reason=f"because of {CANARY}")
         assert refused.value.code == "secret"
-        journal = await home.service.world.store.open(approval.session)
-        stored = b"".join(journal.lines())
+        journal = await home.service.runtime.world.store.open(approval.session)
+        stored = b"".join([line async for line in journal.lines()])
         await journal.close()
         assert b"canary" not in stored
 
 
 @in_loop
-async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never_runs(
+async def test_a_models_secret_is_hidden_and_its_call_with_a_secret_never_runs(
     stage: Stage,
 ) -> None:
     call = {"tool": "look", "args": {"at": f"x {CANARY}"}}
@@ -83,8 +83,8 @@ async def test_what_a_model_says_of_a_secret_is_hidden_and_a_call_with_one_never
         knowing(home)
         turn = await home.send("ops/api", "go", source=alice)
         assert turn.reply == f"it is {HIDDEN}"
-        journal = await home.service.world.store.open(turn.session)
-        stored = b"".join(journal.lines())
+        journal = await home.service.runtime.world.store.open(turn.session)
+        stored = b"".join([line async for line in journal.lines()])
         await journal.close()
     assert b"canary" not in stored
     events = await stage.events("ops/api")
@@ -112,13 +112,13 @@ def test_a_secret_cut_by_the_end_of_a_piece_is_hidden_from_followers(
 
 
 @in_loop
-async def test_a_secret_that_is_no_text_hinders_nothing_and_is_hidden_as_it_reads(
+async def test_a_secret_that_is_not_text_hinders_nothing_and_is_hidden_as_it_reads(
     stage: Stage,
 ) -> None:
     """A variable may hold any bytes, and Python hands them over as half characters."""
     ops = stage.agent([{"say": "it is canary-\ufffd7f3b"}])
     async with stage.open(ops) as home:
-        home.service.world.secrets = ("canary-\udcff7f3b",)
+        home.service.runtime.world.secrets = ("canary-\udcff7f3b",)
         assert (await home.send("ops/api", "hello", source=alice)).reply == f"it is {HIDDEN}"
 
 
@@ -134,15 +134,15 @@ async def test_an_edit_that_holds_a_secret_is_refused_and_not_kept(stage: Stage)
         (approval,) = (await home.send("ops/api", "go", source=alice)).approvals
         refused = await home.answer(approval, "edit", by=alice, arguments={"what": f"y {CANARY}"})
         assert (refused.result, refused.reason) == ("failed", "secret")
-        journal = await home.service.world.store.open(approval.session)
-        stored = b"".join(journal.lines())
+        journal = await home.service.runtime.world.store.open(approval.session)
+        stored = b"".join([line async for line in journal.lines()])
         await journal.close()
         assert b"canary" not in stored
         assert (await home.answer(approval, "approve_once", by=alice)).turn.outcome == "completed"
 
 
 @in_loop
-async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> None:
+async def test_a_foreign_turn_refuses_or_hides_every_secret(stage: Stage) -> None:
     ops = holdfast.Agent("ops", model="demo", tools=stage.effects.tools())
     async with stage.open(ops) as home:
         knowing(home)
@@ -153,11 +153,13 @@ async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> N
         async with home.turn("ops/api", "look around", source=alice) as turn:
             gate = await turn.gate("look", {"at": CANARY}, text=f"I know {CANARY}")
             assert (gate.state, gate.outcome) == ("closed", "denied")
-            gate = await turn.gate("look", {"at": "api"})
+            gate = await turn.start(await turn.gate("look", {"at": "api"}))
             await turn.record(gate, "ok", f"saw {CANARY}")
             assert (await turn.finish(f"it is {CANARY}")).reply == f"it is {HIDDEN}"
-        journal = await home.service.world.store.open((await home.service.show("ops/api")).session)
-        stored = b"".join(journal.lines())
+        journal = await home.service.runtime.world.store.open(
+            (await home.service.show("ops/api")).session
+        )
+        stored = b"".join([line async for line in journal.lines()])
         await journal.close()
     assert b"canary" not in stored
     assert [
@@ -168,15 +170,15 @@ async def test_what_a_foreign_loop_hands_over_keeps_no_secret(stage: Stage) -> N
 @in_loop
 async def test_a_prompt_that_would_show_a_secret_is_not_made(stage: Stage) -> None:
     """
-    A prompt is journalled and sent out. What was remembered before its text became a known secret
+    A prompt is journalled and sent out. An item that was remembered before its text became a known secret
     is forgotten by another way.
     """
     item = a_memory(f"the word is {CANARY}")
     call = {"call": [{"tool": "forget", "args": {"id": item.id}}]}
     ops = holdfast.Agent("ops", model=ScriptModel([call, {"say": "so"}]), tools=["forget"])
     async with stage.open(ops) as home:
-        assert home.service.world.memory is not None
-        home.service.world.memory.add(item)
+        assert home.service.runtime.world.memory is not None
+        home.service.runtime.world.memory.add(item)
         knowing(home)
         turn = await home.send("ops/api", "forget it", source=alice)
         assert (turn.outcome, turn.approvals) == ("completed", ())

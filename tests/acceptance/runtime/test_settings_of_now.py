@@ -1,4 +1,4 @@
-"""What a person tightens in holdfast.toml applies to a process that has the home open."""
+"""A tightened rule in holdfast.toml applies to a process that has the home open."""
 
 import json
 import os

@@ -5,21 +5,27 @@ Opening from a snapshot: the same state, and nothing believed that is forged, st
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.ids import SessionId
-from holdfast.runtime.ledger import ledger as ledgers
+from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
+from holdfast.runtime.context import Tuning
 from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.rules import LedgerRules
+from holdfast.session.snapshots.session import encode_state
 from holdfast.testing.loop import in_loop
 from tests.acceptance.runtime.conftest import Stage, alice
 
 A = SessionId("ops/a")
+RECORDS_OF_A_TURN = 10  # a snapshot is kept at the end of a turn
 
 
 @pytest.fixture
-def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stage:
-    monkeypatch.setattr(ledgers, "SNAPSHOT_EVERY", 10)
-    return Stage("files", tmp_path / "home")
+def files(tmp_path: Path) -> Stage:
+    stage = Stage("files", tmp_path / "home")
+    stage.tuning = Tuning(snapshot_every_records=10)
+    return stage
 
 
 async def grown(stage: Stage, *, turns: int = 6, session: str = "ops/a", padding: str = "") -> Path:
@@ -47,7 +53,8 @@ async def opened(stage: Stage, session: SessionId = A) -> tuple[Any, int]:
     Ledger._fold = counting  # type: ignore[method-assign]
     try:
         async with stage.open() as home:
-            ledger = await Ledger.open(await home.service.world.store.open(session))
+            journal = await home.service.runtime.world.store.open(session)
+            ledger = await Ledger.open(journal, LedgerRules(tuning=stage.tuning))
             state = ledger.state
             await ledger.close()
     finally:
@@ -63,6 +70,26 @@ async def test_only_what_came_since_is_folded_and_the_state_is_the_same(files: S
     whole, all_ = await opened(files)
     assert state == whole
     assert few < 10 < all_
+
+
+@in_loop
+async def test_opening_folds_few_records_however_long_the_session_is(tmp_path: Path) -> None:
+    """
+    Section 8: nothing grows with the session's length. A process that is killed leaves few records
+    to fold, and one that lets the session go leaves fewer.
+    """
+    stage = Stage("files", tmp_path / "home")
+    answers = [{"say": f"answer {number}"} for number in range(100)]
+    async with stage.open(stage.agent(answers)) as home:
+        for number in range(100):
+            await home.send(A, f"request {number}", source=alice)
+            ledger = home.service.runtime.sessions.get(A)
+            assert ledger is not None
+            assert ledger.state.seq - ledger._kept_seq < 200 + RECORDS_OF_A_TURN
+        assert ledger.state.seq > 400
+    state, folded = await opened(stage)
+    assert folded < 50
+    assert state == ledger.state
 
 
 @in_loop
@@ -89,6 +116,30 @@ async def test_a_forged_stale_or_foreign_snapshot_is_ignored(files: Stage) -> No
         path.unlink()
     path.write_bytes(good)
     assert (await opened(files))[0] == truth
+
+
+@pytest.mark.parametrize("whose", ["of an older record", "of another session"])
+@in_loop
+async def test_a_snapshot_that_is_not_of_the_record_it_names_is_ignored(
+    files: Stage, whose: str
+) -> None:
+    """Its mac is right: a Holdfast with a bug has written it."""
+    path = await grown(files)
+    await grown(files, turns=8, session="ops/b")
+    path.unlink()
+    truth, all_ = await opened(files)
+    async with files.open() as home:
+        store = home.service.runtime.world.store
+        journal, other = await store.open(A), await store.open(SessionId("ops/b"))
+        ledger = await Ledger.open(other if whose == "of another session" else journal)
+        state = msgspec.structs.replace(
+            ledger.state, seq=journal.head.seq if whose == "of another session" else 3
+        )
+        assert isinstance(journal, KeepsSnapshots)
+        await journal.keep_snapshot(Snapshot(journal.head, encode_state(state)))
+        await ledger.close()
+    assert path.exists()
+    assert await opened(files) == (truth, all_)
 
 
 @in_loop

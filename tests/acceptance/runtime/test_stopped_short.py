@@ -72,7 +72,7 @@ async def kinds(stage: Stage) -> list[type]:
 
 
 @in_loop
-async def test_what_hinders_the_start_leaves_the_answer_for_whoever_goes_on(
+async def test_a_failed_start_keeps_the_answer_for_the_next_driver(
     striking: Striking,
 ) -> None:
     ops = striking.agent(DEPLOY)
@@ -106,7 +106,7 @@ async def test_what_hinders_the_start_leaves_the_answer_for_whoever_goes_on(
     ids=["in doubt", "a takeover"],
 )
 @in_loop
-async def test_what_hinders_the_outcome_does_not_unsay_the_start(
+async def test_a_failure_after_the_start_still_reports_the_call_as_started(
     striking: Striking, strikes: Callable[[Stage], None], outcome: str, code: str
 ) -> None:
     """
@@ -129,12 +129,12 @@ async def test_what_hinders_the_outcome_does_not_unsay_the_start(
 
 
 @in_loop
-async def test_an_end_that_a_delegate_could_not_report_is_told_with_the_request_above(
+async def test_an_end_that_a_delegate_could_not_report_is_reported_with_the_request_above(
     striking: Striking,
 ) -> None:
     """
-    The delegate did what was approved; that its parent's journal could not be written is no
-    silence.
+    The delegate did what was approved. Its parent's journal could not be written, which is
+    reported.
     """
     ops = pair(striking.effects, hands(), acts("deploy"))
     async with striking.open(ops) as home:
@@ -152,7 +152,7 @@ async def test_an_end_that_a_delegate_could_not_report_is_told_with_the_request_
 
 
 @in_loop
-async def test_what_hinders_the_request_above_is_told_and_the_answer_stands(
+async def test_a_failure_of_the_parent_is_reported_and_the_answer_counts(
     striking: Striking,
 ) -> None:
     ops = pair(striking.effects, hands(), acts("deploy"))
@@ -182,7 +182,9 @@ async def test_what_hinders_the_request_above_is_told_and_the_answer_stands(
 
 
 @in_loop
-async def test_a_delegates_own_failure_is_no_error_of_the_request_above(striking: Striking) -> None:
+async def test_a_delegates_own_failure_is_not_an_error_of_the_request_above(
+    striking: Striking,
+) -> None:
     ops = pair(
         striking.effects,
         hands(),
@@ -207,7 +209,7 @@ async def test_a_delegates_own_failure_is_no_error_of_the_request_above(striking
 
 
 @in_loop
-async def test_what_hinders_a_delegate_is_said_by_whoever_waits_for_it(striking: Striking) -> None:
+async def test_the_parents_resume_raises_the_failure_of_its_delegate(striking: Striking) -> None:
     ops = pair(striking.effects, hands(), acts("deploy"))
     async with striking.open(ops) as home:
         (approval,) = (await home.send(S, "deploy it", source=alice)).approvals
@@ -224,7 +226,7 @@ async def test_what_hinders_a_delegate_is_said_by_whoever_waits_for_it(striking:
 
 @in_loop
 async def test_a_refused_answer_drives_nothing(striking: Striking) -> None:
-    """Whoever may not answer does not move another's turn either."""
+    """A person who may not answer does not move another's turn either."""
     ops = striking.agent(DEPLOY)
     async with striking.open(ops) as home:
         (approval,) = (await home.send(S, "deploy it", source=alice)).approvals
@@ -237,7 +239,7 @@ async def test_a_refused_answer_drives_nothing(striking: Striking) -> None:
 
 
 @in_loop
-async def test_who_does_not_wait_drives_nothing_not_even_past_a_prompts_time(
+async def test_an_answer_without_wait_drives_nothing_even_when_the_prompt_expired(
     striking: Striking,
 ) -> None:
     ops = striking.agent(DEPLOY)
@@ -253,4 +255,4 @@ async def test_an_answer_to_no_prompt_is_refused(striking: Striking) -> None:
     async with striking.open(striking.agent(DEPLOY)) as home:
         with pytest.raises(Refused) as told:
             await home.service.answer(ApprovalId("a-nosuch"), "approve_once", by="alice")
-    assert (told.value.code, told.value.message) == ("unknown", "there is no approval a-nosuch")
+    assert (told.value.code, told.value.message) == ("unknown", "no approval a-nosuch")

@@ -61,7 +61,7 @@ async def test_a_grant_counts_for_nothing_once_policy_is_tighter_and_again_when_
             assert turn.outcome == ("completed" if tighter == "denied" else "waiting")
         (grant,) = await home.grants()
         assert not grant.counts
-        assert grant.covers.startswith("nothing at present, since ")
+        assert grant.covers.startswith("nothing at present, because ")
     async with stage.open(ops) as home:
         assert (await home.send("ops/c", "and again", source=alice)).outcome != "failed"
         assert stage.effects.done == ["deploy"], "nothing ran without consent"
@@ -289,10 +289,8 @@ async def test_a_grant_says_whom_it_lets_do_what_who_gave_it_and_until_when_and_
             await home.answer(approval, "approve_session", by=bob)
             (grant,) = await home.grants()
             assert (grant.requester, grant.granted_by, grant.counts) == ("alice", "bob", True)
-            words = 'act with these exact arguments, in the session ops/a: {"what":"deploy"}'
-            assert (
-                grant.covers == f"alice (personal:alice) may use act without a prompt for {words}"
-            )
+            words = 'exactly this, in the conversation ops/a:\n| what: "deploy"'
+            assert grant.covers == f"act runs without a prompt whenever alice asks for {words}"
             assert grant.expires_at[:10] == "2023-12-14", (
                 "thirty days on the clock that the tests set"
             )

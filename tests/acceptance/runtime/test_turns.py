@@ -15,7 +15,10 @@ from holdfast.home import Agent
 from holdfast.ids import SessionId, TurnId
 from holdfast.limits import MIB
 from holdfast.ports.model import ModelRequest, OnText
-from holdfast.runtime.drive.turn import nothing_owed
+from holdfast.runtime.context import Tuning
+from holdfast.runtime.drive.driver import Driver
+from holdfast.runtime.drive.turn import drive_until, nothing_owed
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.context import Audience, Workspace
 from holdfast.session.authority.policy import Policy, Rule
 from holdfast.session.events import (
@@ -95,7 +98,7 @@ async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_f
         assert (
             refused.value.code,
             foreign.value.code,
-            list(await home.service.world.store.sessions()),
+            list(await home.service.runtime.world.store.sessions()),
         ) == ("malformed", "malformed", [])
 
 
@@ -231,7 +234,7 @@ async def test_only_the_requester_or_the_operator_cancels(stage: Stage) -> None:
 
 
 @in_loop
-async def test_who_is_not_known_has_no_right_of_a_person_who_is_called_nobody(stage: Stage) -> None:
+async def test_an_unknown_caller_has_no_rights_of_a_person_named_nobody(stage: Stage) -> None:
     """A2: a stand-in for a missing name is somebody's own."""
     requester, unknown = (
         holdfast.MessageSource.local("nobody"),
@@ -356,11 +359,10 @@ async def test_team_turns_are_denied_what_policy_does_not_name(stage: Stage) -> 
     assert (denied.outcome, denied.code) == ("denied", "denied_by_policy")
 
 
+@pytest.mark.parametrize("stage", ["memory"], indirect=True)  # real disks: tests/hostile/faults
 @in_loop
 async def test_no_model_call_is_made_when_the_message_could_not_be_kept(stage: Stage) -> None:
     """Case 38."""
-    if stage.kind != "memory":
-        pytest.skip("faults of the real disk are in tests/hostile/faults")
     from holdfast.adapters.inmemory import Fault
 
     ops = stage.agent([{"say": "never"}])
@@ -436,7 +438,7 @@ async def test_a_late_answer_of_the_model_is_dropped_visibly(stage: Stage) -> No
     ops = stage.agent([{"say": "hi"}])
     async with stage.open(ops) as home:
         turn = await home.send("ops/api", "go", source=alice)
-        async with home.service.shelf.use(holdfast.ids.session_id("ops/api")) as ledger:
+        async with home.service.runtime.sessions.use(holdfast.ids.session_id("ops/api")) as ledger:
             await ledger.commit(
                 TakeAnswer(
                     turn=turn.turn, number=1, answer=ModelAnswer(text="late"), policy=Policy()
@@ -479,7 +481,7 @@ async def test_following_gives_every_record_once_and_text_as_it_comes(stage: Sta
 
 
 @in_loop
-async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_and_never_as_completed(
+async def test_a_message_that_was_cancelled_in_the_queue_is_reported_as_cancelled_and_never_as_completed(
     stage: Stage,
 ) -> None:
     """
@@ -501,7 +503,9 @@ async def test_a_message_that_was_cancelled_in_the_queue_is_told_as_cancelled_an
 
 
 @in_loop
-async def test_what_was_said_in_a_narrower_circle_is_not_shown_to_a_wider_one(stage: Stage) -> None:
+async def test_the_model_view_hides_a_narrower_reader_set_from_a_wider_one(
+    stage: Stage,
+) -> None:
     """
     A canary of a personal turn is in no later request of a team's or a public turn of the same
     session; and comes back for the person.
@@ -551,7 +555,7 @@ async def test_resume_with_nothing_owed_is_well_whatever_the_last_turn_came_to(
 
 
 @in_loop
-async def test_a_turn_nobody_remembers_is_not_told_as_completed(stage: Stage) -> None:
+async def test_a_turn_nobody_remembers_is_not_reported_as_completed(stage: Stage) -> None:
     ops = stage.agent([{"say": "hello"}])
     async with stage.open(ops) as home:
         await home.send("ops/api", "hi", source=alice)
@@ -574,13 +578,15 @@ async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_ove
     over_http = msgspec.structs.replace(alice, channel="http")
     async with stage.open(ops) as home:
         own, settings = (
-            home.service.world.workspace(str(folder)) for folder in (tmp_path, tmp_path.parent)
+            home.service.runtime.world.workspace(str(folder))
+            for folder in (tmp_path, tmp_path.parent)
         )
-        await home.service.send("ops/api", "here", source=alice, workspace=own)
-        await home.service.send("ops/api", "again", source=alice)
-        await home.service.send("ops/api", "by the server", source=over_http)
+        await home.service.send("ops/api", Incoming(text="here", source=alice, workspace=own))
+        await home.service.send("ops/api", Incoming(text="again", source=alice))
+        await home.service.send("ops/api", Incoming(text="by the server", source=over_http))
         await home.service.send(
-            "ops/api", "where the server says", source=over_http, default_workspace=settings
+            "ops/api",
+            Incoming(text="where the server says", source=over_http, default_workspace=settings),
         )
     accepted = of(InputAccepted, await stage.events("ops/api"))
     given = [msgspec.json.decode(each.context).get("workspace") for each in accepted]
@@ -588,7 +594,7 @@ async def test_a_workspace_of_ones_own_machine_is_remembered_there_and_never_ove
 
 
 @in_loop
-async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_its_own(
+async def test_a_message_during_a_release_is_driven_under_a_new_claim(
     stage: Stage,
 ) -> None:
     """
@@ -597,10 +603,10 @@ async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_i
     """
     ops = stage.agent([{"say": "one"}, {"say": "two"}])
     async with stage.open(ops) as home, stage.open(ops) as peer:
-        service, drives = home.service, home.service._sending._drives
+        service = home.service
         await home.send("ops/api", "first", source=alice, wait=False)
-        async with service.shelf.use(SessionId("ops/api")) as ledger:
-            driver = drives.driver(ledger)
+        async with service.runtime.sessions.use(SessionId("ops/api")) as ledger:
+            driver = Driver(service.runtime, ledger)
             give_up, came = driver.give_up, list[str]()
 
             async def give_up_as_a_message_comes() -> None:
@@ -612,8 +618,8 @@ async def test_what_comes_while_a_claim_is_given_up_is_driven_under_a_claim_of_i
 
             driver.give_up = give_up_as_a_message_comes  # type: ignore[method-assign]  # as another process may at any time
             assert await driver.claim()
-            await drives.drive_until(
-                ledger, driver, lambda state: came != [] and nothing_owed(state), claimed=True
+            await drive_until(
+                driver, lambda state: came != [] and nothing_owed(state), claimed=True
             )
             assert not ledger.driving
     events = await stage.events("ops/api")
@@ -636,7 +642,7 @@ async def test_half_a_character_of_a_person_is_refused_in_words_and_writes_nothi
         await home.send("ops/api", "hi", source=alice)
         before = await stage.events("ops/api")
         with pytest.raises(Refused) as refused:
-            await home.service.send("ops/api", "again", source=alice, **given)
+            await home.service.send("ops/api", Incoming(text="again", source=alice, **given))
         assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
         assert await stage.events("ops/api") == before
 
@@ -684,7 +690,7 @@ class HalfCharacters:
 
 
 @in_loop
-async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs_with_one(
+async def test_a_reply_with_a_lone_surrogate_is_mended_and_its_call_does_not_run(
     stage: Stage,
 ) -> None:
     """
@@ -710,11 +716,9 @@ async def test_what_a_model_wrote_with_half_a_character_is_kept_and_no_call_runs
 
 
 @in_loop
-async def test_what_a_turn_of_long_ago_used_is_still_told(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_repeated_message_reports_the_usage_of_its_old_turn(stage: Stage) -> None:
     """Who repeats an old message is told the original turn's outcome, what it used included."""
-    monkeypatch.setattr("holdfast.runtime.ledger.ledger._REMEMBERED_MAX", 1)
+    stage.tuning = Tuning(remembered_max=1)
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
         first = await home.send("ops/api", "hello", source=alice, dedup="one")
         assert first.usage.output_tokens > 0
@@ -724,7 +728,7 @@ async def test_what_a_turn_of_long_ago_used_is_still_told(
 
 
 @in_loop
-async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_used(
+async def test_a_message_that_joined_another_turn_reports_the_usage_of_that_turn(
     stage: Stage,
 ) -> None:
     async with stage.open(holdfast.Agent("ops", model="demo")) as home:
@@ -741,7 +745,7 @@ async def test_a_message_that_joined_the_turn_of_another_is_told_what_that_turn_
 
 
 @in_loop
-async def test_what_hinders_one_session_keeps_no_other_from_being_resumed(stage: Stage) -> None:
+async def test_resume_drives_other_sessions_when_one_can_not_be_driven(stage: Stage) -> None:
     ops, other = stage.agent([{"say": "done"}]), Agent("other", model="demo")
     async with stage.open(ops, other) as home:
         await home.send("ops/a", "first", source=alice, agent="other", wait=False)

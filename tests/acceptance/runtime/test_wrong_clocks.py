@@ -25,7 +25,7 @@ BACK = [
 
 
 async def token(home: holdfast.Home, name: str, *, days: float) -> str:
-    now, clock = home.service.world.now_ms(), home.service.world.clock.now_ms()
+    now, clock = home.service.runtime.world.now_ms(), home.service.runtime.world.clock.now_ms()
     book = TokenBook(home.service.home)
     made, _ = await book.add(
         name,
@@ -38,9 +38,9 @@ async def token(home: holdfast.Home, name: str, *, days: float) -> str:
     return made
 
 
-async def lives(home: holdfast.Home, made: str) -> bool:
+async def reminder_stands(home: holdfast.Home, made: str) -> bool:
     return (
-        await TokenBook(home.service.home).find(made, now=home.service.world.clock.now_ms())
+        await TokenBook(home.service.home).find(made, now=home.service.runtime.world.clock.now_ms())
         is not None
     )
 
@@ -62,13 +62,13 @@ async def test_a_clock_that_goes_back_revives_no_token_that_was_seen_over(
     """
     async with stage.open() as home:
         made = await token(home, "n", days=1)
-        assert await lives(home, made)
+        assert await reminder_stands(home, made)
         stage.clock.advance(1.01 * DAY)
-        assert not await lives(home, made)
+        assert not await reminder_stands(home, made)
         stage.clock.jump(seconds)
-        assert not await lives(home, made)
+        assert not await reminder_stands(home, made)
     async with stage.open() as home:
-        assert not await lives(home, made)
+        assert not await reminder_stands(home, made)
 
 
 @pytest.mark.parametrize("seconds", BACK)
@@ -87,7 +87,7 @@ async def test_a_home_in_use_revives_no_token_that_nobody_used_meanwhile(
         await home.send("ops/a", "a month later", source=alice)
     stage.clock.jump(seconds)
     async with stage.open() as home:
-        assert not await lives(home, made)
+        assert not await reminder_stands(home, made)
 
 
 @in_loop
@@ -97,7 +97,7 @@ async def test_the_time_is_noted_once_a_day_and_not_with_every_commit(stage: Sta
         for _ in range(8):
             stage.clock.advance(0.4 * DAY)
             await home.send("ops/a", "hello", source=alice)
-        journal = await home.service.world.store.home()
+        journal = await home.service.runtime.world.store.home()
         await journal.load(
             lambda record: noted.append(record) if record.type == "time_noted" else None
         )
@@ -146,8 +146,8 @@ async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(
             await refusal(home.service.answer(asked.id, "approve_once", by="alice"))
             == "clock_behind"
         )
-        assert not await lives(home, before)
-        assert not await lives(home, soon)
+        assert not await reminder_stands(home, before)
+        assert not await reminder_stands(home, soon)
         assert await refusal(token(home, "new", days=1)) == "clock_behind"
         await home.answer(asked, "deny", by=alice)
         report = await accept_clock(home.service.home, stage.clock.now_ms(), by="alice")
@@ -155,15 +155,15 @@ async def test_one_record_from_a_clock_that_was_ahead_switches_no_end_off(
         assert [each.name for each in report.dropped.tokens] == ["before", "endless"]
         assert await accept_clock(home.service.home, stage.clock.now_ms(), by="alice") is None
     async with stage.open(ops) as home:
-        assert not await lives(home, before)
+        assert not await reminder_stands(home, before)
         made = await token(home, "new", days=1)
-        assert await lives(home, made)
+        assert await reminder_stands(home, made)
         (asked,) = (await home.send("ops/a", "two", source=alice)).approvals
         stage.clock.advance(6.9 * DAY)
         assert [each.id for each in await home.approvals()] == [asked.id]
         stage.clock.advance(0.2 * DAY)
         assert await home.approvals() == ()
-        assert not await lives(home, made)
+        assert not await reminder_stands(home, made)
         assert await refusal(home.service.answer(asked.id, "approve_once", by="alice")) == "expired"
     assert stage.effects.done == []
 
@@ -189,10 +189,10 @@ async def test_a_clock_far_ahead_of_the_journal_writes_nothing_until_a_person_sa
             await refusal(home.service.answer(asked.id, "approve_once", by="alice"))
             == "clock_ahead"
         )
-        assert await lives(home, made) is (days < 400)
+        assert await reminder_stands(home, made) is (days < 400)
     stage.clock.jump(-days * DAY)
     async with stage.open(ops) as home:
-        assert await lives(home, made), "nothing of it was written down"
+        assert await reminder_stands(home, made), "nothing of it was written down"
         assert [each.id for each in await home.approvals()] == [asked.id]
     stage.clock.jump(days * DAY)
     async with stage.open(ops) as home:
@@ -252,8 +252,8 @@ async def test_times_never_fall_along_a_journal_whatever_a_person_said_of_the_cl
         await accept_clock(home.service.home, stage.clock.now_ms(), by="alice")
         await home.send("ops/a", "again", source=alice)
         for journal in (
-            await home.service.world.store.open("ops/a"),
-            await home.service.world.store.home(),
+            await home.service.runtime.world.store.open("ops/a"),
+            await home.service.runtime.world.store.home(),
         ):
             times: list[int] = []
             await journal.load(lambda record, times=times: times.append(record.at))
@@ -269,7 +269,7 @@ async def test_the_homes_time_is_the_same_however_it_was_folded(stage: Stage) ->
         await home.service.home.append(TimeNoted(clock=stage.clock.now_ms()))
         stage.clock.jump(-3 * DAY)
         await accept_clock(home.service.home, stage.clock.now_ms(), by="alice")
-        folded = HomeLedger(home.service.world.store)
+        folded = HomeLedger(home.service.runtime.world.store)
         state = await folded.refresh()
         assert (state.time, state.disbelieved_until) == (
             home.service.home.state.time,

@@ -19,13 +19,13 @@ from holdfast.adapters.models import catalogue as module
 from holdfast.adapters.models.catalogue import Catalogue
 from holdfast.adapters.models.providers import PROVIDERS, SECRETS
 from holdfast.adapters.models.pydantic_ai.view import answer_from_response
+from holdfast.assembly.service import open_service
 from holdfast.errors import Unusable
 from holdfast.ports.model import ModelFailed, ModelRequest, OnText
 from holdfast.runtime.context import ModelTimes
 from holdfast.runtime.drive.model_call import ask_model
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, UserMessage
 from holdfast.testing.models import ScriptModel
-from holdfast.wiring import open_service
 
 HELLO = ModelRequest(instructions="Be kind.", messages=(UserMessage("hello", "alice"),))
 
@@ -76,7 +76,7 @@ def test_resolving_imports_no_provider() -> None:
 def test_a_name_that_cannot_be_used_comes_with_the_next_step(
     name: str, code: str, said: str, hint: str
 ) -> None:
-    """What is wrong, and what to do about it."""
+    """The error names its cause and the next step."""
     with pytest.raises(Unusable) as caught:
         Catalogue({}).resolve(name)
     assert caught.value.code == code
@@ -91,7 +91,7 @@ def test_without_pydantic_ai_the_extra_is_named(monkeypatch: pytest.MonkeyPatch)
         Catalogue({"OPENAI_API_KEY": "k"}).resolve("openai:gpt-5")
     assert (caught.value.code, caught.value.hint) == (
         "model_package_missing",
-        'pip install "holdfast[models]"',
+        f"install the extra: `pip install '{Path(__file__).parents[3]}[models]'`",
     )
 
 
@@ -127,7 +127,7 @@ def test_every_secret_that_a_provider_looks_for_is_held_back(
 
     async def held_back() -> set[str]:
         async with open_service(tmp_path / "home") as service:
-            return set(service.world.secrets)
+            return set(service.runtime.world.secrets)
 
     assert asyncio.run(held_back()) >= {
         f"secret of {each}" for each in (*named, "AWS_SECRET_ACCESS_KEY", "OPENAI_API_KEY")
@@ -214,7 +214,7 @@ class Strange:
         return answer
 
 
-def test_an_answer_that_is_no_text_is_the_models_failure() -> None:
+def test_an_answer_that_is_not_text_is_the_models_failure() -> None:
     """
     A model object gives whatever it gives: what can't be written down ends the call, and nothing
     else.
@@ -264,13 +264,15 @@ def test_an_answer_with_half_a_character_is_kept(
     which no tool takes.
     """
     heard: list[str] = []
-    answer = asyncio.run(ask_model(Strange(part), HELLO, on_text=heard.append, times=ModelTimes()))
+    answer, written = asyncio.run(
+        ask_model(Strange(part), HELLO, on_text=heard.append, times=ModelTimes())
+    )
     assert (answer.text, answer.calls, "".join(heard)) == (
         text,
         (call,) if call is not None else (),
         text,
     )
-    assert msgspec.json.decode(msgspec.json.encode(answer), type=ModelAnswer) == answer
+    assert msgspec.json.decode(written, type=ModelAnswer) == answer
     assert ("wrote halves of characters" in caplog.text) == is_said
 
 

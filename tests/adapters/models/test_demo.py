@@ -1,4 +1,4 @@
-"""The demo model: what it understands, how it tells results, and that it never goes in circles."""
+"""The demo model: what it understands, how it tells results, and that it never goes in reader sets."""
 
 import json
 from typing import Any
@@ -127,7 +127,7 @@ def test_a_request_becomes_exactly_these_calls(text: str, expected: list[tuple[s
         ("", "did not understand"),
     ],
 )
-def test_what_is_not_understood_as_a_whole_calls_nothing(text: str, told: str) -> None:
+def test_a_request_that_is_not_wholly_understood_calls_nothing(text: str, told: str) -> None:
     """Half of a batch is never run, and the answer says what was not read."""
     answer = answer_from_view(view(UserMessage(text, None)))
     assert answer.calls == ()
@@ -163,7 +163,7 @@ MADE = AssistantMessage("", (CallPart(CallId("c-1"), "shell", "{}"),))
         ("eaten", "shell ended as eaten: it said so"),
     ],
 )
-def test_every_result_is_told_with_how_it_ended(outcome: str, told: str) -> None:
+def test_every_result_names_its_outcome(outcome: str, told: str) -> None:
     """The person reads what happened, not only what came out."""
     answer = answer_from_view(
         view(UserMessage("shell", None), MADE, result(outcome, "it said so\n"))
@@ -172,14 +172,14 @@ def test_every_result_is_told_with_how_it_ended(outcome: str, told: str) -> None
 
 
 def test_after_results_it_never_calls_again() -> None:
-    """Whatever stands behind the results but a new message, the answer has no calls."""
+    """The answer has no calls, unless a new message stands behind the results."""
     ran = (UserMessage("now", None), MADE, result("ok", "12:00"))
     for rest in ((), (NoteMessage("You repeat yourself."),), (AssistantMessage("12:00"),)):
         assert answer_from_view(view(*ran, *rest)).calls == ()
 
 
 def test_messages_that_came_together_are_one_request() -> None:
-    """What was queued is answered as one, and nothing before the last answer counts."""
+    """Queued messages are answered as one, and nothing before the last answer counts."""
     messages = (
         UserMessage("read_file path=a", None),
         AssistantMessage("a: 1"),

@@ -339,7 +339,7 @@ async def failure(dialect: Dialect, request: ModelRequest = HELLO) -> ModelFaile
 async def test_an_answer_comes_with_its_text_calls_usage_and_cost(
     dialect: Dialect, provider: Any
 ) -> None:
-    """What the provider streamed is what the answer says, arguments to the letter."""
+    """The answer holds exactly the streamed text, arguments to the letter."""
 
     async with provider() as it:
         it.replies.append(
@@ -476,7 +476,7 @@ async def test_cancelling_before_the_first_token_closes_the_connection(
     ],
 )
 @in_loop
-async def test_an_error_status_is_told_once_and_never_retried(
+async def test_an_error_status_is_reported_once_and_never_retried(
     dialect: Dialect,
     status: int,
     error: str,
@@ -519,7 +519,7 @@ async def test_no_room_left_for_the_answer_is_an_overflow_too(provider: Any) -> 
 
 @every_dialect
 @in_loop
-async def test_exhausted_quota_is_no_rate_limit(dialect: Dialect, provider: Any) -> None:
+async def test_exhausted_quota_is_not_a_rate_limit(dialect: Dialect, provider: Any) -> None:
     """It comes as a 429 or a 402, and waiting does not help."""
     status, kind = (
         (402, "billing_error") if isinstance(dialect, Anthropic) else (429, "insufficient_quota")
@@ -534,7 +534,7 @@ async def test_exhausted_quota_is_no_rate_limit(dialect: Dialect, provider: Any)
 @every_dialect
 @pytest.mark.parametrize("cut", ["text", "call"])
 @in_loop
-async def test_a_stream_that_just_ends_is_no_answer(
+async def test_a_stream_that_just_ends_is_not_an_answer(
     dialect: Dialect, cut: str, provider: Any
 ) -> None:
     """Half an answer, properly closed by a proxy, is not taken for a whole one."""
@@ -601,7 +601,7 @@ async def test_a_provider_that_is_not_there_is_unavailable(dialect: Dialect, pro
 
 @every_dialect
 @in_loop
-async def test_an_error_inside_a_stream_is_told_by_its_kind(
+async def test_an_error_inside_a_stream_is_reported_by_its_kind(
     dialect: Dialect, provider: Any
 ) -> None:
     """The status was 200 long ago; the error still counts."""
@@ -620,7 +620,7 @@ async def test_an_error_inside_a_stream_is_told_by_its_kind(
 async def test_garbage_in_a_stream_is_a_failure_and_no_crash(
     dialect: Dialect, provider: Any
 ) -> None:
-    """An event that is no JSON."""
+    """An event that is not JSON."""
 
     async with provider() as it:
         it.replies.append(stream(dialect.opening(), [b"event: message_delta\ndata: {nonsense\n\n"]))
@@ -766,7 +766,9 @@ async def test_thinking_and_its_signature_go_back_with_the_next_request(provider
 
 
 @in_loop
-async def test_what_holdfast_and_others_say_is_marked(provider: Any) -> None:
+async def test_a_request_marks_notes_and_quotes_in_blocks_that_no_text_can_forge(
+    provider: Any,
+) -> None:
     """Notes and quotes stand in blocks of ours that nobody's text can open or close."""
 
     async with provider() as it:

@@ -94,7 +94,7 @@ def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 
 async def write(llama: Any, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Any:
-    """What the model writes, piece by piece; it works in a thread of its own."""
+    """The model's text, piece by piece; it works in a thread of its own."""
     loop = asyncio.get_running_loop()
     pieces: asyncio.Queue[str | None] = asyncio.Queue()
 

@@ -54,7 +54,7 @@ async def test_each_call_takes_the_first_line_not_used(tmp_path: Path) -> None:
 
 @in_loop
 async def test_calls_keep_their_ids_and_the_exact_text_of_their_arguments(tmp_path: Path) -> None:
-    """What the script wrote is what the runtime is asked to run."""
+    """The runtime is asked to run exactly the script's calls."""
     line = '{"say": "Here goes.", "call": [{"tool": "shell", "args": {"command":  "ls" }, "id": "c1"}, {"tool": "now"}]}'
     heard: list[str] = []
     answer = await call(script(tmp_path, line), heard=heard)

@@ -1,5 +1,5 @@
 """
-What goes over the wire: one return for every call, ids that pair, and a blob that is believed only
+The request that goes over the wire: one return for every call, ids that pair, and a blob that is believed only
 while it tells what the journal tells.
 """
 
@@ -98,7 +98,7 @@ def test_a_view_without_exactly_one_result_per_call_is_a_bug(messages: Any) -> N
         ("in_doubt", "interrupted", "[in_doubt] 12:00"),
     ],
 )
-def test_the_model_is_told_how_a_call_ended(outcome: str, theirs: str, text: str) -> None:
+def test_the_model_reads_how_a_call_ended(outcome: str, theirs: str, text: str) -> None:
     """In the provider's way where it has one, and in words for all."""
     wire = messages_from_request(view(HI, AssistantMessage("", (made(1),)), result(1, outcome)))
     part = wire[-1].parts[0]
@@ -106,7 +106,7 @@ def test_the_model_is_told_how_a_call_ended(outcome: str, theirs: str, text: str
     assert (part.outcome, part.content) == (theirs, text)
 
 
-def test_the_model_is_told_why_a_call_did_not_run() -> None:
+def test_the_model_reads_why_a_call_did_not_run() -> None:
     """Case 20: a denial comes with its code, to every model."""
     denied = ResultMessage(
         CallId("c-1"), "now", "denied", "Not run: it is denied.", code="denied_by_policy"
@@ -118,7 +118,7 @@ def test_the_model_is_told_why_a_call_did_not_run() -> None:
     assert part.content == "[denied: denied_by_policy] Not run: it is denied."
 
 
-def test_what_stands_between_two_answers_is_one_request() -> None:
+def test_messages_between_two_answers_form_one_request() -> None:
     """Results first, then what was said; an empty answer leaves no trace."""
     messages = (
         HI,
@@ -197,7 +197,7 @@ def test_a_blob_that_tells_the_same_as_the_journal_is_given_back() -> None:
     ],
 )
 def test_any_other_blob_gives_way_to_our_own_words(text: str, call: CallPart, blob: str) -> None:
-    """Of another version, damaged, or telling another story than the journal."""
+    """It has another version, is damaged, or differs from the journal."""
     assert kinds(AssistantMessage(text, (call,), blob)) == ["TextPart", "ToolCallPart"]
 
 

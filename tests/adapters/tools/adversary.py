@@ -215,7 +215,7 @@ def world_in(folder: Path, layout: str = "siblings", *, owner: int = NOBODY) -> 
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     if shutil.which("tmux") is None:
-        pytest.skip("there is no tmux here")
+        pytest.skip("no tmux here")
     made = World(folder, *LAYOUTS[layout], owner=owner)
     try:
         made.start()

@@ -262,7 +262,7 @@ def test_arguments_that_would_run_as_others_than_are_shown_are_refused(
         tool(function_taking(kind)).validate(arguments)
 
 
-def test_types_of_one_name_are_told_apart() -> None:
+def test_types_of_one_name_are_distinguished() -> None:
     def act(order: Shop.Order, letter: Mail.Order) -> None: ...
 
     schema = schema_of(tool(act))
@@ -299,16 +299,16 @@ def test_a_type_may_have_any_name() -> None:
             functools.partial(max, default=1),
             "has no name and no code of its own",
         ),
-        ({"name": 7}, None, "7 is no tool name"),
-        ({"name": ""}, None, "'' is no tool name"),
+        ({"name": 7}, None, "7 is not a tool name"),
+        ({"name": ""}, None, "'' is not a tool name"),
         ({"free": "x"}, None, "letter by letter"),
-        ({"timeout_seconds": 0}, None, "no time that a call could take"),
-        ({"timeout_seconds": float("nan")}, None, "no time that a call could take"),
-        ({"timeout_seconds": "3"}, None, "no time that a call could take"),
+        ({"timeout_seconds": 0}, None, "not a possible time limit for a call"),
+        ({"timeout_seconds": float("nan")}, None, "not a possible time limit for a call"),
+        ({"timeout_seconds": "3"}, None, "not a possible time limit for a call"),
     ],
     ids=str,
 )
-def test_what_could_not_be_meant_is_said_when_the_tool_is_made(
+def test_the_tool_decorator_refuses_an_unusable_definition_with_a_hint(
     options: Any, function: Any, said: str
 ) -> None:
     with pytest.raises(Unusable, match=said) as refused:
@@ -329,7 +329,7 @@ def test_a_method_is_a_tool_once_it_has_its_object(place: Any, run: Any) -> None
     assert run(tool(Fleet().restart), place.scene(), service="api").text == "api in eu-1"
 
 
-def test_what_a_function_is_decorated_with_is_its_code_too() -> None:
+def test_the_code_digest_of_a_tool_includes_its_decorators() -> None:
     """
     P1: an approval given to a function with a guard around it is not one for the function alone.
     """
@@ -361,7 +361,7 @@ def test_what_a_function_is_decorated_with_is_its_code_too() -> None:
     assert digests[1] == digests[4]
 
 
-def test_models_in_a_result_are_told_as_json(place: Any, run: Any) -> None:
+def test_models_in_a_result_are_reported_as_json(place: Any, run: Any) -> None:
     @tool
     def stock() -> dict[str, Any]:
         return {

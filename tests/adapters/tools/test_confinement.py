@@ -22,7 +22,7 @@ from holdfast.adapters.tools.shell.confinement.isolation import Isolation, Obsta
 from holdfast.adapters.tools.shell.confinement.level_text import network_note
 from holdfast.adapters.tools.shell.confinement.levels import choose, confinement_report
 from holdfast.adapters.tools.shell.confinement.view import Bind
-from holdfast.adapters.tools.shell.launcher import LaunchPlan
+from holdfast.adapters.tools.shell.launcher_pipes import LaunchPlan
 from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ports.tools import CannotBind
 
@@ -57,7 +57,7 @@ def test_an_isolated_command_may_change_modes_in_its_workspace(place: Any, run: 
     )
 
 
-def test_what_is_private_is_gone_with_the_command(place: Any, run: Any) -> None:
+def test_private_folders_of_an_isolated_command_vanish_with_it(place: Any, run: Any) -> None:
     needs("bubblewrap")
     made = run(
         Shell(),
@@ -189,12 +189,12 @@ def test_a_readable_path_never_shows_the_home(place: Any, run: Any) -> None:
 
 
 def test_a_bind_of_the_call_lies_over_everything_else(place: Any) -> None:
-    """What runs the approved bytes of a script from a private copy."""
+    """The part that runs the approved bytes of a script from a private copy."""
     needs("bubblewrap")
     (place.workspace / "x.sh").write_text("echo changed")
     (place.home / "copy").write_text("echo approved")
     words = isolation.isolation_words(
-        view.View(
+        view.FileView(
             guard=guard_of(place.scene()),
             folders=(str(place.workspace),),
             binds=(
@@ -243,7 +243,7 @@ def test_a_workspace_that_is_swapped_is_never_shown_to_a_command(
         asyncio.run(prepare())
     # Swapped after our own last look: the launcher's look, from inside, is left.
     monkeypatch.setattr(
-        "holdfast.adapters.tools.shell.shell._identified", lambda _: binding.folders
+        "holdfast.adapters.tools.shell.bound_files.identified", lambda _: binding.folders
     )
     with pytest.raises(CannotBind, match="is not what it was when this was approved"):
         asyncio.run(prepare())
@@ -289,7 +289,7 @@ def test_a_call_does_not_choose_to_be_unconfined_by_its_folder(
     """The model names the folder. A worse level than the workspace's is refused, not shown."""
     needs(mechanism)
     if not Path(folder).is_dir():
-        pytest.skip(f"there is no {folder}")
+        pytest.skip(f"no {folder}")
     with pytest.raises(CannotBind, match="name a folder of the workspace") as refused:
         bound(encode, place.scene(), Shell(mechanisms=(mechanism,)), command="ls", cwd=folder)
     assert refused.value.code == "unconfined"
@@ -412,7 +412,7 @@ def test_a_worse_level_names_its_cause_and_the_remedy(
             cause="bubblewrap is not installed", remedy="install the package bubblewrap"
         ),
     )
-    words = "bubblewrap is not installed; to mend it: install the package bubblewrap"
+    words = "bubblewrap is not installed. To mend it, install the package bubblewrap."
     assert (
         f"not isolated, because {words}"
         in bound(encode, place.scene(), Shell(), command="ls").display.splitlines()
@@ -660,3 +660,17 @@ def test_a_plan_is_complete() -> None:
     assert {"mode", "prefix", "allowed", "filter", "environment"} <= set(
         LaunchPlan.__struct_fields__
     )
+
+
+def test_where_home_and_workspace_overlap_the_message_says_to_move_the_home(
+    make_place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nearest remedy is named, not a newer kernel."""
+    place = make_place(tmp_path, home="ws/state")
+    monkeypatch.setattr(
+        confinement, "find_isolation", lambda: Obstacle(cause="no bubblewrap", remedy="install it")
+    )
+    report = confinement_report(str(place.home), str(place.workspace))
+    assert report.level == "unconfined"
+    assert "are one inside the other" in report.reason
+    assert report.remedy.startswith(f"move the home out of {place.workspace}")

@@ -3,11 +3,11 @@
 import pytest
 
 from holdfast.adapters.tools.builtin.delegates import delegate_tool
+from holdfast.assembly.agents import delegates_of
 from holdfast.errors import Unusable
 from holdfast.home import Agent, specs_from_agents
 from holdfast.ports.tools import InvalidArguments
 from holdfast.runtime.context import AgentSpec
-from holdfast.wiring import delegates_of
 
 TOOL = delegate_tool("helper")
 
@@ -22,7 +22,7 @@ TOOL = delegate_tool("helper")
         b'{"task": "' + b"x" * 16_001 + b'"}',
     ],
 )
-def test_a_task_that_is_none_is_refused_with_the_reason(arguments: bytes) -> None:
+def test_an_empty_task_is_refused_with_the_reason(arguments: bytes) -> None:
     with pytest.raises(InvalidArguments):
         TOOL.validate(arguments)
 
@@ -46,7 +46,7 @@ def test_its_definition_names_the_agent_and_is_decided_like_any_tools() -> None:
     )
 
 
-def test_whoever_is_handed_tasks_must_be_there_and_be_callable() -> None:
+def test_a_delegate_must_exist_and_have_a_callable_name() -> None:
     helper = AgentSpec(name="helper", model="demo")
     assert delegates_of([AgentSpec(name="ops", model="demo", delegates=("helper",)), helper]) == (
         "helper",

@@ -47,7 +47,7 @@ def test_reads_are_pure_and_run_by_themselves() -> None:
 
 
 @pytest.mark.parametrize("way", ["../out.txt", "{root}/out.txt", "link", "folder/out.txt"])
-def test_whatever_leads_outside_is_bound_as_outside(place: Any, encode: Any, way: str) -> None:
+def test_a_path_that_leads_outside_is_bound_as_outside(place: Any, encode: Any, way: str) -> None:
     (place.root / "out.txt").write_text("outside")
     (place.workspace / "link").symlink_to(place.root / "out.txt")
     (place.workspace / "folder").symlink_to(place.root)
@@ -170,7 +170,7 @@ def test_the_memory_of_processes_is_denied(place: Any, encode: Any, name: str) -
     )
 
 
-def test_what_is_no_regular_file_is_refused_and_never_waited_for(
+def test_a_file_that_is_not_regular_is_refused_without_waiting(
     place: Any, run: Any, encode: Any
 ) -> None:
     os.mkfifo(place.workspace / "fifo")
@@ -185,7 +185,7 @@ def test_what_is_no_regular_file_is_refused_and_never_waited_for(
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 5000])
-def test_what_is_no_path_is_invalid(encode: Any, path: str) -> None:
+def test_text_that_is_not_a_path_is_invalid(encode: Any, path: str) -> None:
     with pytest.raises(InvalidArguments):
         read_file().validate(encode(path=path))
 
@@ -228,7 +228,7 @@ def test_a_folder_is_listed(place: Any, run: Any) -> None:
     assert run(list_files(), place.scene()).text == "a.txt (3)\nd/\nl -> a.txt\nx\\u202ey (0)"
 
 
-def test_names_that_are_no_text_are_listed(place: Any, run: Any) -> None:
+def test_names_that_are_not_text_are_listed(place: Any, run: Any) -> None:
     Path(os.fsdecode(os.fsencode(place.workspace) + b"/\xff\xfe")).write_text("")
     assert run(list_files(), place.scene()).text == "\\xff\\xfe (0)"
 
@@ -291,7 +291,7 @@ def test_a_new_file_is_shown_whole_or_not_asked_about(place: Any, encode: Any) -
         == f"write a new file of 3 bytes, 2 lines\n| {place.workspace}/n\ncontent:\n| a\n| b"
     )
     assert (
-        refusal(write_file(), encode, place.scene(), path="n", content="x\n" * 20_000) == "too_long"
+        refusal(write_file(), encode, place.scene(), path="n", content="x\n" * 60_000) == "too_long"
     )
 
 
@@ -342,7 +342,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
 @pytest.mark.parametrize(
     "what", ["missing.txt", "missing/deeper.txt", "fifo", "folder", "file.txt"]
 )
-def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_told_of_it(
+def test_file_tools_bind_outside_paths_without_revealing_whether_they_exist(
     place: Any, encode: Any, tool: Any, what: str
 ) -> None:
     """
@@ -359,7 +359,9 @@ def test_whatever_lies_outside_the_workspace_is_asked_about_before_anything_is_t
     assert (binding.reach, binding.path) == ("outside", str(place.root / what))
 
 
-def test_what_is_missing_outside_is_told_once_a_person_has_agreed(place: Any, run: Any) -> None:
+def test_an_approved_call_reports_a_missing_file_outside_the_workspace(
+    place: Any, run: Any
+) -> None:
     returned = run(read_file(), place.scene(), path=str(place.root / "missing.txt"))
     assert (returned.outcome, "no such file" in returned.text) == ("error", True)
     returned = run(

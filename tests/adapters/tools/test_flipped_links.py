@@ -7,13 +7,14 @@ runs at once, as under a grant.
 """
 
 import asyncio
+import ctypes
 import os
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from tests.adapters.tools.conftest import Place, encode
@@ -93,6 +94,143 @@ class Stage:
 TARGETS = ["outside", "home/keys", "home/elsewhere"]
 
 
+def exchange(folder: Path, name: str, other: str) -> None:
+    """Exchange two names in one system call, as `link_flipper.py` does."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        if _LIBC.renameat2(fd, name.encode(), fd, other.encode(), _RENAME_EXCHANGE) != 0:
+            pytest.skip("two names can't be exchanged on this filesystem")
+    finally:
+        os.close(fd)
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_RENAME_EXCHANGE = 2
+# Every call by which the tools look at the file system or change it.
+_STEPS = (
+    *("open", "stat", "lstat", "fstat", "readlink", "listdir", "scandir", "access", "read"),
+    *("write", "fsync", "rename", "replace", "link", "unlink", "mkdir", "chmod", "fchmod"),
+)
+_STEPS_MAX = 400  # a call of a tool makes far fewer steps
+
+
+class Between:
+    """
+    Count the steps of a tool and act right before chosen ones, so that a change falls between two
+    known steps instead of racing with them.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.acts: dict[int, Callable[[], None]] = {}
+        self.count = 0
+        self._is_acting = True  # nothing counts yet
+        for name in _STEPS:
+            patch.setattr(os, name, self._counted(getattr(os, name)))
+
+    def _counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*words: Any, **named: Any) -> Any:
+            if not self._is_acting:
+                act = self.acts.pop(self.count, None)
+                self.count += 1
+                if act is not None:
+                    self._act(act)
+            return real(*words, **named)
+
+        return step
+
+    def _act(self, act: Callable[[], None]) -> None:
+        self._is_acting = True
+        try:
+            act()
+        finally:
+            self._is_acting = False
+
+    def __enter__(self) -> Self:
+        self.count, self._is_acting = 0, False
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_acting = True
+        for act in self.acts.values():
+            act()  # a change that was to be undone later than the last step
+        self.acts.clear()
+
+
+def walked(
+    monkeypatch: pytest.MonkeyPatch, stage: "Stage", once: Callable[[int], tuple[str, str]]
+) -> Counter[str]:
+    """
+    Run a call again and again. Exchange the folder and the link before its first step, then before
+    its second one, and so on to the last; once for good, and once for the length of one step.
+    """
+    came: Counter[str] = Counter()
+    with monkeypatch.context() as patch:
+        between = Between(patch)
+
+        def flip() -> None:
+            exchange(stage.place.workspace, "d", "d.other")
+
+        for for_good in (True, False):
+            for step in range(_STEPS_MAX):
+                between.acts = {step: flip} | ({} if for_good else {step + 1: flip})
+                with between:
+                    outcome, text = once(step)
+                is_flipped = (stage.place.workspace / "d").is_symlink()
+                came[outcome] += 1
+                assert SECRET not in text, (step, outcome, text)
+                assert stage.seen() == stage.before, (step, outcome)
+                if is_flipped:
+                    flip()
+                if between.count <= step:
+                    break
+            else:
+                pytest.fail(f"a call made more than {_STEPS_MAX} steps")
+    return came
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_no_write_lands_outside_whichever_step_a_link_is_flipped_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    """P4: before every step of a write, for good and for one step."""
+    stage = Stage(place, place.root / target)
+
+    def once(step: int) -> tuple[str, str]:
+        path = "d/f.txt" if step % 2 else f"d/n{step}.txt"
+        return attempt(write_file(), place.scene(), path=path, content=f"written {step}\n")
+
+    came = walked(monkeypatch, stage, once)
+    assert came["ok"] > 0, came  # flipped back in time, or after the last step
+    assert came["error"] > 0, came  # flipped between the prompt and the write
+    assert came["not bound"] + came["bound outside"] > 0, came  # flipped before the prompt
+    assert not list(place.workspace.rglob(".*.tmp"))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "tool", [read_file(), list_files(), search_files()], ids=lambda tool: tool.definition.name
+)
+def test_nothing_outside_is_read_whichever_step_a_link_is_flipped_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch, target: str, tool: Tool
+) -> None:
+    stage = Stage(place, place.root / target)
+    (stage.target / f"{SECRET}.txt").write_text(f"{SECRET}\n")
+    stage.before = stage.seen()
+    arguments = ARGUMENTS[tool.definition.name]
+    came = walked(monkeypatch, stage, lambda _: attempt(tool, place.scene(), **arguments))
+    assert came["ok"] > 0, came
+    if tool.definition.name != "search_files":  # a search leaves a link out and goes on
+        assert came["error"] > 0, came
+        assert came["not bound"] + came["bound outside"] > 0, came
+
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "read_file": {"path": "d/f.txt"},
+    "list_files": {"path": "d"},
+    "search_files": {"path": ".", "pattern": "i"},
+}
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("target", TARGETS)
 def test_no_write_lands_outside_while_links_are_flipped(
@@ -125,16 +263,47 @@ def test_nothing_outside_is_read_while_links_are_flipped(
     stage, came = Stage(place, place.root / target), Counter[str]()
     (stage.target / f"{SECRET}.txt").write_text(f"{SECRET}\n")
     flip(place.workspace, "d", "d.other")
-    arguments = {
-        "read_file": {"path": "d/f.txt"},
-        "list_files": {"path": "d"},
-        "search_files": {"path": ".", "pattern": "i"},
-    }[tool.definition.name]
+    arguments = ARGUMENTS[tool.definition.name]
     for _ in range(TRIES):
         outcome, text = attempt(tool, place.scene(), **arguments)
         came[outcome] += 1
         assert SECRET not in text, (outcome, text)
     assert came["ok"] > 0, came
+
+
+def test_no_write_lands_in_another_folder_whichever_step_it_takes_the_approved_ones_place_before(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two real folders, exchanged after the prompt and before every step of the write."""
+    for name in ("d", "d.other"):
+        (place.workspace / name).mkdir()
+    shown = (place.workspace / "d").stat().st_ino
+    tool, scene = write_file(), place.scene()
+    arguments = tool.validate(encode(path="d/f.txt", content="x"))
+    binding = tool.bind(arguments, scene)
+
+    async def go() -> ToolReturned:
+        return await (await tool.prepare(arguments, binding, scene, idempotency_key="k")).go(
+            timeout_seconds=60, on_output=lambda _: None
+        )
+
+    came: Counter[str] = Counter()
+    with monkeypatch.context() as patch:
+        between = Between(patch)
+        for step in range(_STEPS_MAX):
+            between.acts = {step: lambda: exchange(place.workspace, "d", "d.other")}
+            with between:
+                outcome = asyncio.run(go()).outcome
+            came[outcome] += 1
+            if (place.workspace / "d").stat().st_ino != shown:
+                exchange(place.workspace, "d", "d.other")
+            assert list((place.workspace / "d.other").iterdir()) == [], (step, outcome)
+            (place.workspace / "d" / "f.txt").unlink(missing_ok=True)
+            if between.count <= step:
+                break
+        else:
+            pytest.fail(f"a write made more than {_STEPS_MAX} steps")
+    assert (came["ok"] > 0, came["error"] > 0) == (True, True), came
 
 
 @pytest.mark.timeout(600)

@@ -36,6 +36,7 @@ __all__ = ["open_folder"]
 from holdfast.adapters.tools.jobs import supervisor as supervise
 from holdfast.adapters.tools.jobs import tools as job_tools
 from holdfast.adapters.tools.jobs.files import STATUS, JobFiles, folder_name
+from holdfast.adapters.tools.jobs.report import verified
 from holdfast.adapters.tools.shell import processes
 from holdfast.adapters.tools.shell.confinement.levels import MECHANISMS
 from holdfast.adapters.tools.shell.shell import Shell
@@ -104,7 +105,7 @@ class Job:
         """Wait on the supervisor's death, then look."""
         assert self.process is not None
         await died(self.process)
-        return await self.files.look(JOB, self.process, instance=INSTANCE, secrets=secrets)
+        return await self.files.inspect(JOB, self.process, instance=INSTANCE, secrets=secrets)
 
     async def whole(self, secrets: tuple[str, ...] = ()) -> JobSeen:
         await (await self.ready()).let_go()
@@ -138,12 +139,12 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
         prepared = await job.ready()
         assert len(folders(place)) == 1
         assert (
-            await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())
+            await job.files.inspect(JOB, prepared.process, instance=INSTANCE, secrets=())
         ).state == "running"
         await prepared.abandon()
         await prepared.abandon()
         assert (
-            await job.files.look(JOB, prepared.process, instance=INSTANCE, secrets=())
+            await job.files.inspect(JOB, prepared.process, instance=INSTANCE, secrets=())
         ).state == "gone"
 
     run(story())
@@ -151,7 +152,7 @@ def test_nothing_runs_before_the_byte_and_nothing_after_abandon(place: Place) ->
 
 
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
-def test_nothing_of_a_job_is_left_when_its_word_is(place: Place, mechanism: Any) -> None:
+def test_no_process_of_a_job_survives_its_reported_end(place: Place, mechanism: Any) -> None:
     """
     Not what left its group and let go of everything, nor what hides its name, nor what those have
     started in turn.
@@ -198,7 +199,7 @@ except ChildProcessError:
 """
 
 
-def test_what_a_job_leaves_and_ends_by_itself_is_reaped_while_it_runs() -> None:
+def test_the_supervisor_reaps_orphans_of_a_job_while_the_job_runs() -> None:
     """
     One that runs for days may leave many: each would keep its number. The command's own end is left
     to be told.
@@ -209,7 +210,7 @@ def test_what_a_job_leaves_and_ends_by_itself_is_reaped_while_it_runs() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\nnobody else\n", "")
 
 
-def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Place) -> None:
+def test_a_jobs_output_and_outcome_are_kept_until_they_are_cleared(place: Place) -> None:
     async def story() -> None:
         job = Job(place, "echo out; echo err >&2; pwd; exit 3")
         seen = await job.whole()
@@ -220,7 +221,7 @@ def test_what_a_job_says_and_how_it_ends_is_kept_until_it_is_cleared(place: Plac
             f"out\nerr\n{place.workspace}\n[exit 3]",
         )
         assert (
-            await job.files.look(
+            await job.files.inspect(
                 JOB, job.process or processes.facts_of(1), instance=INSTANCE, secrets=()
             )
             == seen
@@ -291,10 +292,10 @@ def test_a_job_whose_driver_is_killed_after_the_byte_goes_on(place: Place, drive
     files = files_of(place)
 
     async def story() -> JobSeen:
-        assert (await files.look(job, facts, instance=INSTANCE, secrets=())).state == "running"
+        assert (await files.inspect(job, facts, instance=INSTANCE, secrets=())).state == "running"
         await asyncio.to_thread((place.workspace / "hold").write_text, "late\n")
         await died(facts)
-        return await files.look(job, facts, instance=INSTANCE, secrets=())
+        return await files.inspect(job, facts, instance=INSTANCE, secrets=())
 
     seen = run(story())
     assert seen.returned is not None
@@ -318,10 +319,10 @@ def test_another_process_is_never_taken_for_a_jobs(place: Place) -> None:
             msgspec.structs.replace(facts, group=2**22 - 1),
         ]
         for other in changed:
-            assert not processes.lives(other)
+            assert not processes.is_alive(other)
             assert processes.death_of(other) is None
             processes.ask_leader(other)  # reaches nobody
-        assert processes.lives(facts)
+        assert processes.is_alive(facts)
         await prepared.abandon()
 
     run(story())
@@ -388,8 +389,8 @@ def test_a_job_that_is_asked_to_end_says_how_it_did(place: Place, mechanism: Any
     assert (cut.returned.outcome, cut.was_asked) == ("error", True)
 
 
-def test_what_a_job_says_is_bounded_on_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after the bound is counted and dropped; the command goes on."""
+def test_a_jobs_output_on_disk_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Output after the bound is counted and dropped; the command goes on."""
     monkeypatch.setattr("holdfast.limits.JOB_OUTPUT_BYTES_MAX", 1000)
 
     async def story() -> None:
@@ -456,7 +457,7 @@ def test_the_key_of_a_report_is_out_of_reach_for_every_program_of_the_same_user(
     finally:
         process.kill()
         process.communicate()
-    seen = run(files_of(place).look(OTHER, facts, instance=INSTANCE, secrets=()))
+    seen = run(files_of(place).inspect(OTHER, facts, instance=INSTANCE, secrets=()))
     assert (
         seen.returned.outcome,
         "tried" in seen.returned.text,
@@ -525,7 +526,9 @@ def test_a_job_reaches_no_more_than_a_command_of_its_level(open_folder: Path, le
         finally:
             process.kill()
             process.communicate()
-        seen = run(JobFiles(world.home, key_of).look(OTHER, facts, instance=INSTANCE, secrets=()))
+        seen = run(
+            JobFiles(world.home, key_of).inspect(OTHER, facts, instance=INSTANCE, secrets=())
+        )
         # The supervisor ends whatever a job leaves behind, at every level.
         assert not world.survivor_lives()
     allowed = OPEN_IF_LIMITED.keys() - {"survivor"} if level == "limited" else set()
@@ -564,8 +567,8 @@ def test_a_changed_script_is_not_let_go(place: Place) -> None:
     assert (folders(place), (place.workspace / "ran.txt").exists()) == ([], False)
 
 
-def test_a_half_written_word_is_no_word(place: Place) -> None:
-    """The rename is what says it; whatever lies beside it, or is no word at all, says nothing."""
+def test_a_half_written_report_does_not_count(place: Place) -> None:
+    """The rename is what says it; whatever lies beside it, or is not a word at all, says nothing."""
 
     async def story() -> None:
         files = files_of(place)
@@ -580,7 +583,7 @@ def test_a_half_written_word_is_no_word(place: Place) -> None:
             ("status", '{"ended": "exi'),
         ):
             (folder / name).write_text(text)
-            assert (await files.look(JOB, gone, instance=INSTANCE, secrets=())).state == "gone"
+            assert (await files.inspect(JOB, gone, instance=INSTANCE, secrets=())).state == "gone"
 
     run(story())
 
@@ -603,7 +606,7 @@ def test_a_job_id_leads_to_no_other_file(place: Place) -> None:
     gone = ProcessFacts(boot_id="x", group=1, start_time=1)
     for name in ("..", ".", "../keys", "j-" + "a" * 25, "j-" + "A" * 26):
         assert (
-            run(files_of(place).look(JobId(name), gone, instance=INSTANCE, secrets=())).state
+            run(files_of(place).inspect(JobId(name), gone, instance=INSTANCE, secrets=())).state
             == "gone"
         )
         assert run(files_of(place).output(JobId(name), gone, after=0, bytes_max=10)) == b""
@@ -616,11 +619,11 @@ def test_a_jobs_end_waits_for_nobody_who_left_its_group_and_never_stops_talking(
     for each in (read, write):
         os.set_blocking(each, False)
     os.write(write, b"y\n" * 1024)
-    record = supervise.Record(write, 2**40)  # what is kept is said again at once
+    record = supervise.OutputFile(write, 2**40)  # what is kept is said again at once
     record.take_rest(read)
     assert record.total == supervise._PIPE_BYTES_MAX
     os.close(write)
-    record = supervise.Record(write, 0)
+    record = supervise.OutputFile(write, 0)
     record.take_rest(read)
     assert (record.total, record.kept) == (2048, 0)
     os.close(read)
@@ -656,7 +659,7 @@ def test_a_command_that_may_not_be_signalled_is_waited_for_and_its_word_is_left(
         os.set_blocking(fd, False)
     os.write(said, b"as root\n")
     with (tmp_path / "output").open("wb") as output:
-        record = supervise.Record(output.fileno(), 1000)
+        record = supervise.OutputFile(output.fileno(), 1000)
         ended = supervise._watch(Foreign(out, 4), record, woken, 0.0, wrapped)  # type: ignore[arg-type]  # as much of it as is asked
     for fd in (out, said, woken, wake):
         os.close(fd)
@@ -676,11 +679,28 @@ def test_a_job_that_is_cleared_away_meanwhile_has_said_nothing(place: Place) -> 
 
 
 @pytest.mark.parametrize("left", [b'{"ended":"\xff"}', b'{"x":' + b"[" * 4_000, b"{}"])
-def test_a_word_that_can_not_be_read_is_none(place: Place, left: bytes) -> None:
+def test_an_unreadable_report_does_not_count(place: Place, left: bytes) -> None:
     facts = ProcessFacts(
         boot_id="another", group=4_194_305, start_time=1
     )  # above every kernel's numbers
     folder = place.home / "jobs" / folder_name(JOB, facts)
     folder.mkdir(parents=True)
     (folder / STATUS).write_bytes(left)
-    assert run(files_of(place).look(JOB, facts, instance=INSTANCE, secrets=())).state == "gone"
+    assert run(files_of(place).inspect(JOB, facts, instance=INSTANCE, secrets=())).state == "gone"
+
+
+@pytest.mark.parametrize("other", ["job", "boot_id", "group", "start_time"])
+def test_a_report_under_the_right_key_is_about_one_job_and_one_run(other: str) -> None:
+    """T2: a supervisor of an earlier attempt at the same job has the same key."""
+    key, job = b"k" * 32, JobId("j-1")
+    process = ProcessFacts(boot_id="b", group=7, start_time=8)
+    facts = {"job": job, "boot": "b", "group": 7, "start_time": 8, "at_ms": 1, "generation": 1}
+    ended = {"ended": "exited", "status": 0, "failed": "", "left": 0, "left_names": []}
+    body = msgspec.json.encode({**ended, **facts, "bytes": 0, "kept": 0, "digest": ""})
+    raw = body + b"\n" + supervise.mac_of(body, key).encode() + b"\n"
+    assert verified(raw, key, job, process) is not None
+    if other == "job":
+        job = JobId("j-2")
+    else:
+        process = msgspec.structs.replace(process, **{other: "c" if other == "boot_id" else 9})
+    assert verified(raw, key, job, process) is None

@@ -14,8 +14,12 @@ import pytest
 
 from holdfast.adapters.tools.shell.parse import read_command
 from holdfast.adapters.tools.shell.programs import Program
+from holdfast.adapters.tools.shell.remembered import system_paths
 from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered, why_not_text
-from holdfast.adapters.tools.shell.remembered.system_paths import why_not_system
+from holdfast.adapters.tools.shell.remembered.system_paths import (
+    why_not_system,
+    why_not_system_folder,
+)
 from holdfast.adapters.tools.shell.remembered.table import BUILTINS, LEAVES
 from holdfast.adapters.tools.shell.shell import Shell
 
@@ -24,7 +28,7 @@ HERE = Path(__file__).parent
 LINES = (HERE / "everyday_commands.txt").read_text().splitlines()
 EVERYDAY = {line[2:]: line[0] == "+" for line in LINES}
 REMEMBERED = [command for command, can in EVERYDAY.items() if can]
-DOCS = HERE.parents[2] / "docs" / "remembered-commands.md"
+DOCS = HERE.parents[2] / "docs" / "guides" / "remembered-commands.md"
 TRACED = ("strace", "-A", "-f", "-qq", "-e", "trace=execve,openat,open,creat,connect", "-o")
 # Read by some program or other from the user's folder or from the current one.
 DOTFILES = (
@@ -84,6 +88,20 @@ def test_a_leaf_is_judged_by_its_file_the_shell_and_the_search_path_too(
     assert found == why if why is None else why in (found or "")
 
 
+@pytest.mark.parametrize("command", ["ls | cat", "cat f | ls"])
+def test_each_program_of_a_command_is_judged(command: str) -> None:
+    """P9: a script first or last in a pipe is not a leaf."""
+    cat = msgspec.structs.replace(LS, path="/usr/bin/cat", found="/usr/bin/cat")
+    at = {"interpreter": "/bin/sh", "search_path": "/usr/bin:/bin"}
+    assert why_not_remembered(read_command(command), {"ls": LS, "cat": cat}, **at) is None
+    script = msgspec.structs.replace(LS, is_script=True)
+    assert why_not_remembered(read_command(command), {"ls": script, "cat": cat}, **at) is not None
+
+
+def test_a_file_that_can_not_be_executed_is_not_a_program() -> None:
+    assert "is not a program" in (why_not_system("/usr/lib/os-release") or "")
+
+
 @pytest.mark.parametrize("bit", [stat.S_ISUID, stat.S_ISGID])
 def test_a_program_with_the_rights_of_its_owner_is_not_a_leaf(
     monkeypatch: pytest.MonkeyPatch, bit: int
@@ -98,6 +116,68 @@ def test_a_program_with_the_rights_of_its_owner_is_not_a_leaf(
     assert why_not_system("/bin/sh") is None
     monkeypatch.setattr(os, "lstat", lstat)
     assert "runs with the rights of its owner" in (why_not_system("/bin/sh") or "")
+
+
+@pytest.mark.parametrize(
+    ("can", "cannot"),
+    [
+        ("sort -k 2 f", "sort -k -o f"),  # the value of an option is an option again
+        ("sort -t, f", "sort -tofile f"),  # letters behind a letter with a value
+        ("sleep 5", "sleep 5x"),
+        ("date +%H", "date 12312359"),  # sets the clock
+        ("sed -n 5,10p f", "sed -n 'w out' f"),
+        ("sed -n 5p f", "sed -n 5p f -i"),
+        ("test -e f", "test -v f"),
+        ("test a = b", "test a -x b"),
+        ("printf %s x", "printf -v x y"),
+        ("ls -l", "LD_PRELOAD=./x.so ls -l"),
+        ("cat < f", "cat < f g"),  # the grammar takes g for a target
+        ("/usr/bin/ls", "sub/ls"),
+        ("cat < f", "cat < /dev/tcp/127.0.0.1/80"),
+        ("find . -name x", "find . -delete"),
+        ("ls > /dev/null", "ls > /dev/shm/x"),  # a folder where everybody may make files
+    ],
+)
+def test_every_rule_about_the_text_is_needed(can: str, cannot: str) -> None:
+    """P9: each pair differs in one rule alone."""
+    assert why_not_text(read_command(can)) is None
+    assert why_not_text(read_command(cannot)) is not None
+
+
+def test_a_program_elsewhere_is_not_a_leaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not_system("/bin/sh") is None
+    monkeypatch.setattr(system_paths, "_ROOTS", ("/usr/lib/",))
+    assert "does not lie in" in (why_not_system("/bin/sh") or "")
+
+
+def test_a_link_of_somebody_else_on_the_way_is_not_followed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        facts = look(path)
+        theirs = (*facts[:4], 1000, *facts[5:])  # the owner
+        return os.stat_result(theirs) if stat.S_ISLNK(facts.st_mode) else facts
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert "does not belong to root" in (why_not_system("/bin/sh") or "")  # a link to dash
+
+
+def test_a_path_that_an_access_list_opens_to_the_user_is_not_the_systems(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The modes say nothing of it; the kernel does."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)
+    assert why_not_system("/bin/sh") is None
+    monkeypatch.setattr(os, "access", lambda *_, **__: True)
+    assert "may be written by you" in (why_not_system("/bin/sh") or "")
+
+
+def test_a_folder_of_the_search_path_that_anybody_could_make_is_not_the_systems() -> None:
+    assert why_not_system_folder("/usr/missing/folder") is None
+    assert why_not_system_folder("/tmp/missing/folder") is not None
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")

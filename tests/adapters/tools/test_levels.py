@@ -1,5 +1,5 @@
 """
-What a command reaches at each level, tried by real processes, beside another program of the same
+The reach of a command at each level, tried by real processes, beside another program of the same
 user.
 
 Isolated, nothing that it was not given. Limited, exactly what its prompt lists: the table is

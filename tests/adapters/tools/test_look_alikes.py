@@ -22,7 +22,7 @@ from holdfast.adapters.tools.files.write import write_file
 from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.session.view import confusables
 from holdfast.session.view.look_alikes import like_of, name_of
-from holdfast.session.view.rendering import read_back, render, render_argument, render_content
+from holdfast.session.view.safe_text import read_back, render, render_argument, render_content
 
 ALIKE = {
     char: target
@@ -216,7 +216,7 @@ def test_the_data_is_not_loaded_for_ascii() -> None:
     """
     A command that needs no model starts fast: the table is read with the first text that needs it.
     """
-    code = "import sys; from holdfast.session.view.rendering import render; render('ls -l'); print('holdfast.session.view.confusables' in sys.modules)"
+    code = "import sys; from holdfast.session.view.safe_text import render; render('ls -l'); print('holdfast.session.view.confusables' in sys.modules)"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True

@@ -15,11 +15,12 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.adapters.tools.output import refuse_secrets, returned_text
 from holdfast.adapters.tools.python import decorator as python
 from holdfast.adapters.tools.python.decorator import tool
-from holdfast.adapters.tools.threads import OwnedThreads
 from holdfast.errors import InvariantBroken, Unusable
 from holdfast.ports.tools import CannotBind, InvalidArguments, ToolCall
+from holdfast.threads import ThreadPool
 
 
 class Colour(enum.Enum):
@@ -125,8 +126,8 @@ def test_arguments_are_completed_in_the_schemas_order() -> None:
 
 def test_every_default_that_will_run_is_shown_however_deep(place: Any) -> None:
     """
-    Of dataclasses, structs that omit them, and models; sets in one order: equal arguments are equal
-    bytes in every process (P1, P4).
+    This holds for dataclasses, structs that omit them, and models. Sets have one order: equal
+    arguments are equal bytes in every process (P1, P4).
     """
     whole = post.validate(
         b'{"order":{"item":"pen"},"stops":[{"x":1}],"parcel":{"to":{"x":2},"labels":["b","a","c"],"type":"parcel"},"via":{"k":{"x":3}}}'
@@ -214,7 +215,7 @@ def test_the_call_is_injected_and_not_in_the_schema(place: Any, run: Any) -> Non
     assert run(who, place.scene(), greeting="hi").text == f"hi alice k-1 {place.workspace}"
 
 
-def test_a_tools_exception_is_told_without_a_traceback(place: Any, run: Any) -> None:
+def test_a_tools_exception_is_reported_without_a_traceback(place: Any, run: Any) -> None:
     @tool
     def broken() -> None:
         raise ValueError("no such service")
@@ -243,7 +244,7 @@ class _NoWords(Exception):
         (_NoWords(), "_NoWords: (it can't say why)"),
     ],
 )
-def test_whatever_a_function_raises_ends_its_call_and_nothing_else(
+def test_any_exception_of_a_function_ends_its_own_call_only(
     place: Any, run: Any, raised: BaseException, told: str
 ) -> None:
     """One tool's `sys.exit` would take everybody's turns along, and leave its own in doubt."""
@@ -269,7 +270,7 @@ def test_an_interrupt_of_a_functions_own_is_not_the_programs(place: Any, run: An
     assert run(interrupts, place.scene()).text == "RuntimeError: KeyboardInterrupt: mine"
 
 
-def test_a_call_that_is_stopped_from_outside_is_not_told_as_its_own_failure(place: Any) -> None:
+def test_a_call_that_is_stopped_from_outside_is_not_reported_as_its_own_failure(place: Any) -> None:
     async def stopped() -> bool:
         begun = asyncio.Event()
 
@@ -290,7 +291,7 @@ def test_a_call_that_is_stopped_from_outside_is_not_told_as_its_own_failure(plac
     assert asyncio.run(stopped())
 
 
-def test_a_call_that_is_closed_from_outside_is_not_told_as_its_own_failure(place: Any) -> None:
+def test_a_call_that_is_closed_from_outside_is_not_reported_as_its_own_failure(place: Any) -> None:
     """Nobody waits for it any more, and whoever is closed may not go on with a result."""
 
     async def closed() -> list[str]:
@@ -333,7 +334,7 @@ def test_a_function_that_is_waited_for_no_longer_never_begins(
     Functions that don't end hold all the threads; what waited behind them was told as over, and
     must not happen an hour later.
     """
-    threads = OwnedThreads(workers_max=1)
+    threads = ThreadPool(1, "test")
     monkeypatch.setattr(python, "_FUNCTIONS", threads)
     release, ran = threading.Event(), threading.Event()
 
@@ -349,7 +350,7 @@ def test_a_function_that_is_waited_for_no_longer_never_begins(
     assert run(late, place.scene()).text.startswith("no result within 0.05 s; it never began")
     release.set()
     asyncio.run(
-        threads.run(lambda: None)
+        threads.call(lambda: None)
     )  # the one thread has come to what was handed out after it
     assert not ran.is_set()
 
@@ -380,7 +381,7 @@ def test_a_function_that_never_ends_is_timed_out(place: Any, run: Any) -> None:
     assert (returned.outcome, "may still take effect" in returned.text) == ("timed_out", False)
 
 
-def test_a_result_that_is_no_json_is_a_known_error(place: Any, run: Any) -> None:
+def test_a_result_that_is_not_json_is_a_known_error(place: Any, run: Any) -> None:
     @tool
     def odd() -> object:
         return object()
@@ -426,6 +427,12 @@ def test_too_long_to_show_can_not_be_bound(place: Any, encode: Any) -> None:
     with pytest.raises(CannotBind) as refused:
         restart_service.bind(restart_service.validate(encode(service="x" * 21_000)), place.scene())
     assert refused.value.code == "too_long"
+
+
+def test_a_secret_that_is_escaped_in_the_arguments_is_refused() -> None:
+    """The escapes of other characters than those of ASCII are found in the decoded strings."""
+    with pytest.raises(CannotBind, match="hold a secret"):
+        refuse_secrets(b'{"word":"p\\u00e4ssw\\u00f6rter"}', ("p\u00e4ssw\u00f6rter",))
 
 
 @pytest.mark.parametrize("secret", ["sk-live-12345", 'quo"ted\nsecret'])
@@ -572,7 +579,7 @@ def test_functions_a_model_could_not_call_are_refused_when_made() -> None:
         tool(free=["y"])(typed)
     with pytest.raises(Unusable):
         tool(name="no name")(typed)
-    with pytest.raises(Unusable, match="is no function"):
+    with pytest.raises(Unusable, match="is not a function"):
         tool("restart")  # type: ignore[call-overload]
 
 
@@ -582,7 +589,7 @@ def test_a_word_that_means_nothing_is_refused_when_the_tool_is_made(word: str) -
 
     def typed(x: int) -> None: ...
 
-    with pytest.raises(Unusable, match=f"'always' is no {word} of a tool"):
+    with pytest.raises(Unusable, match=f"'always' is not a valid {word} of a tool"):
         tool(**{word: "always"})(typed)
 
 
@@ -611,3 +618,15 @@ def test_other_code_is_another_definition() -> None:
 
     assert make(1).definition.digest() != make(2).definition.digest()
     assert make(1).definition.digest() == make(1).definition.digest()
+
+
+@pytest.mark.parametrize("before", range(-12, 13, 4))
+def test_a_secret_where_a_long_text_is_shortened_is_hidden_whole(before: int) -> None:
+    """The model sees the beginning and the end; neither may begin or end inside a secret."""
+    secret = "correct horse battery staple"
+    head = returned_text("." * 100_000, outcome="ok", secrets=()).text.partition("\n")[0]
+    text = "." * (len(head) + before - len(secret) // 2) + secret + "." * 100_000
+    shown = returned_text(text, outcome="ok", secrets=(secret,))
+    assert not [part for part in secret.split() if part in shown.text]
+    assert shown.full is not None
+    assert secret.encode() not in shown.full

@@ -15,6 +15,8 @@ from tests.adapters.tools.adversary import HERE, NOBODY, PACKAGES, World, open_f
 from holdfast.adapters.tools.shell import shell as shell_module
 from holdfast.adapters.tools.shell.confinement.isolation import Isolation, find_isolation
 from holdfast.adapters.tools.shell.launcher import Launched
+from holdfast.adapters.tools.shell.scripts import copy
+from holdfast.adapters.tools.shell.scripts.copy import TooMuch, copy_script
 from holdfast.adapters.tools.shell.scripts.text import BOUND, DECLARED
 from holdfast.adapters.tools.shell.shell import Shell
 from holdfast.ports.tools import CannotBind, ToolReturned
@@ -366,3 +368,35 @@ def test_a_small_file_that_is_piped_into_a_shell_is_compared(place: Any, encode:
     before = shell.bind(asked, place.scene())
     notes.write_text("echo two\n")
     assert shell.bind(asked, place.scene()) != before
+
+
+def test_a_copy_holds_regular_files_of_the_folder_alone_and_is_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P1: neither a pipe, nor more than the bound, nor a file that a link was put over."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    script = folder / "x.sh"
+    script.write_text("echo one\n")
+    assert copy_script(str(script), None).data_of("x.sh") == b"echo one\n"
+    os.mkfifo(folder / "pipe")
+    with pytest.raises(TooMuch, match="not a regular file"):
+        copy_script(str(script), None)
+    (folder / "pipe").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(copy, "BYTES_MAX", 8)
+        with pytest.raises(TooMuch, match="more than 8 bytes"):
+            copy_script(str(script), None)
+    (tmp_path / "secret").write_text("of somebody\n")
+    look = os.stat
+
+    def swapped(name: Any, **more: Any) -> os.stat_result:
+        facts = look(name, **more)
+        if name == "x.sh":
+            script.unlink()
+            script.symlink_to(tmp_path / "secret")
+        return facts
+
+    monkeypatch.setattr(os, "stat", swapped)
+    with pytest.raises(TooMuch, match="can't be read"):
+        copy_script(str(script), None)

@@ -86,17 +86,51 @@ def test_a_failing_command_is_a_known_error(place: Any, run: Any) -> None:
     assert (returned.outcome, returned.text) == ("error", "no\n[exit 3]")
 
 
-def test_what_is_shown_is_what_runs(place: Any, encode: Any, run: Any) -> None:
+def test_the_shown_command_is_the_command_that_runs(place: Any, encode: Any, run: Any) -> None:
     needs("bubblewrap")
     command = "printf '%s|' 'a ' 'b\r' x\u202ey > out"
     binding = bound(encode, place.scene(), command=command)
-    level = "isolated: it sees the system read-only and its workspace, and has no network"
+    level = "isolated: it reads the system, writes only its workspace, and has no network"
     assert (
         binding.display
         == f"{level}\nrun in\n| {place.workspace}\nthe command\n| printf '%s|' 'a ' 'b\\u000d' x\\u202ey > out"
     )
     run(Shell(), place.scene(), command=command)
     assert (place.workspace / "out").read_bytes() == "a |b\r|x\u202ey|".encode()
+
+
+@pytest.mark.parametrize(
+    ("command", "what"),
+    [
+        ("git push origin main", "git push"),
+        ("cd sub && git -C lib fetch --all", "git fetch"),
+        ("sudo -u bot curl -sS https://example.org", "curl"),
+        ("timeout 5 pip install requests", "pip install"),
+        ("bash -c 'npm ci && npm test'", "npm ci"),
+        ("git status", None),
+        ("git push --help", None),
+        ("echo git push", None),
+        ("npm test", None),
+    ],
+)
+def test_a_command_that_needs_the_network_and_has_none_is_expected_to_fail(
+    place: Any, encode: Any, command: str, what: str | None
+) -> None:
+    """An approver knows beforehand. With the network, the line is not there."""
+    needs("bubblewrap")
+    lines = bound(encode, place.scene(), command=command).display.split("\n")
+    expected = [f"expect {what} to fail: no network"] if what else []
+    assert [each for each in lines if each.startswith("expect ")] == expected
+    connected = bound(encode, place.scene(), command=command, network=True)
+    assert "to fail" not in connected.display
+
+
+def test_a_command_says_whether_it_runs_files_that_its_approval_does_not_fix(
+    place: Any, encode: Any
+) -> None:
+    """P1: `git` runs hooks. The words of Approve once must not promise more than holds."""
+    assert bound(encode, place.scene(), command="git status").runs_open_files
+    assert not bound(encode, place.scene(), command="echo hi").runs_open_files
 
 
 def test_lines_are_counted_and_framed(place: Any, encode: Any) -> None:
@@ -217,7 +251,7 @@ def test_a_secret_is_refused_in_and_hidden_out(place: Any, encode: Any, run: Any
     assert (returned.text, b"".join(heard)) == ("a [secret] b sk-liv", b"a [secret] b sk-liv")
 
 
-def test_a_secret_whose_bytes_are_no_text_is_hidden_as_a_command_prints_it(
+def test_a_secret_whose_bytes_are_not_text_is_hidden_as_a_command_prints_it(
     place: Any, run: Any
 ) -> None:
     returned = run(
@@ -287,7 +321,7 @@ def leave(place: Any, how: str) -> str:
 
 
 @pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
-def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(
+def test_the_shell_ends_and_reports_processes_that_a_command_left_behind(
     place: Any, run: Any, how: str
 ) -> None:
     """It would go on unseen and unasked for, with a call's name that is over."""
@@ -299,7 +333,7 @@ def test_what_a_command_leaves_behind_ends_with_it_and_is_reported(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the mark is a resource limit of Linux")
 @pytest.mark.parametrize("how", LEAVING.values(), ids=LEAVING)
-def test_what_a_command_leaves_behind_without_its_name_is_reported(
+def test_the_shell_reports_left_processes_that_cleared_their_environment(
     place: Any, run: Any, how: str
 ) -> None:
     """Its environment is cleared, its group, session and output are its own: the mark is not."""
@@ -438,7 +472,7 @@ def test_cancelling_ends_grandchildren_too(place: Any, encode: Any, mechanism: A
 
 
 @pytest.mark.parametrize("mechanism", ["landlock", "bubblewrap"])
-def test_what_a_command_leaves_in_its_group_ends_with_it(
+def test_the_shell_ends_the_process_group_of_a_command(
     place: Any, run: Any, mechanism: Any
 ) -> None:
     mark = f"1000.{os.getpid()}5"
@@ -514,7 +548,7 @@ def test_a_launcher_whose_parent_is_killed_runs_nothing(place: Any, mechanism: s
 def test_a_launcher_starts_where_a_pipe_holds_one_page(
     place: Any, run: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a user gets who has very many pipes: its code goes through it in pieces."""
+    """The error of a user who has very many pipes: its code goes through it in pieces."""
     made = os.pipe
 
     def small() -> tuple[int, int]:
@@ -719,7 +753,9 @@ def test_equal_calls_bind_equally(place: Any, encode: Any) -> None:
 
 
 @pytest.mark.parametrize("cwd", ["missing", "file", "{home}", "{home}/keys", "link"])
-def test_a_folder_that_is_none_or_the_homes_is_refused(place: Any, encode: Any, cwd: str) -> None:
+def test_a_missing_folder_and_a_folder_of_the_home_are_refused(
+    place: Any, encode: Any, cwd: str
+) -> None:
     (place.workspace / "file").write_text("")
     (place.workspace / "link").symlink_to(place.home)
     with pytest.raises(CannotBind) as refused:
@@ -813,7 +849,7 @@ def test_signals_are_as_a_command_expects_them(place: Any, run: Any) -> None:
 
 
 @pytest.mark.timeout(60)
-def test_what_left_the_group_and_never_stops_talking_holds_nobody_up() -> None:
+def test_the_launcher_stops_reading_a_pipe_that_never_falls_silent() -> None:
     """
     A command that is over is over, whoever still writes into its pipe, and however fast: everything
     else waits on the loop that reads it.
@@ -872,7 +908,7 @@ def test_the_prompt_names_what_settings_let_a_command_read(place: Any, encode: A
 
 
 def test_settings_are_asked_at_every_look(place: Any, encode: Any) -> None:
-    """What a person tightens applies to a process that runs on, and to a prompt that stands."""
+    """A tightened setting applies to a process that runs on, and to a prompt that stands."""
     said = ShellSettings(confine="off", network="always")
     shell = Shell(settings=lambda: said)
     asked = shell.validate(encode(command="ls"))

@@ -83,9 +83,7 @@ def test_plain_commands_can_be_covered(place: Any, encode: Any, command: str) ->
 
 
 @pytest.mark.parametrize("command", UNREADABLE)
-def test_what_may_do_something_else_next_time_is_never_covered(
-    place: Any, encode: Any, command: str
-) -> None:
+def test_an_unreadable_command_is_never_remembered(place: Any, encode: Any, command: str) -> None:
     (place.workspace / "build.sh").write_text("#!/bin/sh\nls\n")
     (place.workspace / "build.sh").chmod(0o755)
     shell = Shell()

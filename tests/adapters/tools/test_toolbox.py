@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pytest
 from holdfast.adapters.tools.builtin.now import now
 from holdfast.adapters.tools.builtin.questions import ask_person
 from holdfast.adapters.tools.python.decorator import tool
-from holdfast.adapters.tools.registry import Toolbox, builtin_tools, load_tool
-from holdfast.adapters.tools.user_program import Program
+from holdfast.adapters.tools.registry import Toolbox, builtin_makers, builtin_tools, load_tool
+from holdfast.adapters.tools.user_program import UserProgram
 from holdfast.errors import InvariantBroken, Unusable
-from holdfast.ports.tools import BUILTIN_TOOLS, InvalidArguments, ToolBox
+from holdfast.ports.tools import BUILTIN_TOOLS, InvalidArguments, Tool, ToolBox
 from holdfast.session.authority.approvals import RESERVED
 
 
@@ -35,6 +36,7 @@ def test_the_built_in_tools_are_as_promised() -> None:
     }
     assert facts == {
         "ask_person": ("once", "auto", "question", "team"),
+        "edit_file": ("once", "ask", "write_file", "personal"),
         "forget": ("once", "ask", "memory", "personal"),
         "cancel_reminder": ("idempotent", "ask", "reminder", "personal"),
         "job_cancel": ("idempotent", "ask", "job_cancel", "team"),
@@ -67,23 +69,39 @@ def test_a_toolbox_finds_by_name_and_refuses_doubles() -> None:
     assert list(box.names()) == sorted([*BUILTIN_TOOLS, "helper"])
     with pytest.raises(Unusable):
         Toolbox([*builtin_tools(), tool(name="shell")(lambda: None)])
+    with pytest.raises(Unusable):
+        Toolbox([tool(name="shell")(lambda: None)], builtin_makers())
+
+
+def test_only_the_tools_that_are_asked_for_are_made() -> None:
+    made: list[str] = []
+
+    def maker(name: str) -> Callable[[], Tool]:
+        def make() -> Tool:
+            made.append(name)
+            return tool(name=name)(lambda: None)
+
+        return make
+
+    box = Toolbox([], {"one": maker("one"), "two": maker("two")})
+    assert list(box.names()) == ["one", "two"]
+    assert box.get("two") is box.get("two")
+    assert made == ["two"]
 
 
 def test_tools_are_loaded_by_the_names_of_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "bot", sys.modules[__name__])
-    builtins = builtin_tools()
-    assert load_tool("bot:helper", builtins, Program()) is helper
-    assert load_tool("shell", builtins, Program()).definition.name == "shell"
-    for name in ("shel", "no_such_module:x", "bot:none", "bot:sys"):
+    assert load_tool("bot:helper", UserProgram()) is helper
+    for name in ("no_such_module:x", "bot:none", "bot:sys"):
         with pytest.raises(Unusable) as refused:
-            load_tool(name, builtins, Program())
+            load_tool(name, UserProgram())
         assert refused.value.hint
 
 
 @pytest.mark.parametrize(
     "body", ["1 / 0", "import sys; sys.exit(3)", "def x(", "raise LookupError", "import nosuch"]
 )
-def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(
+def test_a_module_that_can_not_be_imported_is_reported_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
     """
@@ -93,20 +111,20 @@ def test_a_module_that_can_not_be_imported_is_told_of_and_ends_nothing(
     (tmp_path / "broken_bot.py").write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="'broken_bot:x'") as refused:
-        load_tool("broken_bot:x", builtin_tools(), Program())
+        load_tool("broken_bot:x", UserProgram())
     assert refused.value.hint
 
 
-def test_what_is_wrong_with_a_tool_is_told_in_its_own_words(
+def test_the_error_of_a_tool_is_reported_in_its_own_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "untyped_bot.py").write_text("import holdfast\n\n@holdfast.tool\ndef x(a): ...\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(Unusable, match="parameter 'a' of x has no type"):
-        load_tool("untyped_bot:x", builtin_tools(), Program())
+        load_tool("untyped_bot:x", UserProgram())
 
 
-def test_the_time_is_told(place: Any, run: Any) -> None:
+def test_the_time_is_returned(place: Any, run: Any) -> None:
     assert run(now(lambda: 0), place.scene()).text == "1970-01-01T00:00:00+00:00"
     with pytest.raises(InvalidArguments):
         now().validate(b'{"zone":"x"}')

@@ -1,6 +1,6 @@
 """
 Attacks on approvals and authority, end to end: the command line, the real shell tool, real files.
-What is approved is what runs, or nothing does.
+Exactly the approved call runs, or nothing does.
 """
 
 import asyncio
@@ -148,7 +148,7 @@ HIDING = [
 ]
 
 
-def test_what_could_hide_is_shown(cli: Cli) -> None:
+def test_approvals_show_hidden_characters_in_escaped_form(cli: Cli) -> None:
     """
     P4: bidirectional, zero-width and control characters, in the JSON's display and in what a person
     reads.
@@ -244,7 +244,7 @@ def test_a_tool_can_not_read_keys_nor_answer_its_own_prompt(cli: Cli) -> None:
     assert "Traceback" not in (cli.cwd / "answered").read_text()
 
 
-def test_where_a_tool_is_not_confined_the_tripwire_holds(cli: Cli) -> None:
+def test_an_unconfined_tool_can_not_answer_a_prompt(cli: Cli) -> None:
     """
     The prompt says so first, offers no memory, and a command that carries consent refuses below a
     tool.

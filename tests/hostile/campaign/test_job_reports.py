@@ -97,6 +97,12 @@ def said_more(folder: Path) -> None:
         output.write("forged\n")
 
 
+def said_otherwise(folder: Path) -> None:
+    """Other words of the same length."""
+    output = folder / "output"
+    output.write_bytes(b"forged".ljust(output.stat().st_size, b"!"))
+
+
 def linked(folder: Path) -> None:
     (folder / "output").unlink()
     (folder / "output").symlink_to(folder.parent.parent / "keys" / "1.key")
@@ -116,7 +122,7 @@ def piped(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "tamper",
-    [removed, rewritten, said_more, linked, hard_linked, piped],
+    [removed, rewritten, said_more, said_otherwise, linked, hard_linked, piped],
     ids=lambda each: each.__name__,
 )
 def test_a_report_that_was_changed_after_the_end_leaves_the_job_in_doubt(

@@ -150,10 +150,7 @@ def test_killed_after_the_submission_and_before_the_launch_it_never_starts_and_i
     )
     again = cli("--json", "send", "ops/api", "again", "--as", "alice")
     assert again.code == 3
-    assert (
-        again.json["approvals"][0]["reason"]
-        == "an earlier, equal call is in doubt: it may have run already"
-    )
+    assert again.json["approvals"][0]["reason"] == "An earlier, equal call may have run already."
     holds(cli)
 
 
@@ -286,7 +283,7 @@ def test_a_job_whose_record_lost_a_field_is_reported_to_nobody(
 def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(
     cli: Cli, began: Gate, hold: Gate
 ) -> None:
-    """Nobody looks after the old life any more, so nothing of it runs on."""
+    """Nobody looks after the old instance any more, so nothing of it runs on."""
     del hold
     approval = asked(cli)
     assert cli.answer(approval).code == 0
@@ -305,7 +302,7 @@ def test_an_unsealed_session_leaves_its_jobs_behind_ended_and_in_doubt(
 
 
 @pytest.mark.parametrize("end", ["runs on", pytest.param("has ended", marks=pytest.mark.long)])
-def test_a_job_beyond_the_damage_is_ended_and_told_of(
+def test_a_job_beyond_the_damage_is_ended_and_reported(
     cli: Cli, began: Gate, hold: Gate, end: str
 ) -> None:
     """

@@ -2,8 +2,7 @@
 The power fails in the middle of a turn: a real ext4 in a loop image is shut down under the process,
 without flushing, and mounted again.
 
-Needs root, mkfs.ext4 and loop devices; skipped with the reason without them. What the tool did is
-kept on another disk, as the world does.
+Needs root, mkfs.ext4 and loop devices; skipped with the reason without them. The tool's effects are kept on another disk, as the world does.
 """
 
 import asyncio
@@ -228,7 +227,7 @@ def cut_a_crowd(folder: Path, needs: Callable[[str], str], times: int) -> None:
 
 
 async def check_crowd(home: Path, acknowledged: list[list[str]]) -> None:
-    store = await FileStore.open(home)
+    store = await FileStore.open_home(home)
     try:
         for session in await store.sessions():
             journal = await store.open(session)

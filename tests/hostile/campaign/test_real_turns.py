@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proof.campaigns.syscalls import Fault, Said, run
+from proof.campaigns.syscalls import Said, SyscallFault, run
 
 from tests.hostile.campaign.conftest import Cli, Gate, is_alive, process_of, wait_until_gone
 
@@ -114,7 +114,7 @@ def answering(approval: dict[str, Any]) -> list[str]:
     ]
 
 
-def killed_at(cli: Cli, strace: str, words: list[str], fault: Fault) -> Said:
+def killed_at(cli: Cli, strace: str, words: list[str], fault: SyscallFault) -> Said:
     said = run(strace, words, fault, paths=[], env=cli.env, cwd=cli.cwd, timeout_seconds=60)
     assert (said.code, said.out) == (-9, ""), said
     return said
@@ -279,7 +279,7 @@ def test_48_stopped_with_only_prompts_pending(cli: Cli) -> None:
 
 class Traced:
     """
-    What a traced command did, in order: writes of records, syncs, and the exec of the command.
+    The system calls of a traced command, in order: writes of records, syncs, and the exec of the command.
     """
 
     def __init__(self, cli: Cli, strace: str, words: list[str]) -> None:
@@ -322,7 +322,7 @@ class Traced:
         )
 
     def execs(self, command: str) -> list[int]:
-        """Where the command became a program; the launcher that waits for its byte is none."""
+        """Where the command became a program. The launcher that waits for its byte does not count."""
         found = [
             number
             for number, line in enumerate(self.lines)
@@ -356,7 +356,7 @@ def test_51_an_answer_that_was_never_synced_is_made_durable_before_it_counts(
     anything runs.
     """
     approval = asked(cli, "echo ran >> ran.txt")
-    killed_at(cli, needs("strace"), answering(approval), Fault("fdatasync", "kill", 1))
+    killed_at(cli, needs("strace"), answering(approval), SyscallFault("fdatasync", "kill", 1))
     assert cli.ran() == 0
     traced = Traced(cli, needs("strace"), [sys.executable, "-m", "holdfast", "--json", "resume"])
     assert (

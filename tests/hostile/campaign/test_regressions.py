@@ -1,4 +1,4 @@
-"""What the campaigns found, one test each: small, and without strace."""
+"""Findings of the campaigns, one test each: small, and without strace."""
 
 import asyncio
 import errno
@@ -10,8 +10,7 @@ from proof.checkers.history import read_history
 
 import holdfast
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.commit import commit
-from holdfast.adapters.files.commit import fast_append as alone
+from holdfast.adapters.files.commit import batch
 from holdfast.adapters.files.home.layout import HOME_SESSION
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.tools.shell import shell
@@ -55,11 +54,11 @@ async def test_tasks_of_one_process_never_drive_one_session_together(tmp_path: P
 
 
 @in_loop
-async def test_a_lock_that_the_system_refuses_is_told_and_nobody_waits_for_ever(
+async def test_a_lock_that_the_system_refuses_is_reported_and_nobody_waits_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T7: the thread that commits for everybody died of it, and with it everybody's answer."""
-    store = await FileStore.open(tmp_path / "home")
+    store = await FileStore.open_home(tmp_path / "home")
     journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
 
     def refused(*_: object) -> None:
@@ -85,7 +84,7 @@ async def test_an_anchor_that_can_not_be_synced_does_not_turn_what_was_done_into
     def failing(_: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr("holdfast.adapters.files.session.anchors.AnchorCell.sync", failing)
+    monkeypatch.setattr("holdfast.adapters.files.home.anchor_tables.AnchorCell.sync", failing)
     async with holdfast.open(
         tmp_path / "home", agents=[agent(tmp_path / "effects", "auto")]
     ) as home:
@@ -124,7 +123,7 @@ def test_an_error_is_said_somewhere_when_stdout_is_full(cli: Cli) -> None:
     assert "could not be written" in err
 
 
-def test_an_answer_that_was_recorded_is_never_told_as_refused(
+def test_an_answer_that_was_recorded_is_never_reported_as_refused(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """P2, D5: what fails after it is said beside it."""
@@ -154,7 +153,7 @@ async def test_a_server_goes_on_after_one_failed_write_to_the_homes_own_journal(
     T7: one error of the disk spent the home's handle for good, and a process that stays refused
     every new session until it was restarted.
     """
-    move, failures = commit.move_anchor, ["once"]
+    move, failures = batch.move_anchor, ["once"]
 
     def failing(files: SessionFiles, *more: Any) -> Any:
         if files.session == HOME_SESSION and failures:
@@ -166,8 +165,7 @@ async def test_a_server_goes_on_after_one_failed_write_to_the_homes_own_journal(
         tmp_path / "home", agents=[agent(tmp_path / "effects", "ask")]
     ) as home:
         turn = await home.send(OPS, "act what=it", source=alice)
-        for module in (commit, alone):
-            monkeypatch.setattr(module, "move_anchor", failing)
+        monkeypatch.setattr(batch, "move_anchor", failing)
         with pytest.raises(InDoubt):
             await home.answer(turn.approvals[0], "approve_session", by=alice)
         assert (

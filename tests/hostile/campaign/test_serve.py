@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from proof.campaigns.serve_campaign import CALLS, ServeRig, plan
-from proof.campaigns.sweep import Case, Verdict, campaign
-from proof.campaigns.syscalls import Fault
+from proof.campaigns.sweep import CaseVerdict, SweepCase, campaign
+from proof.campaigns.syscalls import SyscallFault
 
 DISTURBED = [
-    Case("act", "serve", Fault(call, harm, when))
+    SweepCase("act", "serve", SyscallFault(call, harm, when))
     for call, harm, when in (
         ("fdatasync", "kill", 1),
         ("fdatasync", "kill", 4),
@@ -32,7 +32,7 @@ DISTURBED = [
 ]
 
 
-def problems(verdicts: list[Verdict]) -> list[str]:
+def problems(verdicts: list[CaseVerdict]) -> list[str]:
     return [f"{verdict.case}: {problem}" for verdict in verdicts for problem in verdict.problems]
 
 

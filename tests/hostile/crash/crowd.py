@@ -9,16 +9,12 @@ import sys
 from pathlib import Path
 
 from holdfast.adapters.files import FileStore
-from holdfast.adapters.files.commit import filesystem_sync
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.errors import InDoubt, NotSaved
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft
 
 SESSIONS = 16
-filesystem_sync.DIRTY_KIB_MAX = (
-    sys.maxsize
-)  # whatever else the machine writes: many at once are what is tried here
 
 
 def say(text: str) -> None:
@@ -42,7 +38,7 @@ async def work(journal: FileJournal, numbers: range) -> None:
 
 
 async def main(home: Path, numbers: range) -> None:
-    store = await FileStore.open(home)
+    store = await FileStore.open_home(home)
     names = [SessionId(f"ops/s{number}") for number in range(SESSIONS)]
     if not await store.sessions():
         for name in names:

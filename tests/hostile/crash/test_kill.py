@@ -38,7 +38,7 @@ BOUNDED = [1, 2, 3, 5, 8, 13]
 
 
 def killed_at(strace: str, home: Path, call: str, when: int) -> list[str]:
-    """What the writer said before it died, or to its end if it never got there."""
+    """The writer's output before it died, or to its end if it never got there."""
     inject = f"inject={call}:signal=SIGKILL:when={when}"
     command = [
         strace,
@@ -60,7 +60,7 @@ def killed_at(strace: str, home: Path, call: str, when: int) -> list[str]:
 
 
 async def recovered(home: Path) -> tuple[list[Record], FileStore]:
-    store = await FileStore.open(home, segment_bytes=2048)
+    store = await FileStore.open_home(home, segment_bytes=2048)
     try:
         journal = await store.open(OPS)
     except Refused:

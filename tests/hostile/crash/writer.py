@@ -27,7 +27,7 @@ def note(number: int) -> Draft:
 
 
 async def main(home: Path, count: int, segment_bytes: int) -> None:
-    store = await FileStore.open(home, segment_bytes=segment_bytes)
+    store = await FileStore.open_home(home, segment_bytes=segment_bytes)
     try:
         journal = await store.open(OPS)
     except Refused:

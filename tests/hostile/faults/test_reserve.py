@@ -67,7 +67,7 @@ async def test_a_process_that_used_the_reserve_fills_it_again_once_there_is_room
     """
     home = small_disk / "home"
     reserve = home / "reserve"
-    store = await FileStore.open(home)
+    store = await FileStore.open_home(home)
     try:
         journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
         claim = await journal.claim()

@@ -1,5 +1,5 @@
 """
-The lock's life: let go of once on every path, never inherited, never robbed, never held over
+The lock's lifecycle: let go of once on every path, never inherited, never robbed, never held over
 foreign work (L1-L3; cases 25-33).
 """
 
@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 from proof.rigs.rig import Rig, WatchedJournal
+from proof.rigs.ticking import ticking
 
 from holdfast.errors import Busy, Fenced, HoldfastError, InvariantBroken, Untrusted
 from holdfast.ports.journal_store import Claim, Draft, Record, Section
-from holdfast.runtime.ledger.attempt import Attempt, Phase
+from holdfast.runtime.ledger.attempt import Attempt, AttemptState
 from holdfast.testing import outside
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance.store import OPS, note, says, texts
@@ -87,7 +88,7 @@ async def test_every_end_gives_up_the_claim_exactly_once(
         await getattr(attempt, first)()
         await getattr(attempt, second)()
         assert claim.releases == 1
-        assert attempt.phase is Phase.OVER
+        assert attempt.phase is AttemptState.OVER
         assert rig.lock_is_free()
         with pytest.raises(InvariantBroken):
             await attempt.write(says("late"))
@@ -103,11 +104,11 @@ async def test_a_release_asked_for_inside_a_write_comes_right_after_it(place: Pa
 
         def decide(_: Section) -> Sequence[Draft]:
             attempt.release_nowait()
-            assert attempt.phase is Phase.HELD
+            assert attempt.phase is AttemptState.HELD
             return [note("one")]
 
         await attempt.write(decide)
-        assert attempt.phase is Phase.RELEASED
+        assert attempt.phase is AttemptState.RELEASED
         assert attempt.fence == attempt.position
         await attempt.reacquire(says("two"))
         assert await rig.said() == ["born", "one", "two"]
@@ -119,14 +120,16 @@ async def test_a_release_waits_for_a_write_of_a_thread(place: Path) -> None:
     async with Rig(place) as rig:
         attempt, section = await rig.attempt(), HeldSection("one")
         async with asyncio.TaskGroup() as group:
-            group.create_task(asyncio.to_thread(attempt.write_now, section))
+            group.create_task(
+                asyncio.to_thread(lambda: asyncio.run(ticking(attempt.write(section))))
+            )
             await asyncio.to_thread(section.inside.wait)
-            releasing = group.create_task(attempt.release())
+            releasing = group.create_task(ticking(attempt.release()))
             await asyncio.sleep(0)
-            assert attempt.phase is Phase.HELD
+            assert attempt.phase is AttemptState.HELD
             assert not releasing.done()
             section.go.set()
-        assert attempt.phase is Phase.RELEASED
+        assert attempt.phase is AttemptState.RELEASED
         assert attempt.fence == attempt.position
         assert await rig.said() == ["born", "one"]
 
@@ -138,10 +141,12 @@ async def test_cleanup_waits_for_a_running_write_and_a_running_release(place: Pa
         attempt, claim = await counted(rig)
         section = HeldSection("one")
         async with asyncio.TaskGroup() as group:
-            group.create_task(asyncio.to_thread(attempt.write_now, section))
+            group.create_task(
+                asyncio.to_thread(lambda: asyncio.run(ticking(attempt.write(section))))
+            )
             await asyncio.to_thread(section.inside.wait)
-            releasing = group.create_task(attempt.release())
-            disposing = group.create_task(attempt.dispose())
+            releasing = group.create_task(ticking(attempt.release()))
+            disposing = group.create_task(ticking(attempt.dispose()))
             # Time enough to do wrong; right code never depends on it.
             await asyncio.wait({releasing, disposing}, timeout=0.3)
             assert not disposing.done()
@@ -462,12 +467,11 @@ async def test_nothing_is_acknowledged_on_an_orphan_inode(
 
 @pytest.mark.parametrize("moment", ["before the write", "after the write"])
 @in_loop
-async def test_a_backup_tool_that_swaps_the_file_while_it_is_written_is_no_accusation(
+async def test_a_backup_tool_that_swaps_the_file_while_it_is_written_is_not_an_accusation(
     place: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """
-    Case 32a and L7: the file is opened, then a copy takes its name. What is acknowledged is in the
-    copy, and nobody is accused.
+    Case 32a and L7: the file is opened, then a copy takes its name. Every acknowledged record is in the copy, and nobody is accused.
     """
     async with Rig(place) as rig:
         attempt = await rig.attempt()
@@ -573,7 +577,7 @@ async def test_no_lock_is_held_over_foreign_work(place: Path) -> None:
             peer.append(OPS, f"during {work}")
             outcome = attempt.produced("outcome", b"{}")
             await attempt.reacquire(says(f"{work} ended"), keeping=[outcome])
-        attempt.write_now(says("done"))
+        await attempt.write(says("done"))
         await attempt.dispose()
         assert watched.calls >= 4 * 2 + 4
         expected = [

@@ -1,5 +1,5 @@
 """
-What an attempt had produced is never lost, and a busy lock is never an accusation (L6; cases
+The products of an attempt are never lost, and a busy lock is never an accusation (L6; cases
 22-24).
 """
 
@@ -14,7 +14,7 @@ from proof.rigs.rig import Rig
 from holdfast.errors import Busy, Takeover, Untrusted
 from holdfast.ids import InstanceId
 from holdfast.ports.journal_store import Draft, Section
-from holdfast.runtime.ledger.attempt import Phase
+from holdfast.runtime.ledger.attempt import AttemptState
 from holdfast.testing import outside
 from holdfast.testing.conformance.store import OPS, everything, note, says, texts
 from holdfast.testing.loop import in_loop
@@ -28,7 +28,7 @@ from holdfast.testing.loop import in_loop
     ],
 )
 @in_loop
-async def test_what_came_back_before_a_takeover_was_found_is_kept(
+async def test_a_takeover_keeps_the_produced_result_in_quarantine(
     place: Path, kind: str, payload: dict[str, object]
 ) -> None:
     """
@@ -56,7 +56,7 @@ async def test_what_came_back_before_a_takeover_was_found_is_kept(
 async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_attached(
     place: Path,
 ) -> None:
-    """Case 22: a new life; the old bytes and what was kept are still there."""
+    """Case 22: a new instance; the old bytes and what was kept are still there."""
     async with Rig(place) as rig:
         attempt = await rig.driving()
         await attempt.write(says("question"))
@@ -75,8 +75,10 @@ async def test_an_unsealed_session_goes_on_from_what_verified_with_the_reply_att
             Draft(record.type, record.version, record.body) for record in verified
         ]
         first.append(note(f"attached {len(caught.value.quarantined)}"))
-        life = await store.create(OPS, InstanceId("i-unsealed"), first, origin="unseal", by="alice")
-        await life.append(says("goes on"), since=life.head)
+        unsealed = await store.create(
+            OPS, InstanceId("i-unsealed"), first, origin="unseal", by="alice"
+        )
+        await unsealed.append(says("goes on"), since=unsealed.head)
         assert await rig.said() == ["born", "question", "attached 1", "goes on"]
         assert await rig.seal() is None
         assert {path: path.read_bytes() for path in old} == old
@@ -116,7 +118,7 @@ async def test_a_lock_that_cannot_be_had_is_busy_and_not_a_takeover(place: Path)
         with pytest.raises(Busy) as caught:
             await attempt.reacquire(says("reply"), keeping=[produced])
         assert not isinstance(caught.value, Untrusted)
-        assert (attempt.phase, attempt.stopped) == (Phase.RELEASED, None)
+        assert (attempt.phase, attempt.stopped) == (AttemptState.RELEASED, None)
         peer.ask("go")
         await attempt.reacquire(says("reply"), keeping=[produced])
         await attempt.dispose()

@@ -16,7 +16,7 @@ from proof.rigs.rig import Rig
 from holdfast.errors import Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Section
-from holdfast.runtime.ledger.attempt import Attempt
+from holdfast.runtime.ledger.attempt import Attempt, WriteAs
 from holdfast.testing import outside
 from holdfast.testing.conformance.store import OPS, note, says
 from holdfast.testing.loop import in_loop
@@ -36,7 +36,7 @@ async def refuses_for_good(
     with pytest.raises(Untrusted):
         await attempt.write(says("late"))
     with pytest.raises(Untrusted):
-        attempt.write_now(says("late"))
+        await attempt.write(says("late"), as_=WriteAs.PARTICIPANT)
     assert sum(path.stat().st_size for path in rig.segments) == size
     assert all(b'"late"' not in path.read_bytes() for path in rig.segments)
     assert await rig.seal() is not None
@@ -105,7 +105,7 @@ async def test_a_row_of_another_session_is_a_takeover(place: Path) -> None:
         done = await other.append(says("one"), since=other.head)
         assert done.suffix
         attempt = await released(rig)
-        outside.append(rig.active, other.where()[-1].read_bytes().splitlines(keepends=True)[-1])
+        outside.append(rig.active, [line async for line in other.lines()][-1])
         await refuses_for_good(rig, attempt, said=["born"])
 
 
@@ -114,7 +114,7 @@ async def test_a_row_of_another_session_is_a_takeover(place: Path) -> None:
 )
 @in_loop
 async def test_a_forged_row_of_harmless_shape_is_a_takeover(place: Path, type_: str) -> None:
-    """Case 12: compaction-shaped, or like the journal's own bookkeeping: shape is no signature."""
+    """Case 12: compaction-shaped, or like the journal's own bookkeeping: shape is not a signature."""
     async with Rig(place) as rig:
         attempt = await released(rig, "one")
         outside.append(rig.active, forged(rig, "summary", type_=type_))
@@ -126,13 +126,13 @@ async def launder_inside(rig: Rig, attempt: Attempt) -> None:
         outside.edit(rig.active, b'"one"', b'"two"')
         return [note("summary")]
 
-    attempt.write_now(decide)
+    await attempt.write(decide)
 
 
 async def launder_after(rig: Rig, attempt: Attempt) -> None:
-    attempt.write_now(says("summary"))
+    await attempt.write(says("summary"))
     outside.edit(rig.active, b'"one"', b'"two"')
-    attempt.write_now(says("another"))
+    await attempt.write(says("another"))
 
 
 @pytest.mark.parametrize("launder", [launder_inside, launder_after])
@@ -161,7 +161,7 @@ async def test_an_edit_before_a_short_write_of_ours_is_still_seen(place: Path) -
         attempt = await released(rig, "one", "and more")
         outside.edit(rig.active, b'"one"', b'"two"')
         with suppress(Untrusted):
-            attempt.write_now(says("summary"))
+            await attempt.write(says("summary"))
         await refuses_for_good(rig, attempt, said=["born"], taken=Untrusted)
 
 
@@ -350,7 +350,7 @@ async def test_every_byte_of_the_active_segment_counts_at_the_next_open(
 
 @pytest.mark.parametrize("every", BYTES)
 @in_loop
-async def test_every_byte_of_the_active_segment_counts_for_whoever_comes_back(
+async def test_every_byte_of_the_active_segment_counts_for_a_returning_process(
     place: Path, every: int
 ) -> None:
     """Case 20: the same, for an attempt that was away."""

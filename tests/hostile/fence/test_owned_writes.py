@@ -47,8 +47,10 @@ async def test_a_synchronous_write_while_released_is_accepted(place: Path) -> No
     async with Rig(place) as rig:
         attempt = await rig.attempt()
         await attempt.release()
-        attempt.write_now(says("summary"))
-        await asyncio.to_thread(attempt.write_now, says("summary from a thread"))
+        journal = await rig.journal()
+        journal.append_now(says("summary"), since=journal.head)
+        written = says("summary from a thread")
+        await asyncio.to_thread(journal.append_now, written, since=journal.head)
         await attempt.reacquire(says("reply"))
         assert await rig.said() == ["born", "summary", "summary from a thread", "reply"]
 
@@ -65,7 +67,7 @@ async def test_a_disposed_attempt_does_not_cast_a_shadow(place: Path) -> None:
         later = await rig.attempt()
         await later.write(says("later"))
         await later.release()
-        later.write_now(says("summary"))
+        await later.write(says("summary"))
         await later.reacquire(says("reply"))
         assert await rig.said() == ["born", "later", "summary", "reply"]
 
@@ -81,7 +83,7 @@ async def test_a_peers_write_before_our_own_short_write_is_accepted(place: Path)
         first, second = await rig.attempt(folded), await rig.attempt()
         await first.release()
         await second.write(says("published"))
-        first.write_now(says("summary"))
+        await first.write(says("summary"))
         await first.reacquire(says("reply"))
         assert texts(folded) == await rig.said() == ["born", "published", "summary", "reply"]
 
@@ -208,7 +210,8 @@ async def test_a_thread_started_inside_a_write_takes_its_own_lock(place: Path) -
         threads: list[threading.Thread] = []
 
         def decide(_: Section) -> Sequence[Draft]:
-            thread = threading.Thread(target=attempt.write_now, args=(says("from a thread"),))
+            write = attempt.write(says("from a thread"))
+            thread = threading.Thread(target=asyncio.run, args=(write,))
             threads.append(thread)
             thread.start()
             return [note("section")]
@@ -236,7 +239,7 @@ async def test_an_exception_of_the_caller_does_not_harm_the_next_write(place: Pa
         with pytest.raises(ValueError, match="of the decide"):
             await attempt.write(decide)
         with pytest.raises(ValueError, match="of the decide"):
-            attempt.write_now(decide)
+            await attempt.reacquire(decide)
         await attempt.write(says("next"))
         assert await rig.said() == ["born", "written", "next"]
 
@@ -273,7 +276,7 @@ def moved_away_and_back(path: Path) -> None:
     ],
 )
 @in_loop
-async def test_what_changes_no_byte_is_no_accusation(
+async def test_a_change_of_file_metadata_is_not_reported_as_tampering(
     place: Path, harmless: Callable[[Path], None]
 ) -> None:
     """
@@ -291,7 +294,7 @@ async def test_what_changes_no_byte_is_no_accusation(
 
 @pytest.mark.parametrize("keep", [1, 7, 100, -2])
 @in_loop
-async def test_a_peer_killed_in_mid_write_is_no_takeover(place: Path, keep: int) -> None:
+async def test_a_peer_killed_in_mid_write_is_not_a_takeover(place: Path, keep: int) -> None:
     """
     Case 10: a torn tail is cut, kept in quarantine and journalled; -2 is all but the closing brace
     and newline.
@@ -314,7 +317,9 @@ async def test_a_peer_killed_in_mid_write_is_no_takeover(place: Path, keep: int)
 
 
 @in_loop
-async def test_an_open_after_a_peer_was_killed_in_mid_write_is_no_accusation(place: Path) -> None:
+async def test_an_open_after_a_peer_was_killed_in_mid_write_is_not_an_accusation(
+    place: Path,
+) -> None:
     """Case 10, with nobody alive meanwhile."""
     async with Rig(place) as rig:
         peer = rig.peer()

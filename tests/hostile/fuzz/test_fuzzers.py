@@ -15,8 +15,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from proof.fuzz import command as fuzzing
-from proof.fuzz.command import TARGETS, Found
+from proof.fuzz import parsers
+from proof.fuzz.command import TARGETS
+from proof.fuzz.http import the_gateway
+from proof.fuzz.parsers import Found
 
 from holdfast.runtime.service import Service
 
@@ -52,8 +54,8 @@ def test_any_bytes_are_read_or_refused(name: str) -> None:
 
 
 def test_a_parser_that_believes_anything_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The targets are no bystanders."""
-    monkeypatch.setattr(fuzzing, "believe", lambda *_: object())
+    """A target notices a parser that accepts everything."""
+    monkeypatch.setattr(parsers, "believe", lambda *_: object())
     with pytest.raises(Found, match="believed"):
         TARGETS["record"](b"x")
 
@@ -82,17 +84,17 @@ def test_coverage_leads_to_nothing_else(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_a_disk_that_refuses_to_be_read_is_told_as_something_that_may_pass(
+def test_a_disk_that_refuses_to_be_read_is_reported_as_something_that_may_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    An error of the system's in a request is no bug of ours, and its path is nobody's business.
+    An error of the system's in a request is not a bug of ours, and its path is nobody's business.
     """
 
     async def refused(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error", "/somewhere/secret")
 
-    gateway = fuzzing._gateway()
+    gateway = the_gateway()
     monkeypatch.setattr(Service, "show", refused)
     said = gateway.answers(
         f"GET /v1/sessions/ops/api HTTP/1.1\r\nHost: 127.0.0.1:8321\r\nAuthorization: Bearer {gateway.token}\r\n\r\n".encode()

@@ -1,5 +1,5 @@
 """
-What a golden line remembers of the state that its record led to: enough to notice any change of
+The part of the state that a golden line remembers: enough to notice any change of
 meaning, in plain JSON.
 """
 
@@ -41,7 +41,9 @@ def summary(state: SessionState) -> dict[str, Any]:
         "ended": state.turns_ended,
         "model": state.model,
         "deliveries": sorted(state.deliveries),
+        **({"shown": sorted(state.shown)} if state.shown else {}),
         "usage": msgspec.to_builtins(state.usage),
+        **({"title": state.title} if state.given_title else {}),
         **(
             {"reminders": _reminders(state)}
             if state.reminders or list(state.reminders_over.items())

@@ -2,7 +2,7 @@
 The stored format, byte by byte: two segments and an anchor's cell under a fixed key, as they are in
 `journal_v1.jsonl` and `anchor_v1.hex`.
 
-The files change only with the format, on purpose; then docs/journal-format.md and CHANGELOG.md say
+The files change only with the format, on purpose; then docs/reference/journal-format.md and CHANGELOG.md say
 so.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import Anchor, encode_claim, encode_newborn, encode_slot, look_at
+from holdfast.journal.anchor import Anchor, encode_claim, encode_created, encode_slot, read_cell
 from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
@@ -19,8 +19,8 @@ from holdfast.journal.record import Draft
 from holdfast.journal.verify import SegmentBytes, walk
 
 HERE = Path(__file__).parent
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
-KEYS = Keyring({1: bytes(range(32)), 2: bytes(range(32, 64))}, OPS, LIFE)
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
+KEYS = Keyring({1: bytes(range(32)), 2: bytes(range(32, 64))}, OPS, INSTANCE)
 TORN = b'{"seq":6,"at":17'
 
 
@@ -33,7 +33,7 @@ def written() -> tuple[list[bytes], Fence]:
     A newborn, a batch of two, a torn tail that the second segment ignores, a closing record, a
     third segment under the next key.
     """
-    fence = Fence(KEYS, OPS, LIFE)
+    fence = Fence(KEYS, OPS, INSTANCE)
     first = [fence.open_segment(generation=1, at=1700000000000, writer="w1", more=False)]
     first += [
         fence.write(note(each), at=1700000000001, epoch=1, writer="w1", more=each == 0)[0]
@@ -59,7 +59,7 @@ def written() -> tuple[list[bytes], Fence]:
 
 
 def cell_of(fence: Fence) -> bytes:
-    newborn = encode_newborn(Anchor(1, 0, 1, 436, 1, 1700000000000, 0, bytes(32)), KEYS)
+    newborn = encode_created(Anchor(1, 0, 1, 436, 1, 1700000000000, 0, bytes(32)), KEYS)
     slot = encode_slot(
         Anchor(2, 2, fence.number, fence.offset, fence.seq, fence.at, 2, fence.mac), KEYS
     )
@@ -84,20 +84,20 @@ def test_the_golden_bytes_hold() -> None:
         stored = [segments[0] + tail, *segments[1:]]
 
         def closing(number: int, stored: list[bytes] = stored) -> object:
-            header = Fence(KEYS, OPS, LIFE, number=number + 1)
+            header = Fence(KEYS, OPS, INSTANCE, number=number + 1)
             header.feed(stored[number].split(b"\n")[0] + b"\n")
             return header.previous
 
         found = walk(
-            Fence(KEYS, OPS, LIFE),
+            Fence(KEYS, OPS, INSTANCE),
             [
                 SegmentBytes(number, str(number), lambda offset, data=data: data[offset:])
                 for number, data in enumerate(stored, 1)
             ],
-            lambda: look_at(cell_of(fence), KEYS),
+            lambda: read_cell(cell_of(fence), KEYS),
             first_mac=None,
             closing=closing,  # type: ignore[arg-type]
             is_lost=lambda _: False,
         )
         assert (found.verdict, found.at_seq) == ("holds", fence.seq), found
-    assert look_at(cell_of(fence), KEYS).slots is Slots.SETTLED
+    assert read_cell(cell_of(fence), KEYS).slots is Slots.SETTLED

@@ -21,7 +21,7 @@ from holdfast.adapters.files import FileStore
 from holdfast.errors import Untrusted
 from holdfast.ports.journal_store import Check, Journal
 from holdfast.testing import outside
-from holdfast.testing.conformance.store import LIFE, OPS, everything, note, says, texts
+from holdfast.testing.conformance.store import INSTANCE, OPS, everything, note, says, texts
 
 HANDLES = 3
 SEGMENT_BYTES = 2048
@@ -43,16 +43,16 @@ class FenceMachine(RuleBasedStateMachine):
         return self.loop.run(work)
 
     def open_store(self) -> FileStore:
-        store = self.run(FileStore.open(self.path / "home", segment_bytes=SEGMENT_BYTES))
+        store = self.run(FileStore.open_home(self.path / "home", segment_bytes=SEGMENT_BYTES))
         self.stores.append(store)
         return store
 
     @initialize()
     def bear(self) -> None:
         first = self.run(
-            self.open_store().create(OPS, LIFE, [note("born")], origin="created", by="tests")
+            self.open_store().create(OPS, INSTANCE, [note("born")], origin="created", by="tests")
         )
-        self.folder = first.where()[0].parent
+        self.folder = Path(first.where()[0]).parent
         # Two handles in one store, one in another: peers of the same program and of another.
         store = self.open_store()
         self.handles: list[Journal] = [first, self.run(store.open(OPS)), self.run(store.open(OPS))]
@@ -170,7 +170,7 @@ class FenceMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.changed)
     def leave_a_torn_tail(self, garbage: bytes) -> None:
         """
-        What a writer that was killed leaves behind: bytes past the anchor without an end of line.
+        The bytes that a killed writer leaves behind: bytes past the anchor without an end of line.
         """
         outside.append(self.segments[-1], garbage.replace(b"\n", b" "))
 

@@ -18,8 +18,8 @@ from holdfast.journal.segment import is_own
 from holdfast.journal.strict import strict_json
 from holdfast.limits import INTEGER_MAX
 
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
-KEYS = Keyring({1: bytes(range(32))}, OPS, LIFE)
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
+KEYS = Keyring({1: bytes(range(32))}, OPS, INSTANCE)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
 values: st.SearchStrategy[Any] = st.recursive(
@@ -38,7 +38,7 @@ drafts = st.builds(
 
 
 def segment(notes: list[Draft]) -> bytes:
-    writer = Fence(KEYS, OPS, LIFE)
+    writer = Fence(KEYS, OPS, INSTANCE)
     lines = [writer.open_segment(generation=1, at=5, writer="w")]
     lines += [writer.write(draft, at=5, epoch=0, writer="w")[0] for draft in notes]
     return b"".join(lines)
@@ -51,7 +51,7 @@ def segment(notes: list[Draft]) -> bytes:
     epoch=st.integers(0, 2**30),
     previous=st.binary(min_size=32, max_size=32),
 )
-def test_what_was_framed_comes_back(
+def test_a_framed_record_reads_back_unchanged(
     draft: Draft, seq: int, at: int, epoch: int, previous: bytes
 ) -> None:
     check_draft(draft)
@@ -88,7 +88,7 @@ def test_any_edit_of_a_segment_is_seen_where_it_is(notes: list[Draft], data: st.
     end = data.draw(st.integers(start, min(len(whole), start + 200)))
     edited = whole[:start] + data.draw(st.binary(max_size=80)) + whole[end:]
     assume(edited != whole)
-    reader = Fence(KEYS, OPS, LIFE)
+    reader = Fence(KEYS, OPS, INSTANCE)
     fed = reader.feed(edited)
     assert edited[: fed.taken] == whole[: fed.taken]
     # Unless bytes were only cut off or added at the end, something is left that does not verify.
@@ -99,7 +99,7 @@ def test_any_edit_of_a_segment_is_seen_where_it_is(notes: list[Draft], data: st.
 @given(notes=st.lists(drafts, max_size=6), cut=st.integers(0, 10_000))
 def test_feeding_in_pieces_is_feeding_at_once(notes: list[Draft], cut: int) -> None:
     whole = segment(notes)
-    at_once, in_pieces = Fence(KEYS, OPS, LIFE), Fence(KEYS, OPS, LIFE)
+    at_once, in_pieces = Fence(KEYS, OPS, INSTANCE), Fence(KEYS, OPS, INSTANCE)
     records = at_once.feed(whole).records
     first = in_pieces.feed(whole[: cut % (len(whole) + 1)])
     second = in_pieces.feed(whole[first.taken :])
@@ -125,7 +125,7 @@ def test_plain_values_are_strict_json(value: Any) -> None:
     data=st.binary(max_size=60)
     | st.text(st.characters(), max_size=60).map(lambda text: text.encode("utf-8", "surrogatepass"))
 )
-def test_whatever_comes_in_is_taken_or_refused(data: bytes) -> None:
+def test_strict_json_accepts_or_refuses_any_bytes(data: bytes) -> None:
     """No other error, and what is taken reads back."""
     try:
         value = strict_json(data, what="it")

@@ -13,8 +13,9 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from proof.checkers.promises import Watcher, check_shared_view, hold, permitted, startable
-from proof.scenarios.pure_session import LIFE, SESSION, PureSession, replay
+from proof.checkers.promises import Watcher
+from proof.checkers.states import check_shared_view, hold, permitted, startable
+from proof.scenarios.pure_session import INSTANCE, SESSION, PureSession, replay
 
 from holdfast.ids import reminder_id
 from holdfast.session.authority.context import Audience, MessageSource
@@ -197,7 +198,7 @@ class SessionMachine(RuleBasedStateMachine):
     def remind(self, source: MessageSource | None, schedule: Schedule, may_prompt: bool) -> None:
         if isinstance(schedule, Once):
             schedule = Once(max(self.pure.now, self.pure.state.at) + DAY_MS)
-        name = reminder_id(LIFE, f"{len(self.pure.records)}")
+        name = reminder_id(INSTANCE, f"{len(self.pure.records)}")
         self.do(
             SetReminder(
                 reminder=name,
@@ -218,7 +219,7 @@ class SessionMachine(RuleBasedStateMachine):
         call, (turn, _) = list(self.watcher.made.items())[-1 - pick % len(self.watcher.made)]
         self.do(
             SetReminder(
-                reminder=reminder_id(LIFE, call),
+                reminder=reminder_id(INSTANCE, call),
                 text="do it",
                 schedule=Every(3600, 0),
                 may_prompt=may_prompt,
@@ -354,15 +355,15 @@ class SessionMachine(RuleBasedStateMachine):
         ]
         self.last_commit = len(pure.records)
         if turn.phase is Phase.PARKED:
-            self.do(ResumeTurn(turn=turn.turn, epoch=pure.epoch))
+            self.do(ResumeTurn(turn=turn.id, epoch=pure.epoch))
         elif turn.phase is Phase.DECIDING:
-            pure.decide_calls(turn.turn)
+            pure.decide_calls(turn.id)
         elif ready:
-            pure.start(turn.turn, ready[0])
+            pure.start(turn.id, ready[0])
         elif pick:
-            self.do(ProposeCalls(turn=turn.turn, calls=calls, text="", policy=pure.policy))
+            self.do(ProposeCalls(turn=turn.id, calls=calls, text="", policy=pure.policy))
         else:
-            self.do(EndTurn(turn=turn.turn, policy=pure.policy, reply="done"))
+            self.do(EndTurn(turn=turn.id, policy=pure.policy, reply="done"))
 
     # --- crashes
 
@@ -392,16 +393,18 @@ class SessionMachine(RuleBasedStateMachine):
             return  # something was in flight, and its outcome is now said to be unknown
         if any(turn.model_call is not None for turn in live.turns.values()):
             return  # it is repeated under a new number
+        if any(turn.loop == "foreign" and not turn.parked for turn in live.turns.values()):
+            return  # it is parked for its loop, and the queue goes on
         starts = {
             call: StartTool(
                 turn=turn,
-                looked=looked,
+                bound=bound,
                 policy=self.pure.policy,
                 grants=self.pure.active_grants(),
                 epoch=epoch,
             )
             for turn, call in startable(live)
-            for looked in self.pure.looked(turn, call)
+            for bound in self.pure.bound(turn, call)
         }
         assert permitted(recovered.state, starts, EVERYBODY, now=now) == permitted(
             live, starts, EVERYBODY, now=now
@@ -427,7 +430,7 @@ class SessionMachine(RuleBasedStateMachine):
         ]
         half = len(events) // 2
         assert (
-            fold(fold(initial(SESSION, LIFE), events[:half]), events[half:])
+            fold(fold(initial(SESSION, INSTANCE), events[:half]), events[half:])
             == self.pure.state
             == replay(self.pure.records)
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from proof.scenarios.teller import SEPARATOR, retold
 
-STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+STORIES = sorted(Path(__file__).parent.rglob("*.txt"))
 
 # Cases of the acceptance list that the pure core can meet; the others need I/O, and are tested
 # where that is.
@@ -17,8 +17,10 @@ CASES = {*range(9, 22), 23, 24, *range(25, 30), 31, *range(33, 49), 50} - {22, 3
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
-def test_the_story_is_still_told_the_same(story: Path, pytestconfig: pytest.Config) -> None:
-    """What was reviewed is what happens."""
+def test_every_scenario_still_has_the_same_records(
+    story: Path, pytestconfig: pytest.Config
+) -> None:
+    """The reviewed story is the one that happens."""
     told = story.read_text()
     now = retold(told)
     if pytestconfig.getoption("--rewrite"):

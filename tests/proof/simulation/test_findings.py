@@ -1,4 +1,4 @@
-"""What the simulation of a home found, one test each: small, and without dice."""
+"""Findings of the simulation of a home, one test each: small, and without dice."""
 
 import asyncio
 from typing import Any
@@ -17,11 +17,12 @@ from holdfast.ports.delivery import Parcel
 from holdfast.ports.journal_store import Draft, SealMark
 from holdfast.ports.model import ModelRequest, OnText
 from holdfast.runtime.drive.outbox import Outbox
-from holdfast.runtime.jobs.verbs import Circle, list_jobs
+from holdfast.runtime.jobs.verbs import Viewer, list_jobs
 from holdfast.runtime.jobs.watcher import hosted_here
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.open_sessions import OpenSessions
-from holdfast.runtime.verbs.send import Sending
+from holdfast.runtime.verbs import send as sending
+from holdfast.runtime.verbs.accept import Incoming
 from holdfast.secrecy import Secrecy
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery, SetReminder
@@ -59,9 +60,7 @@ class Post:
 
 
 @in_loop
-async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_has_not_looked_since() -> (
-    None
-):
+async def test_a_stale_driver_does_not_resend_a_reply_that_another_delivered() -> None:
     """
     A driver gave up after a failed write, another delivered and went, and the first one claimed
     again with what it knew from before.
@@ -74,7 +73,7 @@ async def test_what_another_driver_has_delivered_is_not_sent_again_by_one_who_ha
             turn=TurnId("t1"), channel="post", part="reply", kind="reply", text="so be it"
         )
     )
-    await ledgers[1].refresh()
+    await ledgers[1].catch_up()
     for ledger in ledgers:
         assert await ledger.attempt.try_claim()
         outbox = Outbox(
@@ -109,7 +108,7 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
         with pytest.raises(InDoubt):
             await ask()
         with pytest.raises(InDoubt):
-            await driving.refresh()
+            await driving.catch_up()
         async with shelf.use(OPS) as anew:
             assert anew is not driving
             assert len(anew.state.deliveries) == 1
@@ -135,7 +134,7 @@ class Thinking:
 
 
 @in_loop
-async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> None:
+async def test_a_driver_that_finds_a_session_claimed_elsewhere_notifies_nobody() -> None:
     """
     Two servers woke each other, and themselves, without a pause for as long as a model thought.
     """
@@ -150,7 +149,7 @@ async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> N
         )
         await model.asked.wait()
         told: list[Any] = []
-        other.service.world.notifier.notify = told.append  # type: ignore[method-assign]  # what it would say
+        other.service.runtime.world.notifier.notify = told.append  # type: ignore[method-assign]  # what it would say
         await other.service.drive_all(OPS)
         assert told == []
         model.go.set()
@@ -160,7 +159,7 @@ async def test_who_finds_a_session_driven_by_another_process_wakes_nobody() -> N
 @in_loop
 async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed() -> None:
     """
-    What can't be folded is closed before it is sealed; the reference store called that a bug of
+    A session that can't be folded is closed before it is sealed; the reference store called that a bug of
     ours, files never did.
     """
     disk = InMemoryDisk()
@@ -256,17 +255,17 @@ async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_o
     None
 ):
     """
-    Whoever repeated it had claimed the session, waited with the claim for the delegate, and then
-    for ever for a driver: itself.
+    The caller that repeated it had claimed the session, waited with the claim for the delegate, and
+    then for ever for a driver: itself.
     """
     disk, model, alice = InMemoryDisk(), Handing(), holdfast.MessageSource.local("alice")
     agents = [Agent("ops", model=model, delegates=["helper"]), Agent("helper", model=model)]
     async with open_in_memory(agents=agents, disk=disk) as home:
-        await home.service.send(OPS, "go", source=alice, dedup="once", wait=False)
+        await home.service.send(OPS, Incoming(text="go", source=alice, dedup="once"), wait=False)
         await home.service.drive_all(OPS)  # the delegate is born, and nobody drives it yet
         model.go.set()
         async with asyncio.timeout(20):
-            turn = await home.service.send(OPS, "go", source=alice, dedup="once")
+            turn = await home.service.send(OPS, Incoming(text="go", source=alice, dedup="once"))
         assert (turn.outcome, turn.reply) == ("completed", "it was seen to")
 
 
@@ -328,24 +327,26 @@ async def test_a_job_cut_off_before_its_first_step_is_not_thought_to_run() -> No
     model = ScriptModel([{"call": [{"tool": "brew"}]}, "it brews", "it is known"])
     disk, agent, before = InMemoryDisk(), Agent("ops", model=model, tools=[brew]), hosted_here()
     async with open_in_memory(agents=[agent], disk=disk) as home:
-        let_go = home.service.world.on_job
+        let_go = home.service.runtime.world.on_job
 
         def and_leave(*given: Any) -> None:
             assert let_go is not None
             let_go(*given)
-            home.service.jobs.leave(at_once=True)
+            home.service.runtime.job_keeper.leave(at_once=True)
 
-        home.service.world.on_job = and_leave
+        home.service.runtime.world.on_job = and_leave
         await home.send(OPS, "brew", source=holdfast.MessageSource.local("alice"))
     assert hosted_here() == before
     async with open_in_memory(agents=[agent], disk=disk) as home:
         await home.resume(OPS)
-        (job,) = await list_jobs(home.service, Circle.local("alice"), session=OPS, everything=True)
+        (job,) = await list_jobs(
+            home.service.runtime, Viewer.local("alice"), session=OPS, everything=True
+        )
         assert (job.state, job.outcome) == ("ended", "in_doubt")
 
 
 @in_loop
-async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_of_it(
+async def test_a_waiting_sender_learns_that_its_driver_lost_the_claim(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
@@ -354,22 +355,25 @@ async def test_who_waits_for_a_driver_that_lost_its_claim_before_it_began_hears_
     """
     disk, queued, alice = InMemoryDisk(), asyncio.Event(), holdfast.MessageSource.local("alice")
     agent = Agent("ops", model=ScriptModel([{"say": "ok"}] * 4))
-    accept = Sending._accept
+    accept = sending._accept
 
-    async def robbed(self: Sending, ledger: Ledger, command: Any, *, claimed: bool) -> Any:
+    async def robbed(runtime: Any, ledger: Ledger, command: Any, *, claimed: bool) -> Any:
         if claimed and not queued.is_set():
             await queued.wait()
             disk.rob(OPS)
-            return await accept(self, ledger, command, claimed=claimed)
+            return await accept(runtime, ledger, command, claimed=claimed)
         try:
-            return await accept(self, ledger, command, claimed=claimed)
+            return await accept(runtime, ledger, command, claimed=claimed)
         finally:
             queued.set()
 
     async with open_in_memory(agents=[agent], disk=disk) as home:
         await home.send(OPS, "hello", source=alice)
-        monkeypatch.setattr(Sending, "_accept", robbed)
-        sends = [home.service.send(OPS, text, source=alice, dedup=text) for text in ("one", "two")]
+        monkeypatch.setattr(sending, "_accept", robbed)
+        sends = [
+            home.service.send(OPS, Incoming(text=text, source=alice, dedup=text))
+            for text in ("one", "two")
+        ]
         outcomes = await asyncio.wait_for(asyncio.gather(*sends, return_exceptions=True), 20)
         assert [type(each) for each in outcomes] == [Fenced, Fenced]
         assert (await home.send(OPS, "two", source=alice, dedup="two")).reply == "ok", (

@@ -1,10 +1,11 @@
 """
-Seeded lives: safety after every record, liveness once the faults stop. A red seed is repeated with
+Seeded runs: safety after every record, liveness once the faults stop. A red seed is repeated with
 `make simulate ARGS="--seed N"`.
 """
 
 import pytest
-from proof.checkers.promises import PromiseBroken, Watcher
+from proof.checkers.promises import Watcher
+from proof.checkers.states import PromiseBroken
 from proof.simulation.command import main
 from proof.simulation.session import PureSubject
 from proof.simulation.simulator import simulate
@@ -13,15 +14,15 @@ SEEDS_PER_TEST = 25
 
 
 @pytest.mark.parametrize("first", range(0, 250, SEEDS_PER_TEST))
-def test_every_promise_is_kept_in_every_life(first: int) -> None:
-    """T, A, P over a few hundred lives with crashes at any record."""
-    lives = [simulate(seed) for seed in range(first, first + SEEDS_PER_TEST)]
-    assert sum(life.turns for life in lives) > SEEDS_PER_TEST
-    assert sum(life.starts for life in lives) > 0
-    assert sum(life.crashes for life in lives) > 0
+def test_every_promise_holds_in_every_simulated_run(first: int) -> None:
+    """T, A, P over a few hundred runs with crashes at any record."""
+    runs = [simulate(seed) for seed in range(first, first + SEEDS_PER_TEST)]
+    assert sum(run.turns for run in runs) > SEEDS_PER_TEST
+    assert sum(run.starts for run in runs) > 0
+    assert sum(run.crashes for run in runs) > 0
 
 
-def test_the_same_seed_is_the_same_life() -> None:
+def test_the_same_seed_gives_the_same_run() -> None:
     """Byte for byte."""
     one, other = PureSubject(), PureSubject()
     assert simulate(7, one) == simulate(7, other)
@@ -29,7 +30,7 @@ def test_the_same_seed_is_the_same_life() -> None:
 
 
 def test_a_broken_promise_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The watcher is no bystander: a start that nothing allowed, and a seed that prints itself."""
+    """The watcher is not a bystander: a start that nothing allowed, and a seed that prints itself."""
     monkeypatch.setattr(Watcher, "_consented", _never)
     with pytest.raises(PromiseBroken, match="T1: never"):
         main(["--seed", "0", "--count", "50"])
@@ -45,5 +46,5 @@ def test_the_command_prints_what_it_lived_through(capsys: pytest.CaptureFixture[
     assert (
         home.startswith("seed 3 (home): "),
         session.startswith("seed 3 (session): "),
-        "2 lives from seed 3" in total,
+        "2 runs from seed 3" in total,
     ) == (True, True, True)

@@ -160,10 +160,10 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
         )
         with contextlib.suppress(Crashed):
             async with open_in_memory(agents=[ops], disk=disk, crash=crash, clock=clock) as home:
-                home.service.world.compaction = lambda: CompactionRules(
+                home.service.runtime.world.compaction = lambda: CompactionRules(
                     at_tokens=WINDOW * 2 // 3, keep_turns=2
                 )
-                home.service.world.channels = lambda: {post.name: post}
+                home.service.runtime.world.channels = lambda: {post.name: post}
                 for _ in range(dice.randrange(1, 12)):
                     turns += 1
                     clock.advance(dice.randrange(1, 48) * 3600)
@@ -172,7 +172,7 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
         crashes += 1
 
     async with open_in_memory(agents=[ops], disk=disk, clock=clock) as home:
-        home.service.world.channels = lambda: {post.name: post}
+        home.service.runtime.world.channels = lambda: {post.name: post}
         report = await home.service.show(S)
         for _ in range(20):  # a turn that goes on after its prompt ran out may ask once more
             clock.advance(30 * 24 * 3600)
@@ -182,7 +182,7 @@ async def test_a_busy_year_ends_whole(seed: int) -> None:
                 break
         assert (report.phase, report.owes, report.queued, report.sealed) == ("idle", (), 0, None)
         events: list[Any] = []
-        journal = await home.service.world.store.open(S)
+        journal = await home.service.runtime.world.store.open(S)
         await journal.load(
             lambda record: events.append(decode(record.type, record.version, record.body))
         )

@@ -16,14 +16,14 @@ from holdfast.adapters.inmemory import (
     InMemoryStore,
 )
 from holdfast.adapters.inmemory.commit import verified
-from holdfast.adapters.listening import Listener
+from holdfast.adapters.listener import Listener
 from holdfast.errors import Busy, HoldfastError, InDoubt, NotSaved, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Check, Head
 from holdfast.testing.conformance.store import (
     OPS,
     OTHER,
-    born,
+    create_session,
     everything,
     home_state,
     note,
@@ -40,7 +40,7 @@ async def reread(disk: InMemoryDisk) -> list[str]:
 @in_loop
 async def test_appends_begun_together_are_one_write() -> None:
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     before = store.disk.commits
     await asyncio.gather(*(journal.append(says(f"{n}"), since=journal.head) for n in range(10)))
     assert store.disk.commits == before + 1
@@ -68,7 +68,7 @@ async def test_a_fault_strikes_the_whole_commit(
     from there.
     """
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     store.disk.fail_next(fault)
     work = [journal.append(says(f"{n}"), since=journal.head) for n in range(many)]
     outcomes = await asyncio.gather(*work, return_exceptions=True)
@@ -90,27 +90,27 @@ PARTLY = [(Fault.IN_DOUBT_PARTLY, InDoubt), (Fault.CRASH_PARTLY, Crashed)]
 
 @pytest.mark.parametrize(("fault", "error"), PARTLY)
 @in_loop
-async def test_of_a_decision_that_is_kept_by_half_nothing_counts(
+async def test_a_partly_written_commit_is_discarded_whole(
     fault: Fault, error: type[BaseException]
 ) -> None:
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     store.disk.fail_next(fault)
     with pytest.raises(error):
         await journal.append(
             lambda _: [note("first"), note("second"), note("third")], since=journal.head
         )
     assert (await reread(store.disk))[1:] == []
-    life = store.disk.living(OPS)
-    assert [kind for kind, _ in life.quarantine] == ["torn_tail"]
-    assert b"tail_repaired" in life.entries[-1].header
+    stored = store.disk.living(OPS)
+    assert [kind for kind, _ in stored.quarantine] == ["torn_tail"]
+    assert b"tail_repaired" in stored.entries[-1].header
 
 
 @in_loop
 async def test_the_part_of_a_decision_that_is_cut_is_kept_in_quarantine() -> None:
     """D3: the same bytes that stood at the end, for people to read."""
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     store.disk.fail_next(Fault.CRASH_PARTLY)
     with pytest.raises(Crashed):
         await journal.append(lambda _: [note("first"), note("second")], since=journal.head)
@@ -128,7 +128,7 @@ def test_every_fault_is_in_a_table() -> None:
 @in_loop
 async def test_a_fault_of_one_session_spares_the_others() -> None:
     store = InMemoryStore()
-    ops, db = await born(store), await born(store, OTHER)
+    ops, db = await create_session(store), await create_session(store, OTHER)
     store.disk.fail_next(Fault.NOT_SAVED, session=OPS)
     await db.append(says("fine"), since=db.head)
     with pytest.raises(NotSaved):
@@ -145,7 +145,7 @@ async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_bo
     await store.home()
     store.disk.fail_next(fault, session=HOME)
     with pytest.raises(HoldfastError):
-        await born(store)
+        await create_session(store)
     fresh = InMemoryStore(store.disk)
     assert await fresh.sessions() == ([OPS] if is_born else [])
     if is_born:
@@ -153,10 +153,10 @@ async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_bo
 
 
 @in_loop
-async def test_a_seal_holds_though_the_home_could_not_be_told() -> None:
+async def test_a_seal_holds_though_the_home_could_not_record_it() -> None:
     """The mark alone seals; the next open tells the home."""
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     store.disk.flip(OPS, 1)
     store.disk.fail_next(Fault.NOT_SAVED, session=HOME)
     with pytest.raises(Takeover):
@@ -169,10 +169,10 @@ async def test_a_seal_holds_though_the_home_could_not_be_told() -> None:
 @in_loop
 async def test_a_changed_home_bears_nobody() -> None:
     store = InMemoryStore()
-    await born(store)
+    await create_session(store)
     store.disk.flip(HOME, 2)
     with pytest.raises(Untrusted):
-        await born(InMemoryStore(store.disk), OTHER)
+        await create_session(InMemoryStore(store.disk), OTHER)
     with pytest.raises(Untrusted):
         await store.sessions()
 
@@ -180,7 +180,7 @@ async def test_a_changed_home_bears_nobody() -> None:
 @in_loop
 async def test_after_a_crash_nothing_of_the_old_process_works_and_all_bytes_are_there() -> None:
     store = InMemoryStore()
-    journal = await born(store)
+    journal = await create_session(store)
     claim = await journal.claim()
     assert claim is not None
     waiting = asyncio.ensure_future(journal.append(says("never begun"), since=journal.head))
@@ -238,7 +238,7 @@ async def test_a_notice_to_a_loop_that_closes_just_now_hinders_nobody() -> None:
 async def test_a_forged_row_is_as_long_as_a_genuine_one() -> None:
     """The tampering hands leave nothing by which they could be told apart but the mac."""
     disk = InMemoryDisk()
-    await born(InMemoryStore(disk))
+    await create_session(InMemoryStore(disk))
     disk.forge(OPS, note("born"))
     genuine, forged = disk.living(OPS).entries
     assert (len(genuine.mac), genuine.body) == (len(forged.mac), forged.body)
@@ -249,15 +249,15 @@ def test_a_record_that_held_after_one_does_not_hold_after_another() -> None:
     L4: what the chain has said is remembered for the bytes and for what they follow, so one that is
     taken out of the middle is seen.
     """
-    life = InMemoryDisk().bear(OPS, InstanceId("i1"))
-    head = life.genesis
+    stored = InMemoryDisk().create(OPS, InstanceId("i1"))
+    head = stored.genesis
     for text in ("one", "two", "three"):
-        entry, record = life.seal_entry(head, note(text), at=0, epoch=0, writer="w")
-        life.entries.append(entry)
+        entry, record = stored.seal_entry(head, note(text), at=0, epoch=0, writer="w")
+        stored.entries.append(entry)
         head = Head(record.seq, record.mac)
-    assert [len(verified(life, life.genesis, upto=3)[0]) for _ in range(2)] == [3, 3]
-    del life.entries[1]
-    held, damage = verified(life, life.genesis, upto=2)
+    assert [len(verified(stored, stored.genesis, upto=3)[0]) for _ in range(2)] == [3, 3]
+    del stored.entries[1]
+    held, damage = verified(stored, stored.genesis, upto=2)
     assert ([record.seq for record in held], isinstance(damage, Untrusted)) == ([1], True)
 
 
@@ -269,7 +269,7 @@ async def test_a_process_that_dies_while_it_seals_leaves_every_other_append_its_
     """
     disk = InMemoryDisk()
     leader, other = InMemoryStore(disk), InMemoryStore(disk)
-    ours = await born(leader)
+    ours = await create_session(leader)
     theirs = await other.open(OPS)
     disk.flip(OPS, 1)
     disk.fail_next(Fault.CRASH_NOT_WRITTEN, session=HOME)

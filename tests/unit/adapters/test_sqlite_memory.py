@@ -1,5 +1,5 @@
 """
-What the file of the memory may suffer: slow queries, locks, other programs' files, keys that come
+Damage to the file of the memory: slow queries, locks, other programs' files, keys that come
 and go, and being forgotten.
 """
 
@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.adapters.sqlite.memory import SqliteMemory, copy_memory
 from holdfast.errors import NotSaved, Refused
-from holdfast.ports.memory import CannotRecall, Found
+from holdfast.ports.memory import CannotRecall, MemoryMatches
 from holdfast.session.features.memory.items import MemoryItem, query_words
 from holdfast.testing.conformance.memory import ALICE
 from holdfast.testing.memory_items import item
@@ -48,13 +48,13 @@ def add_all(memory: SqliteMemory, items: list[MemoryItem]) -> None:
             memory._insert(db, each)
 
 
-def found(memory: SqliteMemory, seconds: float = 60) -> Found:
+def found(memory: SqliteMemory, seconds: float = 60) -> MemoryMatches:
     return memory.find(WORDS, ALICE, limit=8, seconds=seconds)
 
 
 def test_looking_makes_no_file_and_remembering_makes_one_for_its_owner_alone(path: Path) -> None:
     memory = memory_at(path)
-    assert found(memory) == Found(())
+    assert found(memory) == MemoryMatches(())
     assert not path.exists()
     memory.add(item("1"))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -75,7 +75,7 @@ def test_a_rotation_of_keys_forgets_nothing_and_a_lost_key_believes_nothing(path
     without = memory_at(path, {})
     with pytest.raises(Refused) as refused:
         without.add(item("3"))
-    assert (refused.value.code, found(without)) == ("no_key", Found((), unverified=2))
+    assert (refused.value.code, found(without)) == ("no_key", MemoryMatches((), unverified=2))
     without.close()
 
 
@@ -113,7 +113,7 @@ def test_a_search_that_takes_too_long_is_given_up(path: Path) -> None:
     memory.close()
 
 
-def test_a_search_does_not_wait_for_whoever_holds_the_file(path: Path) -> None:
+def test_a_search_does_not_wait_for_the_process_that_holds_the_file(path: Path) -> None:
     memory = memory_at(path)
     memory.add(item("1"))
     other = apsw.Connection(
@@ -176,9 +176,9 @@ def test_a_file_that_is_not_ours_is_never_touched(path: Path, kind: str) -> None
     memory.close()
 
 
-def test_what_is_not_saved_is_not_there(path: Path) -> None:
+def test_an_item_that_is_not_saved_is_not_there(path: Path) -> None:
     """
-    Whoever holds the file longer than a writer waits: nothing of it is kept, and that is said.
+    Another process holds the file longer than a writer waits: nothing is kept, and the error says so.
     """
     memory = memory_at(path)
     memory.add(item("1"))
@@ -203,7 +203,7 @@ def test_a_symlink_is_not_followed(path: Path, tmp_path: Path) -> None:
     memory.close()
 
 
-def test_what_is_forgotten_is_in_no_byte_of_the_file_and_the_words_never_are_in_the_index(
+def test_forget_erases_every_byte_and_the_index_never_stores_plain_words(
     path: Path,
 ) -> None:
     memory = memory_at(path)
@@ -231,7 +231,7 @@ def test_every_commit_is_synced_with_its_folder(path: Path) -> None:
 
 
 def test_common_words_do_not_keep_rare_ones_from_being_found(path: Path) -> None:
-    """What all items hold is looked up last; what one holds is found among hundreds."""
+    """Words that all items hold are looked up last; what one holds is found among hundreds."""
     memory = memory_at(path)
     add_all(
         memory, [item(str(number), f"the door code of house {number}") for number in range(600)]
@@ -257,13 +257,13 @@ def test_a_copy_is_of_one_moment_and_nobody_is_stopped(path: Path, tmp_path: Pat
     assert not (tmp_path / "none.db").exists()
 
 
-def test_what_is_remembered_after_the_file_was_deleted_or_replaced_is_in_the_file_that_is_there(
+def test_memory_follows_its_file_after_a_deletion_or_a_replacement(
     path: Path, tmp_path: Path
 ) -> None:
     memory = memory_at(path)
     memory.add(item("1"))
     path.unlink()
-    assert (memory.is_empty(), found(memory), list(memory.rows())) == (True, Found(()), [])
+    assert (memory.is_empty(), found(memory), list(memory.rows())) == (True, MemoryMatches(()), [])
     memory.add(item("2"))
     copy_memory(path, tmp_path / "copy.db")
     memory.add(item("3"))
@@ -285,7 +285,7 @@ def test_a_forked_child_opens_the_file_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["garbage", "folder", "fifo", "symlink"])
-def test_a_file_that_can_not_be_copied_is_said_and_the_backup_is_none(
+def test_a_file_that_can_not_be_copied_is_named_and_the_backup_fails(
     path: Path, tmp_path: Path, way: str
 ) -> None:
     match way:

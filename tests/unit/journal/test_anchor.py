@@ -9,13 +9,13 @@ from holdfast.journal.anchor import (
     CLAIMS_OFFSET,
     SLOT_BYTES,
     Anchor,
-    Look,
+    CellReading,
     acknowledged_seq,
     claim_offset,
     encode_claim,
-    encode_newborn,
+    encode_created,
     encode_slot,
-    look_at,
+    read_cell,
     slot_offset,
 )
 from holdfast.journal.anchor_cases import Slots
@@ -50,10 +50,10 @@ def cell(*anchors: Anchor, epochs: tuple[int, ...] = (4, 5)) -> bytes:
 
 
 def test_the_newer_of_two_slots_that_are_one_apart_counts() -> None:
-    assert look_at(cell(anchor(8), anchor(9)), KEYS) == Look(Slots.SETTLED, anchor(9))
-    assert look_at(cell(anchor(9), anchor(10)), KEYS) == Look(Slots.SETTLED, anchor(10))
-    assert look_at(cell(anchor(8), anchor(11)), KEYS) == Look(Slots.APART, anchor(11))
-    assert look_at(cell(anchor(8)), KEYS) == Look(Slots.ONE, anchor(8))
+    assert read_cell(cell(anchor(8), anchor(9)), KEYS) == CellReading(Slots.SETTLED, anchor(9))
+    assert read_cell(cell(anchor(9), anchor(10)), KEYS) == CellReading(Slots.SETTLED, anchor(10))
+    assert read_cell(cell(anchor(8), anchor(11)), KEYS) == CellReading(Slots.APART, anchor(11))
+    assert read_cell(cell(anchor(8)), KEYS) == CellReading(Slots.ONE, anchor(8))
 
 
 def test_a_cell_is_one_sector() -> None:
@@ -70,13 +70,13 @@ def test_a_slot_counts_only_in_its_own_place() -> None:
     """A slot that was copied over its neighbour says nothing, the older as little as the newer."""
     even, odd = encode_slot(anchor(8), KEYS), encode_slot(anchor(9), KEYS)
     claims = cell()[CLAIMS_OFFSET:]
-    assert look_at(even + even + claims, KEYS) == Look(Slots.ONE, anchor(8))
-    assert look_at(odd + odd + claims, KEYS) == Look(Slots.ONE, anchor(9))
-    assert look_at(odd + even + claims, KEYS) == Look(Slots.NONE, None)
+    assert read_cell(even + even + claims, KEYS) == CellReading(Slots.ONE, anchor(8))
+    assert read_cell(odd + odd + claims, KEYS) == CellReading(Slots.ONE, anchor(9))
+    assert read_cell(odd + even + claims, KEYS) == CellReading(Slots.NONE, None)
 
 
 def test_a_newborn_cell_is_settled_and_nobody_has_driven_it() -> None:
-    assert look_at(encode_newborn(anchor(0), KEYS), KEYS) == Look(
+    assert read_cell(encode_created(anchor(0), KEYS), KEYS) == CellReading(
         Slots.SETTLED, anchor(1)._replace(seq=0, epoch=0)
     )
 
@@ -85,22 +85,22 @@ def test_a_torn_slot_leaves_the_other_readable() -> None:
     """Every way to cut the write of the newer slot leaves the older one, or both."""
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
     for cut in range(SLOT_BYTES + 1):
-        look = look_at(after[:cut] + before[cut:], KEYS)
-        assert look in {
-            Look(Slots.SETTLED, anchor(9)),
-            Look(Slots.ONE, anchor(9)),
-            Look(Slots.SETTLED, anchor(10)),
+        reading = read_cell(after[:cut] + before[cut:], KEYS)
+        assert reading in {
+            CellReading(Slots.SETTLED, anchor(9)),
+            CellReading(Slots.ONE, anchor(9)),
+            CellReading(Slots.SETTLED, anchor(10)),
         }
 
 
 def test_a_torn_claim_leaves_the_one_before() -> None:
     before, after = cell(anchor(8), anchor(9)), cell(anchor(8), anchor(9), epochs=(5, 6))
     for cut in range(CLAIMS_OFFSET, ANCHOR_BYTES + 1):
-        look = look_at(after[:cut] + before[cut:], KEYS)
-        assert look.slots is Slots.SETTLED
-        assert look.anchor is not None
-        assert look.anchor.epoch in {5, 6}
-    assert look_at(cell(anchor(8), anchor(9), epochs=()), KEYS).slots is Slots.NONE
+        reading = read_cell(after[:cut] + before[cut:], KEYS)
+        assert reading.slots is Slots.SETTLED
+        assert reading.anchor is not None
+        assert reading.anchor.epoch in {5, 6}
+    assert read_cell(cell(anchor(8), anchor(9), epochs=()), KEYS).slots is Slots.NONE
 
 
 def test_every_flipped_byte_is_seen() -> None:
@@ -108,27 +108,27 @@ def test_every_flipped_byte_is_seen() -> None:
     for at in range(CLAIMS_OFFSET):
         changed = bytearray(whole)
         changed[at] ^= 1
-        look = look_at(bytes(changed), KEYS)
-        assert look.slots is Slots.ONE
-        assert look.anchor == (anchor(9) if at < SLOT_BYTES else anchor(8))
-        assert (look.missing is not None) == (4 <= at % SLOT_BYTES < 8), (
+        reading = read_cell(bytes(changed), KEYS)
+        assert reading.slots is Slots.ONE
+        assert reading.anchor == (anchor(9) if at < SLOT_BYTES else anchor(8))
+        assert (reading.missing is not None) == (4 <= at % SLOT_BYTES < 8), (
             "only a changed generation asks for another key"
         )
 
 
-def test_nothing_and_another_sessions_are_no_anchor() -> None:
+def test_an_empty_cell_and_a_foreign_cell_hold_no_anchor() -> None:
     for data, keys in (
         (b"", KEYS),
         (bytes(ANCHOR_BYTES), KEYS),
         (cell(anchor(8), anchor(9)), OTHERS),
     ):
-        assert look_at(data, keys) == Look(Slots.NONE, None)
+        assert read_cell(data, keys) == CellReading(Slots.NONE, None)
 
 
 def test_the_quick_look_believes_what_the_whole_one_calls_settled() -> None:
     """
-    Whole, one slot only, torn anywhere, flipped anywhere, copied, another session's, under a key
-    that we lack, none.
+    Whole, one slot only, torn anywhere, flipped anywhere, copied, exchanged, another session's,
+    under a key that we lack, none.
     """
     before, after = cell(anchor(8), anchor(9)), cell(anchor(10), anchor(9))
     cells = [
@@ -146,16 +146,17 @@ def test_the_quick_look_believes_what_the_whole_one_calls_settled() -> None:
     cells += [
         after[:SLOT_BYTES] * 2 + after[CLAIMS_OFFSET:],
         after[SLOT_BYTES:CLAIMS_OFFSET] * 2 + after[CLAIMS_OFFSET:],
+        after[SLOT_BYTES:CLAIMS_OFFSET] + after[:SLOT_BYTES] + after[CLAIMS_OFFSET:],
     ]
     for data in cells:
         for keys, session in ((KEYS, SessionId("ops/api")), (OTHERS, SessionId("ops/db"))):
-            whole = look_at(data, keys).settled
+            whole = read_cell(data, keys).settled
             assert acknowledged_seq(data, {1: bytes(range(32))}, session, InstanceId("i1")) == (
                 None if whole is None else whole.seq
             )
 
 
-def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage() -> None:
+def test_a_slot_under_a_missing_key_is_distinguished_from_damage() -> None:
     """5.2: a lost key makes a session read-only; it is not called cut short for it."""
     both = Keyring(
         {1: bytes(range(32)), 2: bytes(range(1, 33))}, SessionId("ops/api"), InstanceId("i1")
@@ -164,17 +165,17 @@ def test_a_slot_under_a_key_that_we_lack_is_told_apart_from_damage() -> None:
         encode_slot(each, both) for each in (anchor(8), anchor(9)._replace(generation=2))
     )
     claims = cell()[CLAIMS_OFFSET:]
-    assert look_at(older + newer + claims, both) == Look(
+    assert read_cell(older + newer + claims, both) == CellReading(
         Slots.SETTLED, anchor(9)._replace(generation=2)
     )
     for data, slots in (
         (older + newer + claims, Slots.ONE),
         (bytes(SLOT_BYTES) + newer + claims, Slots.NONE),
     ):
-        look = look_at(data, KEYS)
-        assert look.slots is slots
-        assert look.missing is not None
-        assert look.missing.generation == 2
+        reading = read_cell(data, KEYS)
+        assert reading.slots is slots
+        assert reading.missing is not None
+        assert reading.missing.generation == 2
 
 
 def test_the_quick_look_takes_whole_numbers() -> None:
@@ -194,5 +195,5 @@ def test_the_quick_look_takes_whole_numbers() -> None:
         + encode_claim(4, 1, ring)
         + encode_claim(5, 1, ring)
     )
-    assert look_at(data, ring) == Look(Slots.SETTLED, newer)
+    assert read_cell(data, ring) == CellReading(Slots.SETTLED, newer)
     assert acknowledged_seq(data, far, SessionId("ops/api"), InstanceId("i1")) == newer.seq

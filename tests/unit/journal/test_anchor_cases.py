@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.journal.anchor_cases import CASES, Action, End, Slots, end_of, judge
+from holdfast.journal.anchor_cases import CASES, AnchorAction, JournalEnd, Slots, end_of, judge
 
 
-@pytest.mark.parametrize(("slots", "end"), list(product(Slots, End)))
-def test_every_state_matches_exactly_one_case(slots: Slots, end: End) -> None:
+@pytest.mark.parametrize(("slots", "end"), list(product(Slots, JournalEnd)))
+def test_every_state_matches_exactly_one_case(slots: Slots, end: JournalEnd) -> None:
     assert sum(slots in case.slots and end in case.ends for case in CASES) == 1
     assert judge(slots, end) in CASES
 
@@ -21,42 +21,46 @@ def test_every_case_matches_something_and_has_its_own_letter() -> None:
 
 def test_only_a_state_with_a_legal_cause_goes_on() -> None:
     for case in CASES:
-        is_accused = case.action in {Action.CUT_SHORT, Action.BROKEN}
+        is_accused = case.action in {AnchorAction.CUT_SHORT, AnchorAction.BROKEN}
         assert case.cause.startswith("none: ") == is_accused, case.letter
 
 
 @pytest.mark.parametrize(
     ("slots", "end", "action"),
     [
-        (Slots.SETTLED, End.AT, Action.GO_ON),  # a newborn session, a claim without a record
         (
             Slots.SETTLED,
-            End.PAST,
-            Action.MOVE,
+            JournalEnd.AT,
+            AnchorAction.GO_ON,
+        ),  # a newborn session, a claim without a record
+        (
+            Slots.SETTLED,
+            JournalEnd.PAST,
+            AnchorAction.MOVE,
         ),  # a failed anchor write that left nothing; a power cut
         (
             Slots.ONE,
-            End.PAST,
-            Action.MOVE,
+            JournalEnd.PAST,
+            AnchorAction.MOVE,
         ),  # a crash in mid write of a slot, and a second one in mid repair
-        (Slots.ONE, End.PAST_TORN, Action.MOVE_AND_CUT),
+        (Slots.ONE, JournalEnd.PAST_TORN, AnchorAction.MOVE_AND_CUT),
         (
             Slots.ONE,
-            End.AT,
-            Action.CUT_SHORT,
+            JournalEnd.AT,
+            AnchorAction.CUT_SHORT,
         ),  # a slot zeroed or copied over its neighbour, and its batch cut
         (
             Slots.ONE,
-            End.TORN,
-            Action.CUT_SHORT,
+            JournalEnd.TORN,
+            AnchorAction.CUT_SHORT,
         ),  # the same with one byte left, or cut inside the batch
-        (Slots.APART, End.PAST, Action.CUT_SHORT),  # an older copy of one slot
-        (Slots.NONE, End.AT, Action.CUT_SHORT),
-        (Slots.SETTLED, End.BEFORE, Action.CUT_SHORT),
-        (Slots.ONE, End.BROKEN, Action.BROKEN),
+        (Slots.APART, JournalEnd.PAST, AnchorAction.CUT_SHORT),  # an older copy of one slot
+        (Slots.NONE, JournalEnd.AT, AnchorAction.CUT_SHORT),
+        (Slots.SETTLED, JournalEnd.BEFORE, AnchorAction.CUT_SHORT),
+        (Slots.ONE, JournalEnd.BROKEN, AnchorAction.BROKEN),
     ],
 )
-def test_the_named_states(slots: Slots, end: End, action: Action) -> None:
+def test_the_named_states(slots: Slots, end: JournalEnd, action: AnchorAction) -> None:
     assert judge(slots, end).action is action
 
 
@@ -65,15 +69,15 @@ def test_an_end_is_named_by_three_findings() -> None:
         end_of(reaches=reaches, past=past, torn=torn)
         for reaches, past, torn in product([True, False], repeat=3)
     }
-    assert found == set(End) - {End.BROKEN}
+    assert found == set(JournalEnd) - {JournalEnd.BROKEN}
 
 
 def test_the_documented_table_is_this_one() -> None:
-    """docs/journal-format.md lists every case, word for word."""
-    listed = (Path(__file__).parents[3] / "docs/journal-format.md").read_text()
+    """docs/reference/journal-format.md lists every case, word for word."""
+    listed = (Path(__file__).parents[3] / "docs/reference/journal-format.md").read_text()
     for case in CASES:
         slots = "; ".join(each.value for each in Slots if each in case.slots)
-        ends = "; ".join(each.value for each in End if each in case.ends)
+        ends = "; ".join(each.value for each in JournalEnd if each in case.ends)
         assert (
             f"| {case.letter} | {slots} | {ends} | {case.action.value} | {case.cause} |\n" in listed
         )

@@ -8,7 +8,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import KeyMissing, Keyring, key_id, subkey
 
 KEY = bytes(range(32))
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
 
 
 def test_no_two_uses_share_a_key() -> None:
@@ -28,8 +28,8 @@ def test_no_two_uses_share_a_key() -> None:
     assert len({subkey(bytes(32), "record", "ops/api", "i1"), *made}) == 7
 
 
-def test_a_missing_generation_and_a_wrong_key_are_told_apart_from_damage() -> None:
-    ring = Keyring({1: KEY}, OPS, LIFE)
+def test_a_missing_generation_and_a_wrong_key_are_distinguished_from_damage() -> None:
+    ring = Keyring({1: KEY}, OPS, INSTANCE)
     assert (ring.get(1).generation, ring.get(1).key_id) == (1, key_id(KEY))
     with pytest.raises(KeyMissing):
         ring.get(2)
@@ -37,7 +37,7 @@ def test_a_missing_generation_and_a_wrong_key_are_told_apart_from_damage() -> No
 
 def test_the_newest_key_is_the_one_of_the_highest_generation() -> None:
     assert [
-        Keyring(dict.fromkeys(each, KEY), OPS, LIFE).newest for each in ((), (1,), (3, 1, 2))
+        Keyring(dict.fromkeys(each, KEY), OPS, INSTANCE).newest for each in ((), (1,), (3, 1, 2))
     ] == [0, 1, 3]
 
 

@@ -23,11 +23,11 @@ from holdfast.journal.segment import (
     is_own,
 )
 
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
 KEYS = {1: bytes(range(32)), 2: bytes(range(1, 33))}
 
 
-def fence(*, session: SessionId = OPS, instance: InstanceId = LIFE, number: int = 1) -> Fence:
+def fence(*, session: SessionId = OPS, instance: InstanceId = INSTANCE, number: int = 1) -> Fence:
     return Fence(Keyring(KEYS, session, instance), session, instance, number=number)
 
 
@@ -42,7 +42,7 @@ def segment(writer: Fence, *texts: str, generation: int = 1, at: int = 10) -> by
     return b"".join(lines)
 
 
-def test_what_was_framed_verifies_and_both_stand_at_the_same_place() -> None:
+def test_a_framed_segment_verifies_and_both_fences_reach_the_same_head() -> None:
     writer, reader = fence(), fence()
     data = segment(writer, "one", "two")
     fed = reader.feed(data)
@@ -58,7 +58,7 @@ def test_what_was_framed_verifies_and_both_stand_at_the_same_place() -> None:
     assert reader.prefix_holds(data)
 
 
-def test_a_clock_that_stands_at_its_beginning_is_no_damage() -> None:
+def test_a_clock_at_its_beginning_is_not_damage() -> None:
     data = segment(fence(), "one", at=0)
     assert fence().feed(data).taken == len(data)
 
@@ -104,7 +104,7 @@ def test_a_reader_may_start_at_any_segment_by_its_own_mac() -> None:
             lambda: segment(fence(session=SessionId("ops/db")), "one"), id="another session's"
         ),
         pytest.param(
-            lambda: segment(fence(instance=InstanceId("i0")), "one"), id="an earlier life's"
+            lambda: segment(fence(instance=InstanceId("i0")), "one"), id="an earlier instance's"
         ),
         pytest.param(lambda: b'{"text":"hello"}\n', id="no record"),
         pytest.param(lambda: segment(fence(), "one").split(b"\n", 1)[1], id="no header"),
@@ -150,9 +150,11 @@ def test_swapped_doubled_and_missing_records_are_seen() -> None:
             assert len(fed.records) <= at + 1
 
 
-def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
-    keys = Keyring(KEYS, OPS, LIFE)
-    opened = SegmentOpened(FORMAT + 1, OPS, LIFE, SegmentKey(1, keys.get(1).key_id), 1, None)
+@pytest.mark.parametrize("format_", [FORMAT + 1, FORMAT - 1])
+def test_a_format_of_the_future_is_named_and_is_not_damage(format_: int) -> None:
+    """There is no earlier one than the first."""
+    keys = Keyring(KEYS, OPS, INSTANCE)
+    opened = SegmentOpened(format_, OPS, INSTANCE, SegmentKey(1, keys.get(1).key_id), 1, None)
     body = msgspec.json.encode(opened)
     line, _ = frame(
         keys.get(1).record,
@@ -166,7 +168,7 @@ def test_a_format_of_the_future_is_said_and_is_no_damage() -> None:
     with pytest.raises(NewerVersion):
         fence().feed(line)
     forged = segment(fence(), "one").replace(b'"format":1', b'"format":2')
-    assert fence().feed(forged).bad_line, "a changed byte is no newer version"
+    assert fence().feed(forged).bad_line, "a changed byte is not a newer version"
 
 
 def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
@@ -183,10 +185,10 @@ def test_a_segment_in_the_place_of_another_is_not_believed() -> None:
         assert fence(number=number).feed(second).taken == 0
 
 
-def test_a_header_of_another_life_or_session_is_not_believed_even_with_a_valid_mac() -> None:
+def test_the_fence_rejects_a_header_of_another_instance_or_session() -> None:
     """P7: the name in the header is compared too, not only the key that it is sealed with."""
-    for session, instance in ((OPS, InstanceId("i0")), (SessionId("ops/db"), LIFE)):
-        forged = segment(Fence(Keyring(KEYS, OPS, LIFE), session, instance), "one")
+    for session, instance in ((OPS, InstanceId("i0")), (SessionId("ops/db"), INSTANCE)):
+        forged = segment(Fence(Keyring(KEYS, OPS, INSTANCE), session, instance), "one")
         reader = fence()
         fed = reader.feed(forged)
         assert (fed.taken, fed.bad_line, reader.offset) == (0, True, 0)
@@ -219,7 +221,7 @@ def header(
     """A header with a valid mac, by somebody who has the key."""
     keys = reader.keys.get(generation)
     opened = SegmentOpened(
-        FORMAT, OPS, LIFE, SegmentKey(generation, key or keys.key_id), reader.number, previous
+        FORMAT, OPS, INSTANCE, SegmentKey(generation, key or keys.key_id), reader.number, previous
     )
     every: dict[str, Any] = {"seq": reader.seq + 1, "at": 10, "epoch": 3} | fields
     return frame(
@@ -248,7 +250,7 @@ def test_the_header_that_is_expected_is_believed() -> None:
     ],
     ids=str,
 )
-def test_nothing_falls_from_one_segment_to_the_next_even_with_a_valid_mac(
+def test_the_fence_rejects_a_header_that_does_not_continue_the_segment(
     wrong: dict[str, Any],
 ) -> None:
     """
@@ -297,7 +299,7 @@ def test_no_header_stands_inside_a_segment() -> None:
     )
 
 
-def test_the_first_bytes_of_a_segment_are_none() -> None:
+def test_before_its_header_a_segment_has_no_known_bytes() -> None:
     """Before its header there is nothing that we know, whatever the segment before held."""
     reader, _ = in_the_next()
     for each in (reader, fence()):

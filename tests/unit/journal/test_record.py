@@ -13,7 +13,7 @@ from holdfast.journal.record import (
     frame,
     read_unverified,
     record_mac,
-    times_of_birth,
+    times_of_creation,
     without_macs,
 )
 from holdfast.journal.segment import closed_draft, repaired_draft
@@ -107,12 +107,12 @@ def test_every_flipped_bit_is_seen() -> None:
         pytest.param(lambda line: line[:-3] + b"\n", id="no end"),
     ],
 )
-def test_what_is_spelled_otherwise_does_not_verify(forged) -> None:
+def test_a_record_in_another_spelling_does_not_verify(forged) -> None:
     assert believe(KEY, BIRTH_MAC, forged(line_of())) is None
 
 
 def test_another_key_or_another_predecessor_does_not_verify() -> None:
-    """A row of another session, or replayed at another place, is no record."""
+    """A row of another session, or replayed at another place, is not a record."""
     assert believe(bytes(32), BIRTH_MAC, line_of()) is None
     assert believe(KEY, b"\1" * 32, line_of()) is None
 
@@ -187,7 +187,7 @@ def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
         "nothing between body and mac",
     ],
 )
-def test_what_is_no_line_of_ours_reads_as_nothing(line: bytes) -> None:
+def test_a_foreign_line_reads_as_nothing(line: bytes) -> None:
     """
     For export without the key, and for the look at a header before it is verified: no error, no
     guess.
@@ -235,11 +235,11 @@ def test_a_valid_mac_over_no_header_of_ours_is_not_believed(header: bytes) -> No
     ],
     ids=str,
 )
-def test_times_of_a_life_that_begins_with_anothers_records_never_fall(
+def test_times_of_carried_records_never_decrease(
     said: tuple[int | None, ...], times: list[int]
 ) -> None:
     """5.1: as they say, but never after now and never before the one ahead."""
-    assert times_of_birth([Draft("note", 1, b"{}", at) for at in said], 10) == times
+    assert times_of_creation([Draft("note", 1, b"{}", at) for at in said], 10) == times
 
 
 def test_the_journals_own_records_are_spelled_as_documented() -> None:
@@ -249,7 +249,7 @@ def test_the_journals_own_records_are_spelled_as_documented() -> None:
 
 
 def test_a_batch_without_its_macs_verifies_nowhere() -> None:
-    """What failed is kept for people, and is no second history."""
+    """A failed line is kept for people, and is not a second history."""
     lines = [line_of(), line_of(b'{"text":"\\"mac\\":\\"' + b"0a" * 32 + b'"}')]
     bare = without_macs(b"".join(lines)).splitlines(keepends=True)
     assert [len(line) for line in bare] == [len(line) for line in lines]

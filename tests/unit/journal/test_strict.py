@@ -85,7 +85,7 @@ def test_the_key_that_stands_twice_is_named() -> None:
         strict_json('{"a":1,"cmd":"ls","b":2,"cmd":"rm"}', what="the arguments")
 
 
-def test_brackets_in_strings_are_no_nesting() -> None:
+def test_brackets_in_strings_do_not_nest() -> None:
     assert strict_json('["' + "[" * 1000 + '"]', what="x") == ["[" * 1000]
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.ids import InstanceId, SessionId
-from holdfast.journal.anchor import Anchor, Look
+from holdfast.journal.anchor import Anchor, CellReading
 from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
@@ -12,15 +12,15 @@ from holdfast.journal.segment import Previous
 from holdfast.journal.verify import SegmentBytes, Walked, tail_is_torn, walk
 from holdfast.limits import BATCH_BYTES_MAX
 
-OPS, LIFE = SessionId("ops/api"), InstanceId("i1")
-KEYS = Keyring({1: bytes(range(32))}, OPS, LIFE)
+OPS, INSTANCE = SessionId("ops/api"), InstanceId("i1")
+KEYS = Keyring({1: bytes(range(32))}, OPS, INSTANCE)
 
 
 class Written:
     """Two segments, the first closed; twenty notes in all; and the anchor of the whole."""
 
     def __init__(self) -> None:
-        writer = Fence(KEYS, OPS, LIFE)
+        writer = Fence(KEYS, OPS, INSTANCE)
         self.segments: list[bytes] = []
         for number in range(2):
             lines = [writer.open_segment(generation=1, at=1, writer="w")]
@@ -43,17 +43,17 @@ class Written:
         def closing(number: int) -> Previous | None:
             if number >= len(self.segments):
                 return None
-            header = Fence(KEYS, OPS, LIFE, number=number + 1)
+            header = Fence(KEYS, OPS, INSTANCE, number=number + 1)
             header.feed(self.segments[number].split(b"\n")[0] + b"\n")
             return header.previous
 
         return walk(
-            Fence(KEYS, OPS, LIFE),
+            Fence(KEYS, OPS, INSTANCE),
             [
                 SegmentBytes(n, f"i1.{n:08d}.jsonl", lambda offset, data=data: data[offset:])
                 for n, data in enumerate(self.segments, first)
             ],
-            lambda: Look(slots if self.anchor else Slots.NONE, self.anchor),
+            lambda: CellReading(slots if self.anchor else Slots.NONE, self.anchor),
             first_mac=first_mac,
             closing=closing,
             is_lost=lambda _: False,
@@ -61,21 +61,21 @@ class Written:
 
     def anchored_in_the_first(self, lines: int = 11) -> "Written":
         """As if only so many lines of the first segment had been acknowledged."""
-        reader = Fence(KEYS, OPS, LIFE)
+        reader = Fence(KEYS, OPS, INSTANCE)
         reader.feed(b"".join(self.segments[0].splitlines(keepends=True)[:lines]))
         self.anchor = Anchor(1, 1, 1, reader.offset, reader.seq, 1, 0, reader.mac)
         return self
 
     def anchored_at(self, notes: int) -> "Written":
         """As if only so many notes of the last segment had been acknowledged."""
-        reader = Fence(KEYS, OPS, LIFE, number=2)
+        reader = Fence(KEYS, OPS, INSTANCE, number=2)
         data = b"".join(self.segments[1].splitlines(keepends=True)[: notes + 1])
         reader.feed(data)
         self.anchor = Anchor(1, 1, 2, reader.offset, reader.seq, 1, 0, reader.mac)
         return self
 
 
-def test_what_was_written_holds() -> None:
+def test_an_unchanged_journal_holds() -> None:
     found = Written().judged()
     assert (found.verdict, found.records, found.byte, found.detail) == ("holds", 23, None, None)
 
@@ -129,7 +129,7 @@ def test_whole_records_past_the_anchor_are_records() -> None:
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_what_follows_the_last_record(tail: bytes, verdict: str) -> None:
+def test_verify_classifies_the_bytes_after_the_last_record(tail: bytes, verdict: str) -> None:
     written = Written()
     written.segments[1] += tail
     assert written.judged().verdict == verdict
@@ -137,7 +137,7 @@ def test_what_follows_the_last_record(tail: bytes, verdict: str) -> None:
 
 def ignoring(tail: bytes, named: bytes) -> Written:
     """A segment with this tail, closed by a header that names these bytes past its end."""
-    writer = Fence(KEYS, OPS, LIFE)
+    writer = Fence(KEYS, OPS, INSTANCE)
     first = writer.open_segment(generation=1, at=1, writer="w", more=False)
     writer.enter_next(ignored=named)
     second = writer.open_segment(generation=1, at=1, writer="w", more=False)
@@ -164,12 +164,12 @@ def test_bytes_behind_a_closed_segment_are_ignored_only_if_the_next_header_names
         assert (found.verdict, found.detail) == ("broken", "bytes follow the segment's end")
 
 
-def test_an_ignored_batch_that_would_verify_is_no_history() -> None:
+def test_an_ignored_batch_that_would_verify_is_not_history() -> None:
     """
     5.3: the next header closed the segment before it, so its records were never acknowledged,
     though each of them is genuine.
     """
-    writer = Fence(KEYS, OPS, LIFE)
+    writer = Fence(KEYS, OPS, INSTANCE)
     writer.open_segment(generation=1, at=1, writer="w", more=False)
     failed, _ = writer.frame(
         [Draft("note", 1, b'{"n":0}'), Draft("note", 1, b'{"n":1}')], at=1, epoch=0, writer="w"
@@ -183,7 +183,7 @@ def test_part_of_a_batch_is_a_torn_tail_from_where_the_batch_begins() -> None:
     """D3: records that verify do not count without the rest of their batch, wherever it was cut."""
     written = Written()
     assert written.anchor is not None
-    writer = Fence(KEYS, OPS, LIFE, number=2)
+    writer = Fence(KEYS, OPS, INSTANCE, number=2)
     whole = written.segments[1]
     writer.feed(whole)
     batch, _ = writer.frame(
@@ -217,7 +217,7 @@ def test_an_unreadable_slot_needs_the_whole_batch_that_it_named() -> None:
     assert written.judged(slots=Slots.ONE).verdict == "torn_tail"
 
 
-def test_a_new_segment_that_ends_inside_its_first_batch_is_no_torn_tail() -> None:
+def test_a_new_segment_that_ends_inside_its_first_batch_is_not_a_torn_tail() -> None:
     """A segment appears whole, with the batch that begins it."""
     written = Written().anchored_in_the_first()
     for lines in (1, 2):
@@ -242,9 +242,11 @@ def test_only_half_a_batch_is_torn() -> None:
     assert tail_is_torn(b"half\n\0")
     assert not tail_is_torn(b"whole\n")
     assert not tail_is_torn(b"x" * (BATCH_BYTES_MAX + 1))
+    assert tail_is_torn(b"half", begun=BATCH_BYTES_MAX - 4)
+    assert not tail_is_torn(b"half", begun=BATCH_BYTES_MAX - 3)
 
 
-def test_a_whole_other_life_under_the_same_key_is_not_the_one_the_home_names() -> None:
+def test_verify_rejects_a_whole_journal_that_the_home_does_not_name() -> None:
     """D4: every record verifies, and the journal still is not this session's."""
     written = Written()
     first = read_unverified(written.segments[0].splitlines(keepends=True)[0])
@@ -299,7 +301,7 @@ def test_only_the_last_segment_may_lack_its_header() -> None:
     written = Written().anchored_in_the_first()
     written.segments = [written.segments[0] + b"half", b'{"seq":']
     assert written.judged().verdict == "broken", (
-        "and what stands behind the closing record of the one before is no batch"
+        "and what stands behind the closing record of the one before is not a batch"
     )
 
 

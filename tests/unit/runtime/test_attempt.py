@@ -8,6 +8,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from proof.rigs.ticking import ticking
 
 from holdfast.adapters.inmemory import Fault, InMemoryClaim, InMemoryDisk, InMemoryStore
 from holdfast.errors import (
@@ -22,8 +23,17 @@ from holdfast.errors import (
 )
 from holdfast.ports.journal_store import Appended, Draft, Record, Section
 from holdfast.runtime.cancellation import finish
-from holdfast.runtime.ledger.attempt import BUSY_TRIES, Attempt, Phase, nothing
-from holdfast.testing.conformance.store import LIFE, OPS, born, everything, note, says, texts
+from holdfast.runtime.ledger.attempt import BUSY_TRIES, Attempt, AttemptState, nothing
+from holdfast.secrecy import forget, learn
+from holdfast.testing.conformance.store import (
+    INSTANCE,
+    OPS,
+    create_session,
+    everything,
+    note,
+    says,
+    texts,
+)
 from holdfast.testing.loop import in_loop
 
 
@@ -38,7 +48,7 @@ async def attempt_on(store: InMemoryStore, folded: list[Record] | None = None) -
 
 async def home() -> InMemoryStore:
     store = InMemoryStore(InMemoryDisk())
-    await born(store)
+    await create_session(store)
     return store
 
 
@@ -65,18 +75,43 @@ async def test_an_attempt_folds_the_past_and_then_what_is_new() -> None:
 
 
 @in_loop
+async def test_a_head_that_moves_during_the_look_is_not_taken_for_folded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The store catches up in a thread of its own: the journal's head may move before the records are
+    folded. A revoked token would else pass once more.
+    """
+    store, folded = await home(), list[Record]()
+    peer = await store.open(OPS)
+    journal = await store.open(OPS)
+    attempt = await Attempt.acquire(journal, folded.append)
+    assert await attempt.is_at_head()
+    bound = journal.is_at_head
+
+    async def caught_up_meanwhile() -> bool:
+        await journal.append(nothing, since=journal.head)
+        return await bound()
+
+    await peer.append(says("theirs"), since=peer.head)
+    monkeypatch.setattr(journal, "is_at_head", caught_up_meanwhile)
+    assert not await attempt.is_at_head()
+    assert texts(folded) == ["born"]
+
+
+@in_loop
 async def test_release_remembers_the_head_and_reacquire_forgets_it() -> None:
     store = await home()
     attempt = await attempt_on(store)
-    assert (attempt.phase, attempt.fence) == (Phase.HELD, None)
+    assert (attempt.phase, attempt.fence) == (AttemptState.HELD, None)
     await attempt.release()
     await attempt.release()
     fence = attempt.position
-    assert (attempt.phase, attempt.fence) == (Phase.RELEASED, fence)
+    assert (attempt.phase, attempt.fence) == (AttemptState.RELEASED, fence)
     await attempt.write(says("a short write of ours in between"))
-    assert (attempt.phase, attempt.fence) == (Phase.RELEASED, fence)
+    assert (attempt.phase, attempt.fence) == (AttemptState.RELEASED, fence)
     await attempt.reacquire()
-    assert (attempt.phase, attempt.fence) == (Phase.HELD, None)
+    assert (attempt.phase, attempt.fence) == (AttemptState.HELD, None)
 
 
 @in_loop
@@ -91,7 +126,7 @@ async def test_writes_at_once_fold_each_record_once() -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(20):
             group.create_task(attempt.write(counting))
-    attempt.write_now(counting)
+    await attempt.write(counting)
     assert texts(folded) == ["born", *(f"{n}" for n in range(21))]
 
 
@@ -105,7 +140,7 @@ async def test_writes_from_threads_fold_each_record_once() -> None:
 
     def write() -> None:
         for _ in range(25):
-            attempt.write_now(counting)
+            asyncio.run(ticking(attempt.write(counting)))
 
     threads = [threading.Thread(target=write) for _ in range(4)]
     for thread in threads:
@@ -116,7 +151,7 @@ async def test_writes_from_threads_fold_each_record_once() -> None:
 
 
 @in_loop
-async def test_a_write_is_told_although_whoever_waited_for_it_has_gone() -> None:
+async def test_a_write_is_announced_although_its_waiting_caller_has_gone() -> None:
     """D5: it was saved, so its caller hears that, and not that somebody else's loop is closed."""
     store = await home()
     attempt = await attempt_on(store)
@@ -133,34 +168,15 @@ async def test_a_write_is_told_although_whoever_waited_for_it_has_gone() -> None
                 await attempt.release()
 
     async with asyncio.TaskGroup() as group:
-        writing = group.create_task(asyncio.to_thread(attempt.write_now, slow))
+        writing = group.create_task(
+            asyncio.to_thread(lambda: asyncio.run(ticking(attempt.write(slow))))
+        )
         await asyncio.to_thread(inside.wait)
         await asyncio.to_thread(lambda: asyncio.run(wait_and_leave()))
         go.set()
     done = writing.result()
     assert done is not None
     assert texts(done.suffix) == ["slow"]
-
-
-@in_loop
-async def test_a_write_inside_a_decide_joins_it() -> None:
-    """One commit, one lock, no deadlock: kept together or not at all."""
-    store = await home()
-    attempt = await attempt_on(store)
-    joined: list[object] = []
-
-    def outer(_: Section) -> Sequence[Draft]:
-        joined.append(attempt.write_now(says("inner")))
-        return [note("outer")]
-
-    commits = store.disk.commits
-    await attempt.write(outer)
-    assert joined == [None]
-    assert store.disk.commits == commits + 1
-    store.disk.fail_next(Fault.NOT_SAVED)
-    with pytest.raises(NotSaved):
-        await attempt.write(outer)
-    assert texts(await everything(await store.open(OPS))) == ["born", "inner", "outer"]
 
 
 @in_loop
@@ -213,28 +229,28 @@ async def test_the_first_reason_stops_an_attempt_although_its_store_would_write_
         with pytest.raises(Takeover) as caught:
             await write(says("late"))
         told.append(caught.value)
-    with pytest.raises(Takeover) as caught:
-        attempt.write_now(says("late"))
-    assert [str(each) for each in (*told, caught.value)] == ["the first"] * 5
+    assert [str(each) for each in told] == ["the first"] * 4
     assert texts(await everything(await store.open(OPS))) == ["born"]
 
 
 @in_loop
-async def test_a_takeover_found_by_a_synchronous_write_loses_nothing() -> None:
-    """It can't wait for quarantine; the next asynchronous step does."""
-    store = await home()
-    attempt = await attempt_on(store)
-    attempt.produced("reply", b"{}")
-    store.disk.forge(OPS, note("forged"))
-    with pytest.raises(Takeover):
-        attempt.write_now(says("mirror"))
-    with pytest.raises(Takeover) as caught:
-        await attempt.reacquire()
-    assert len(caught.value.quarantined) == 1
+async def test_a_known_secret_is_hidden_in_what_goes_to_quarantine() -> None:
+    """S1: a result that is not journalled is searched when it leaves the process."""
+    store, owner = await home(), object()
+    learn(owner, ("correct horse battery",))
+    try:
+        attempt = await attempt_on(store)
+        attempt.produced("reply", b'{"text":"it is correct horse battery"}')
+        store.disk.forge(OPS, note("forged"))
+        with pytest.raises(Takeover):
+            await attempt.reacquire()
+    finally:
+        forget(owner)
+    assert store.disk.living(OPS).quarantine == [("reply", b'{"text":"it is [secret]"}')]
 
 
 @in_loop
-async def test_what_was_journalled_is_not_quarantined() -> None:
+async def test_a_journalled_reply_is_not_quarantined() -> None:
     store = await home()
     attempt = await attempt_on(store)
     reply = attempt.produced("reply", b"{}")
@@ -244,7 +260,7 @@ async def test_what_was_journalled_is_not_quarantined() -> None:
 
 
 @in_loop
-async def test_what_an_aborted_attempt_had_produced_is_kept() -> None:
+async def test_an_aborted_attempt_keeps_its_reply_in_quarantine() -> None:
     store = await home()
     attempt = await attempt_on(store)
     attempt.produced("reply", b"{}")
@@ -254,7 +270,7 @@ async def test_what_an_aborted_attempt_had_produced_is_kept() -> None:
 
 
 @in_loop
-async def test_busy_while_coming_back_is_tried_again_and_is_no_takeover() -> None:
+async def test_busy_while_coming_back_is_tried_again_and_is_not_a_takeover() -> None:
     """
     Then it is told, and the attempt is still released: it may come back later with all it produced.
     """
@@ -268,7 +284,7 @@ async def test_busy_while_coming_back_is_tried_again_and_is_no_takeover() -> Non
     store.disk.fail_next(*[Fault.BUSY] * BUSY_TRIES)
     with pytest.raises(Busy):
         await attempt.reacquire(says("reply"), keeping=[reply])
-    assert (attempt.phase, attempt.stopped) == (Phase.RELEASED, None)
+    assert (attempt.phase, attempt.stopped) == (AttemptState.RELEASED, None)
     await attempt.reacquire(says("reply"), keeping=[reply])
     assert store.disk.living(OPS).quarantine == []
 
@@ -341,7 +357,7 @@ async def test_every_end_gives_up_the_claim_exactly_once() -> None:
 async def test_release_asked_for_inside_a_write_happens_right_after_it() -> None:
     store = await home()
     attempt = await attempt_on(store)
-    phases: list[Phase] = []
+    phases: list[AttemptState] = []
 
     def decide(_: Section) -> Sequence[Draft]:
         attempt.release_nowait()
@@ -349,7 +365,7 @@ async def test_release_asked_for_inside_a_write_happens_right_after_it() -> None
         return [note("one")]
 
     await attempt.write(decide)
-    assert [*phases, attempt.phase] == [Phase.HELD, Phase.RELEASED]
+    assert [*phases, attempt.phase] == [AttemptState.HELD, AttemptState.RELEASED]
     assert attempt.fence == attempt.position
 
 
@@ -364,7 +380,7 @@ async def test_ending_asked_for_inside_a_write_happens_right_after_it() -> None:
         return [note("one")]
 
     await attempt.write(decide)
-    assert attempt.phase is Phase.OVER
+    assert attempt.phase is AttemptState.OVER
     assert store.disk.living(OPS).driver is None
     assert texts(await everything(await store.open(OPS))) == ["born", "one"]
 
@@ -398,7 +414,7 @@ async def test_a_cancelled_end_still_ends() -> None:
     ending.cancel()
     with pytest.raises(asyncio.CancelledError):
         await ending
-    assert attempt.phase is Phase.OVER
+    assert attempt.phase is AttemptState.OVER
     assert store.disk.living(OPS).driver is None
 
 
@@ -411,11 +427,11 @@ async def test_acquiring_a_sealed_session_fails_and_leaves_no_claim() -> None:
     with pytest.raises(Untrusted):
         await Attempt.acquire(journal, lambda _: None, claim=claim)
     assert store.disk.living(OPS).driver is None
-    assert journal.instance == LIFE
+    assert journal.instance == INSTANCE
 
 
 @in_loop
-async def test_what_must_be_finished_is_however_often_whoever_awaits_it_is_cancelled() -> None:
+async def test_finish_completes_its_work_despite_repeated_cancellation() -> None:
     """T6: the outcome of a tool is recorded to the end; the cancellation goes on after it."""
     begun, may_end, ended = asyncio.Event(), asyncio.Event(), list[str]()
 
@@ -461,3 +477,26 @@ async def test_a_fold_that_stops_in_the_middle_goes_on_from_there() -> None:
     can_read.append(True)
     await attempt.write(nothing)
     assert texts(folded) == ["born", "one", "two", "newer", "four"]
+
+
+@in_loop
+async def test_a_reply_that_quarantine_refused_is_kept_when_the_attempt_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """L6: a takeover while the disk is full for a moment; the error says so, nothing is lost."""
+    store = await home()
+    attempt = await attempt_on(store)
+    attempt.produced("reply", b'{"text":"hello"}')
+    await attempt.release()
+    store.disk.flip(OPS, 1)
+
+    async def refusing(*_: object) -> str:
+        raise NotSaved("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(attempt._journal, "quarantine", refusing)
+        with pytest.raises(Takeover) as caught:
+            await attempt.reacquire()
+    assert any("could not be kept yet" in each for each in caught.value.__notes__)
+    await attempt.dispose()
+    assert store.disk.living(OPS).quarantine == [("reply", b'{"text":"hello"}')]

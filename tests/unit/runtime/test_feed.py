@@ -1,4 +1,4 @@
-"""What followers hear as it happens."""
+"""Followers receive live text in order."""
 
 import asyncio
 
@@ -15,5 +15,6 @@ async def test_a_character_that_a_read_cuts_in_two_is_heard_whole() -> None:
         for piece in (b"gr\xc3", b"\xbc", b"n\xff"):
             heard(piece)
         assert ear.take() == [
-            Delta(session, turn, "output", text, call) for text in ("gr", "\u00fc", "n\ufffd")
+            Delta(session, turn, "output", text, call, offset=offset)
+            for text, offset in (("gr", 0), ("\u00fc", 2), ("n\ufffd", 3))
         ]

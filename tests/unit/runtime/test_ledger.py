@@ -7,7 +7,9 @@ from holdfast.adapters.inmemory.disk import Fault
 from holdfast.errors import Busy, NotSaved, ReadOnly
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Draft, SealMark
+from holdfast.runtime.context import Tuning
 from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.rules import LedgerRules
 from holdfast.session.codec import encode
 from holdfast.session.commands import QueueDelivery
 from holdfast.session.events import SessionBorn, SessionEvent
@@ -39,9 +41,7 @@ async def opened(count: int) -> tuple[InMemoryDisk, list[Ledger]]:
 
 
 @in_loop
-async def test_what_was_decided_and_not_kept_is_nothing_that_an_equal_record_of_another_history_comes_to() -> (
-    None
-):
+async def test_an_unsaved_commit_is_not_reused_for_an_equal_foreign_record() -> None:
     """Same number, same bytes, same instant; another record before it."""
     disk, (mine, other) = await opened(2)
     disk.fail_next(Fault.NOT_SAVED)
@@ -49,13 +49,15 @@ async def test_what_was_decided_and_not_kept_is_nothing_that_an_equal_record_of_
         await mine.commit(owed("one"), owed("same"))
     await other.commit(owed("two"))
     await other.commit(owed("same"))
-    await mine.refresh()
+    await mine.catch_up()
     assert len(mine.state.deliveries) == 2
     assert mine.state == other.state
 
 
 @in_loop
-async def test_what_was_decided_here_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_ledger_does_not_fold_its_own_commit_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     _, (ledger,) = await opened(1)
     folded: list[int] = []
 
@@ -89,8 +91,24 @@ async def test_a_handle_that_no_ledger_comes_of_is_closed(monkeypatch: pytest.Mo
     for opening in (
         Ledger.open(sealed),
         Ledger.read_only(looked_at, ReadOnly("a mount")),
-        Ledger.open(kept),
+        Ledger.open(kept, LedgerRules(tuning=Tuning(snapshot_every_records_closed=0))),
     ):
         with pytest.raises(Busy):
             await opening
     assert [journal._closed for journal in (sealed, looked_at, kept)] == [True, True, True]
+
+
+@in_loop
+async def test_a_session_too_short_for_a_snapshot_is_not_asked_for_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journal = await InMemoryStore((await opened(0))[0]).open(OPS)
+
+    async def asked(*_: object) -> None:
+        raise Busy("a snapshot was asked for")
+
+    monkeypatch.setattr(journal, "keep_snapshot", asked, raising=False)
+    monkeypatch.setattr(journal, "read_snapshot", asked, raising=False)
+    ledger = await Ledger.open(journal)
+    assert ledger.state.seq == journal.head.seq > 0
+    await ledger.close()

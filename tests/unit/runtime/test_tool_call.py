@@ -1,4 +1,4 @@
-"""What is got ready for a call is let go or given up, whatever happens in between."""
+"""A prepared call is released or given up, whatever happens in between."""
 
 import asyncio
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ from holdfast.errors import Unusable
 from holdfast.ids import CallId, TurnId
 from holdfast.runtime.drive import tool_call
 from holdfast.session.authority.context import LostContext
-from holdfast.session.authority.policy import Looked
+from holdfast.session.authority.policy import BoundCall
 
 
 class Waiting:
@@ -23,7 +23,7 @@ class Waiting:
         self.abandoned += 1
 
 
-def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(
+def test_a_prepared_call_is_abandoned_when_the_settings_become_unreadable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server tries again every half minute: each try would leave another process behind."""
@@ -35,22 +35,26 @@ def test_what_is_ready_is_given_up_when_the_settings_can_not_be_read_any_more(
     def policy() -> None:
         raise Unusable("holdfast.toml, line 1: no TOML", code="settings")
 
-    async def look(*_: Any) -> Looked:
-        return Looked(call=CallId("c-1"))
+    async def look(*_: Any) -> BoundCall:
+        return BoundCall(call=CallId("c-1"))
 
     async def grants_of(*_: Any) -> tuple[()]:
         return ()
 
     monkeypatch.setattr(tool_call, "_prepared", prepared)
-    monkeypatch.setattr(tool_call, "look", look)
-    turn = SimpleNamespace(turn=TurnId("t1"), context=LostContext("for the test"))
+    monkeypatch.setattr(tool_call, "bind_to_tool", look)
+    monkeypatch.setattr(tool_call, "tool_for", lambda *_: None)
+    turn = SimpleNamespace(id=TurnId("t1"), context=LostContext("for the test"))
     state = SimpleNamespace(
-        turns={turn.turn: turn}, open_call=lambda *_: SimpleNamespace(call=CallId("c-1"))
+        turns={turn.id: turn},
+        open_call=lambda *_: SimpleNamespace(call=CallId("c-1"), tool="any"),
     )
-    world: Any = SimpleNamespace(policy=policy)
-    ledger: Any = SimpleNamespace(state=state, drive=None)
-    home: Any = SimpleNamespace(grants_of=grants_of)
-    none: Any = None
+    drive: Any = SimpleNamespace(
+        world=SimpleNamespace(policy=policy),
+        ledger=SimpleNamespace(state=state, drive=None),
+        grants_of=grants_of,
+        epoch=1,
+    )
     with pytest.raises(Unusable):
-        asyncio.run(tool_call.run_tool(world, ledger, home, none, turn.turn, CallId("c-1"), 1))
+        asyncio.run(tool_call.run_tool(drive, turn.id, CallId("c-1")))
     assert waiting.abandoned == 1

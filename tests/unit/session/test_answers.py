@@ -9,7 +9,7 @@ from proof.scenarios.teller import Teller
 
 from holdfast.ids import ApprovalId
 from holdfast.session.decide.answers import _REFUSALS_JOURNALLED_MAX, answer_approval
-from holdfast.session.events import AnswerRefused, ApprovalAnswered, ToolStarted
+from holdfast.session.events import AnswerRefused, ApprovalAnswered, CallFinished, ToolStarted
 from holdfast.session.results import Answered
 
 
@@ -55,6 +55,24 @@ def test_a_persons_name_is_never_taken_for_a_word() -> None:
     assert late.message == "this was answered already: deny, by 'alice'"
 
 
+def test_an_approved_call_never_starts_with_other_arguments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P1: the plan is bound as it was, and only the arguments differ at the last look."""
+    teller, pure, approval = asked()
+    pure.answer(approval, "approve_once", "alice", answer_id="x")
+    honest = pure.look
+    monkeypatch.setattr(
+        pure,
+        "look",
+        lambda turn, call: msgspec.structs.replace(honest(turn, call), arguments='{"b":2}'),
+    )
+    teller.tell(["go"])
+    events = pure.events()
+    assert not any(isinstance(event, ToolStarted) for event in events)
+    assert "plan_changed" in [event.code for event in events if isinstance(event, CallFinished)]
+
+
 def test_an_answer_to_another_plan_leaves_the_prompt_as_it_was() -> None:
     """P1: plan_changed; the right digest then works."""
     _, pure, approval = asked()
@@ -84,7 +102,7 @@ def test_a_name_that_looks_alike_is_somebody_else(name: str) -> None:
 
 
 @pytest.mark.parametrize("cut", [8, -1])
-def test_part_of_an_id_is_no_id(cut: int) -> None:
+def test_part_of_an_id_is_not_an_id(cut: int) -> None:
     _, pure, approval = asked()
     refusal = pure.answer(ApprovalId(approval[:cut]), "approve_once", "alice").decided[-1].refusal
     assert refusal is not None
@@ -203,6 +221,21 @@ def test_a_batch_is_bounded() -> None:
     assert teller.pure.events()[-1].code == "batch_calls_max"
 
 
+@pytest.mark.parametrize(("early", "is_over"), [(1, False), (0, True)])
+def test_the_end_of_a_prompt_is_no_longer_part_of_its_time(early: int, is_over: bool) -> None:
+    """P5: at its last moment neither an answer is taken nor the prompt left open."""
+    from holdfast.session.decide.answers import expire
+    from holdfast.session.decide.commit import decide
+
+    _, pure, approval = asked()
+    call = next(call for turn in pure.state.turns.values() for call in turn.waiting)
+    assert call.approval is not None
+    now = call.approval.asked.expires_at - early
+    refusal = decide(pure.state, _command(approval), now=now).refusal
+    assert (refusal is not None and refusal.code == "expired") == is_over
+    assert bool(expire(pure.state, now).events) == is_over
+
+
 def test_a_clock_set_back_is_not_believed() -> None:
     """Now is never before the last record, whoever asks `decide` directly."""
     from holdfast.session.decide.commit import decide
@@ -248,7 +281,7 @@ def test_the_same_answer_id_with_other_words_is_another_answer() -> None:
 
 
 @pytest.mark.parametrize("option", ["approve_once", "deny"])
-def test_a_repeated_answer_is_told_what_was_answered_when_the_turn_is_long_over(
+def test_a_repeated_answer_reports_the_first_one_after_the_turn_is_long_over(
     option: str,
 ) -> None:
     """P2: idempotent for good, and only for the same person's same option."""

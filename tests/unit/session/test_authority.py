@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION, PureSession
+from proof.scenarios.pure_session import INSTANCE, SESSION, PureSession
 
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import InstanceId, SessionId, TurnId
@@ -31,7 +31,7 @@ PLACE = Workspace("/srv", "1:2")
 
 
 def context(source: MessageSource | None, **changes: Any) -> TurnContext:
-    made = context_from_source(source, session=SESSION, instance=LIFE, turn=T1, workspace=PLACE)
+    made = context_from_source(source, session=SESSION, instance=INSTANCE, turn=T1, workspace=PLACE)
     return msgspec.structs.replace(made, **changes)
 
 
@@ -43,7 +43,7 @@ def test_every_durable_field_equals_the_source() -> None:
     source = MessageSource.team("alice", "ops", channel="slack", quotes=(Quote("bob", "hi"),))
     assert context(source) == TurnContext(
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         turn=T1,
         audience=Audience.TEAM,
         boundary="team:ops",
@@ -69,12 +69,12 @@ def test_every_durable_field_equals_the_source() -> None:
     ],
     ids=["missing", "none", "nobody", "blank"],
 )
-def test_nobody_known_is_the_least_authority(source: MessageSource | None) -> None:
+def test_a_source_without_a_person_has_the_least_authority(source: MessageSource | None) -> None:
     """Case 2: and whatever else a source without a person claims counts for nothing."""
     assert not MessageSource.none().can_prompt
     assert context(source) == TurnContext(
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         turn=T1,
         audience=Audience.PUBLIC,
         boundary="public",
@@ -115,7 +115,7 @@ def test_the_type_holds_nothing_that_moves() -> None:
         "workspace",
     )
     assert Provenance.__struct_fields__ == ("authenticity", "taint", "scope", "kind")
-    assert Workspace.__struct_fields__ == ("path", "identity")
+    assert Workspace.__struct_fields__ == ("path", "identity", "node")
     assert TurnContext.__struct_config__.frozen
     kinds = {
         kind
@@ -140,7 +140,7 @@ def test_the_type_holds_nothing_that_moves() -> None:
 
 
 def restored(fields: dict[str, Any]) -> TurnContext | LostContext:
-    return restore(msgspec.json.encode(fields), session=SESSION, instance=LIFE)
+    return restore(msgspec.json.encode(fields), session=SESSION, instance=INSTANCE)
 
 
 WHOLE: dict[str, Any] = msgspec.to_builtins(ALICE)
@@ -149,7 +149,7 @@ WHOLE: dict[str, Any] = msgspec.to_builtins(ALICE)
 def test_to_record_and_back_is_identical() -> None:
     """Case 4."""
     assert restored(WHOLE) == ALICE
-    assert (ALICE.has_quotes, ALICE.has_third_party) == (True, True)
+    assert ALICE.has_third_party
 
 
 @pytest.mark.parametrize("field", TurnContext.__struct_fields__)
@@ -233,7 +233,7 @@ def test_an_unknown_word_is_quoted_in_the_reason(field: str, value: str) -> None
 
 @pytest.mark.parametrize("raw", [b"null", b"[]", b'"x"', b"{", b""], ids=repr)
 def test_no_record_at_all_is_refused(raw: bytes) -> None:
-    assert restore(raw, session=SESSION, instance=LIFE) == LostContext(
+    assert restore(raw, session=SESSION, instance=INSTANCE) == LostContext(
         "the turn's context is missing or no JSON object"
     )
 
@@ -243,20 +243,15 @@ def test_an_unknown_field_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("speakers", "has_quotes", "has_third_party"),
-    [
-        ((), False, False),
-        (("alice",), True, False),
-        (("alice", "bob"), True, True),
-        (("bob",), True, True),
-    ],
+    ("speakers", "has_third_party"),
+    [((), False), (("alice",), False), (("alice", "bob"), True), (("bob",), True)],
 )
-def test_flags_are_derived_from_the_speakers(
-    speakers: tuple[str, ...], has_quotes: bool, has_third_party: bool
+def test_a_third_party_is_derived_from_the_speakers(
+    speakers: tuple[str, ...], has_third_party: bool
 ) -> None:
-    """Case 5, 47: they can't disagree with them; self-only quotes are not third-party."""
+    """Case 5, 47: the flag can't disagree with them; self-only quotes are not third-party."""
     one = msgspec.structs.replace(ALICE, quoted_speakers=speakers)
-    assert (one.has_quotes, one.has_third_party) == (has_quotes, has_third_party)
+    assert one.has_third_party == has_third_party
 
 
 def test_changing_the_source_later_changes_nothing() -> None:
@@ -299,7 +294,7 @@ def test_a_legacy_request_is_restored_by_its_own_path() -> None:
     old = restored(OLD)
     assert old == TurnContext(
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         turn=TurnId("legacy/c9"),
         audience=Audience.TEAM,
         boundary="team:ops",
@@ -352,7 +347,7 @@ def test_a_legacy_request_that_lacks_something_is_refused_with_the_reason(
 
 def test_a_legacy_request_of_another_session_is_refused() -> None:
     assert restored({**OLD, "session": "ops/other"}) == LostContext(
-        "the old request belongs to another session, or to another life of this one",
+        "the old request belongs to another session, or to another instance of this one",
         "session",
         legacy=True,
     )
@@ -360,13 +355,13 @@ def test_a_legacy_request_of_another_session_is_refused() -> None:
 
 def test_a_legacy_automation_needs_no_requester_but_is_never_interactive() -> None:
     fields = {**OLD, "principal": "verified_automation", "requester": None}
-    old = restore_legacy(fields, call="c9", session=SESSION, instance=LIFE)
+    old = restore_legacy(fields, call="c9", session=SESSION, instance=INSTANCE)
     assert isinstance(old, TurnContext)
     assert (old.requester, old.interactive) == (None, False)
 
 
 @pytest.mark.parametrize("word", ["true", "no", 1, []])
-def test_a_legacy_flag_that_is_no_flag_grants_nothing(word: object) -> None:
+def test_a_legacy_flag_that_is_not_a_flag_grants_nothing(word: object) -> None:
     old = restored({**OLD, "interactive": word})
     assert isinstance(old, TurnContext)
     assert not old.interactive
@@ -430,7 +425,9 @@ def test_only_the_same_person_there_supersedes(changes: dict[str, Any], supersed
 
 
 def child(parent: TurnContext, **more: Any) -> TurnContext:
-    return narrowed(parent, session=SESSION, instance=LIFE, turn=TurnId("t9"), kind="job", **more)
+    return narrowed(
+        parent, session=SESSION, instance=INSTANCE, turn=TurnId("t9"), kind="job", **more
+    )
 
 
 def test_a_child_has_what_its_parent_had() -> None:

@@ -60,7 +60,7 @@ def test_an_event_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     ("type_", "version"), [("turn_parked", 2), ("turn_parked", 0), ("turn_painted", 1), ("", 1)]
 )
-def test_what_is_newer_is_refused_and_never_skipped(type_: str, version: int) -> None:
+def test_decode_refuses_a_newer_event_and_never_skips_it(type_: str, version: int) -> None:
     """D8: no tampering, but not for this program."""
     with pytest.raises(NewerVersion) as newer:
         decode(type_, version, b'{"turn":"t1"}')
@@ -93,7 +93,7 @@ def test_a_body_that_does_not_fit_is_not_believed(type_: str, body: bytes) -> No
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b'{"turn":"t1"', b"\xff"], ids=repr)
-def test_a_body_that_is_no_json_is_not_believed(body: bytes) -> None:
+def test_a_body_that_is_not_json_is_not_believed(body: bytes) -> None:
     with pytest.raises(BrokenChain):
         decode("turn_parked", 1, body, seq=9)
 

@@ -108,7 +108,7 @@ def test_names_of_files_addresses_tickets_and_ids_are_facts() -> None:
     )
 
 
-def test_what_came_to_no_good_end_is_a_fact() -> None:
+def test_the_summary_must_name_calls_in_doubt_and_failed_requests() -> None:
     call = CallPart(CallId("c-1"), "pay", '{"to": "bob"}')
     plan = made(
         UserMessage("pay bob", "alice"),
@@ -151,7 +151,7 @@ def test_the_threshold_is_the_setting_else_three_quarters_of_the_window_else_a_s
     assert CompactionRules().threshold(None) == 100_000
 
 
-def test_a_summary_is_for_the_narrowest_circle_of_what_it_took_in() -> None:
+def test_a_summary_is_for_the_narrowest_reader_set_of_what_it_took_in() -> None:
     """
     A team's turn loses a summary that holds a private turn, rather than see it; a person's own turn
     has it.

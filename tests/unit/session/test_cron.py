@@ -1,5 +1,5 @@
 """
-What a cron expression matches, and how one that can't be read is refused: by field, with the
+The times that a cron expression matches, and the refusal of an invalid one: by field, with the
 nearest form that can.
 """
 
@@ -79,8 +79,8 @@ def test_an_expression_matches_these_minutes(expression: str, expected: list[str
         ("* * 0 * *", "the day of month 0 is not within 1-31", "1-31"),
         ("* * * 13 *", "the month 13 is not within 1-12", "JAN-DEC"),
         ("* * * * 8", "the day of week 8 is not within 0-7", "SUN-SAT"),
-        ("* * * * MOO", "the day of week 'MOO' is no name", "SUN-SAT"),
-        ("* * JAN * *", "the day of month 'JAN' is no name", "1-31"),
+        ("* * * * MOO", "the day of week 'MOO' is neither a name nor a number", "SUN-SAT"),
+        ("* * JAN * *", "the day of month 'JAN' is neither a name nor a number", "1-31"),
         ("*/0 * * * *", "a step of 0", "least step is 1"),
         ("5/10 * * * *", "a step and no end", "5-59/10"),
         ("* 22-4 * * *", "ends before it begins", "22-23,0-4"),
@@ -90,7 +90,7 @@ def test_an_expression_matches_these_minutes(expression: str, expected: list[str
         ("１ * * * *", "can't be read", "*/n"),
     ],
 )
-def test_what_can_not_be_read_is_named_with_the_nearest_form(
+def test_an_unreadable_cron_expression_is_refused_with_a_hint(
     expression: str, message: str, hint: str
 ) -> None:
     with pytest.raises(Unusable) as caught:

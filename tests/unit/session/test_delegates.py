@@ -1,4 +1,4 @@
-"""What a delegate's end does to the state of its parent, and what a snapshot keeps of both."""
+"""A delegate's end changes its parent's state, and a snapshot keeps both."""
 
 import pytest
 from proof.scenarios.teller import Teller
@@ -21,7 +21,7 @@ def told(*steps: str) -> Teller:
     return teller
 
 
-def test_what_a_delegate_used_counts_for_its_parents_turn() -> None:
+def test_the_usage_of_a_delegate_counts_for_its_parents_turn() -> None:
     """Tokens and prompts: a turn does not escape its bounds by handing work on."""
     teller = told("policy tokens=100", *STARTED, "park")
     (call,) = teller.pure.state.delegates
@@ -34,7 +34,7 @@ def test_what_a_delegate_used_counts_for_its_parents_turn() -> None:
 
 
 def test_a_turn_is_not_parked_on_a_delegate_that_may_not_exist() -> None:
-    """Whoever parks must know of the birth: nobody else would see to it."""
+    """The process that parks must know of the new session: nobody else would see to it."""
     pure = told(*STARTED).pure
     assert pure.do(ParkTurn(turn=TurnId("t1"))).events == ()
     (call,) = pure.state.delegates
@@ -82,7 +82,7 @@ def test_a_delegates_end_without_the_result_of_its_call_is_not_believed() -> Non
         )
 
 
-def test_only_the_life_that_was_started_reports() -> None:
+def test_only_the_started_instance_of_a_delegate_may_report() -> None:
     """P7's rule for delegates: bound to the instance, not to a name that can be reused."""
     pure = told(*STARTED, "park").pure
     (call,) = pure.state.delegates
@@ -90,7 +90,7 @@ def test_only_the_life_that_was_started_reports() -> None:
     other = ReportDelegate(
         call=call,
         session=session,
-        instance=InstanceId("another life"),
+        instance=InstanceId("another instance"),
         ended="completed",
         outcome="ok",
         text="it is done",

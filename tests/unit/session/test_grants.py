@@ -240,7 +240,7 @@ def test_every_flaw_has_words_of_its_own() -> None:
         (Rule(mode="ask", remember="never"), "never"),
     ],
 )
-def test_how_far_a_rule_lets_an_answer_be_remembered(rule: Rule, remembers: str) -> None:
+def test_a_rule_bounds_the_scopes_that_an_answer_may_grant(rule: Rule, remembers: str) -> None:
     assert rule.remembers == remembers
     assert terms_of(rule, "alice", Policy(), now=0).scopes == SCOPES_OF[remembers]  # type: ignore[index]
     asked = judge(

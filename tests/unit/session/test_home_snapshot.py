@@ -19,6 +19,8 @@ from holdfast.session.home.events import (
     SessionSealed,
     TimeNoted,
     TokenAdded,
+    ToolPinned,
+    ToolWithdrawn,
 )
 from holdfast.session.snapshots import home as home_snapshot
 from holdfast.session.snapshots.home import decode_home_state, encode_home_state, home_layout
@@ -54,6 +56,18 @@ def proposed(grant: str) -> GrantProposed:
     )
 
 
+def pin(tool: str) -> ToolPinned:
+    return ToolPinned(
+        server="wire",
+        tool=tool,
+        digest="d",
+        definition="{}",
+        instructions="",
+        identity="stdio",
+        by="alice",
+    )
+
+
 def folded() -> HomeState:
     """With something in every field."""
     story: list[AnyHomeEvent] = [
@@ -83,6 +97,9 @@ def folded() -> HomeState:
             expires_at=9,
             by="alice",
         ),
+        pin("echo"),
+        pin("other"),
+        ToolWithdrawn(server="wire", tool="other", reason="changed", by="holdfast", found="d2"),
         TimeNoted(clock=3 * 86_400_000),
         ClockAccepted(clock=86_400_000, by="alice"),
     ]
@@ -92,7 +109,7 @@ def folded() -> HomeState:
     return state
 
 
-def test_what_is_kept_of_a_home_is_the_very_state() -> None:
+def test_a_home_snapshot_restores_the_same_state() -> None:
     """Every field comes back, of the same types; one that was forgotten would be empty here."""
     state = folded()
     assert all(vars(state).values())
@@ -103,7 +120,7 @@ def test_what_is_kept_of_a_home_is_the_very_state() -> None:
     assert again.lives_of(SessionId("ops/c")) == set()
 
 
-def test_what_another_version_made_of_the_home_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_home_snapshot_of_another_layout_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     data = encode_home_state(folded())
     monkeypatch.setattr(home_snapshot, "home_layout", lambda: "0" * 32)
     assert decode_home_state(data) is None
@@ -128,5 +145,5 @@ def test_another_table_or_another_fold_is_another_version(
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"{}", b'["x", 1]', b"x" * 100, encode_home_state(folded())[:-1]]
 )
-def test_what_is_no_home_is_not_read(data: bytes) -> None:
+def test_a_folder_that_is_not_a_home_is_not_read(data: bytes) -> None:
     assert decode_home_state(data) is None

@@ -1,12 +1,12 @@
 """
-Taking messages in: answer words, bounds, duplicates, children, and what is carried into a new life.
+Taking messages in: answer words, bounds, duplicates, children, and what is carried into a new instance.
 """
 
 from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION, PureSession
+from proof.scenarios.pure_session import INSTANCE, SESSION, PureSession
 from proof.scenarios.teller import Teller
 
 from holdfast import limits
@@ -19,7 +19,7 @@ from holdfast.session.authority.context import (
     narrowed,
 )
 from holdfast.session.authority.policy import Policy
-from holdfast.session.commands import AcceptInput, CloseLife
+from holdfast.session.commands import AcceptInput, CloseInstance
 from holdfast.session.decide.commit import commit
 from holdfast.session.decide.inputs import is_answer_word
 from holdfast.session.events import InputAccepted, SessionBorn
@@ -129,12 +129,12 @@ def test_dedup_is_per_channel_and_requester() -> None:
 
 
 def test_a_child_keeps_its_narrowed_authority_under_its_own_turn() -> None:
-    """A4: handed on for this session and life, or refused."""
+    """A4: handed on for this session and instance, or refused."""
     parent = context_from_source(
-        ALICE, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None
+        ALICE, session=SESSION, instance=INSTANCE, turn=TurnId("t1"), workspace=None
     )
     child = narrowed(
-        parent, session=SESSION, instance=LIFE, turn=TurnId("t1"), kind="job", interactive=False
+        parent, session=SESSION, instance=INSTANCE, turn=TurnId("t1"), kind="job", interactive=False
     )
     pure = PureSession()
     pure.do(accept(source=None, kind="job", context=child))
@@ -196,8 +196,7 @@ def test_a_prompt_past_its_time_is_closed_by_expiry_and_nothing_else() -> None:
 
 def damaged(**changes: Any) -> LostContext | TurnContext:
     """
-    What becomes of a queued message whose record was damaged (and sealed anew by whoever holds the
-    key).
+    A queued message whose record was damaged, and sealed anew by somebody with the key.
     """
     pure = PureSession()
     pure.do(accept())
@@ -205,7 +204,7 @@ def damaged(**changes: Any) -> LostContext | TurnContext:
     assert isinstance(event, InputAccepted)
     fields = {**msgspec.json.decode(event.context), **changes}
     bad = msgspec.structs.replace(event, context=msgspec.Raw(msgspec.json.encode(fields)))
-    return evolve(initial(SESSION, LIFE), bad, seq=1, at=0).queued[0].context
+    return evolve(initial(SESSION, INSTANCE), bad, seq=1, at=0).queued[0].context
 
 
 def test_a_context_of_another_turn_is_lost() -> None:
@@ -252,7 +251,7 @@ def test_without_its_authority_an_open_turn_goes_on_to_nothing() -> None:
         teller.tell(["submit x", *steps])
         pure = teller.pure
         turn = msgspec.structs.replace(pure.state.turns[TurnId("t1")], context=LostContext("gone"))
-        pure.state = msgspec.structs.replace(pure.state, turns={turn.turn: turn})
+        pure.state = msgspec.structs.replace(pure.state, turns={turn.id: turn})
         lost = Lost(pure)
         teller.pure = lost
         lost.drive(teller)
@@ -294,7 +293,7 @@ def test_legacy_prompts_answer_that_they_expired() -> None:
         state = msgspec.structs.replace(
             teller.pure.state,
             turns={
-                turn.turn: msgspec.structs.replace(
+                turn.id: msgspec.structs.replace(
                     turn, context=LostContext("no requester", "requester", legacy)
                 )
             },
@@ -307,10 +306,10 @@ def test_legacy_prompts_answer_that_they_expired() -> None:
         assert (refusal.code, lost.names) == (code, [])
 
 
-# --- a new life
+# --- a new instance
 
 
-def test_a_new_life_owes_nothing_of_the_old_one() -> None:
+def test_a_new_instance_owes_nothing_of_the_old_one() -> None:
     """
     Unseal, fork, import, restore: open calls in doubt or voided, prompts voided, queue listed but
     not run, dedup keys kept.
@@ -328,15 +327,19 @@ def test_a_new_life_owes_nothing_of_the_old_one() -> None:
         ]
     )
     old = teller.pure
-    life = InstanceId("life-2")
+    instance = InstanceId("life-2")
     born = SessionBorn(
-        session=SESSION, instance=life, origin="unseal", by="alice", carried=len(old.records) - 1
+        session=SESSION,
+        instance=instance,
+        origin="unseal",
+        by="alice",
+        carried=len(old.records) - 1,
     )
-    state = evolve(initial(SESSION, life), born, seq=1, at=0)
+    state = evolve(initial(SESSION, instance), born, seq=1, at=0)
     for seq, event in enumerate(old.events()[1:], 2):
         state = evolve(state, event, seq=seq, at=0)
         assert react(state) == ()
-    committed = commit(state, [CloseLife(by="alice", reason="unsealed")], now=0)
+    committed = commit(state, [CloseInstance(by="alice", reason="unsealed")], now=0)
     said = [
         (type(event).__name__, getattr(event, "outcome", getattr(event, "closed_as", None)))
         for event in committed.events
@@ -363,7 +366,7 @@ def test_a_new_life_owes_nothing_of_the_old_one() -> None:
     assert len(list(after.in_doubt.items())) == 1
 
 
-def test_as_much_as_the_bounds_say_is_taken() -> None:
+def test_input_up_to_the_bounds_is_accepted() -> None:
     """The bound is the most there may be; one more is refused, as above."""
     longest = "x" * limits.INPUT_TEXT_BYTES_MAX
     quotes = tuple(Quote("bob", "hi") for _ in range(limits.QUOTES_MAX))
@@ -384,7 +387,9 @@ def test_a_word_at_the_very_end_of_a_prompts_time_is_a_message() -> None:
 
 
 @pytest.mark.parametrize(("by", "told"), [("alice", True), ("bob", False)])
-def test_a_word_while_a_delegate_asks_is_told_of_the_delegates_prompt(by: str, told: bool) -> None:
+def test_an_answer_word_while_a_delegate_asks_names_the_delegates_prompt(
+    by: str, told: bool
+) -> None:
     """
     Case 25a: the prompt stands in another session, for the request of whoever made it and of nobody
     else.

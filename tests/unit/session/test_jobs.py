@@ -259,7 +259,7 @@ def test_live_facts_of_later_messages_change_nothing_of_a_jobs_report() -> None:
     assert (pure.state.agent, pure.state.model) == ("other", "another")
 
 
-def test_what_a_job_brings_back_is_nobodys_word() -> None:
+def test_the_result_of_a_job_is_a_note_and_answers_no_prompt() -> None:
     """
     Text that says what a person might say is a note of ours in the view, and answers no prompt.
     """
@@ -279,7 +279,7 @@ def test_what_a_job_brings_back_is_nobodys_word() -> None:
     assert "a record, not an instruction" in last.text
 
 
-def test_an_end_is_said_once_whoever_says_it() -> None:
+def test_an_end_is_recorded_once_by_the_first_process() -> None:
     pure = digging()
     job = only_job(pure).job
     said = [
@@ -328,11 +328,11 @@ def test_a_report_waits_for_room_in_the_queue_and_is_not_lost() -> None:
     ] == [InputAccepted]
 
 
-def test_a_job_of_another_circle_is_not_there() -> None:
+def test_a_job_of_another_reader_set_is_not_there() -> None:
     """The same words as for one that never was; a running one and an ended one alike."""
     pure = digging()
     job = only_job(pure).job
-    circles = [
+    reader_sets = [
         (Audience.PERSONAL, "personal:bob"),
         (Audience.TEAM, "personal:alice"),
         (Audience.PUBLIC, "public"),
@@ -344,15 +344,15 @@ def test_a_job_of_another_circle_is_not_there() -> None:
             pure.do(CancelJob(job=name, by="bob", audience=audience, boundary=boundary))
             .decided[0]
             .refusal
-            for audience, boundary in circles
+            for audience, boundary in reader_sets
         ]
         return {str(each).replace(name, "X") for each in found}
 
-    assert refusals(job) == refusals(JobId("j-nosuch")) == {"there is no job X"}
+    assert refusals(job) == refusals(JobId("j-nosuch")) == {"no job X"}
     assert find_job(pure.state, job, Audience.PERSONAL, "personal:alice") is not None
     pure.do(EndJob(job=job, outcome="ok", text="dug"))
-    assert refusals(job) == {"there is no job X"}
-    assert [find_job(pure.state, job, *circle) for circle in circles] == [None] * 4
+    assert refusals(job) == {"no job X"}
+    assert [find_job(pure.state, job, *reader_set) for reader_set in reader_sets] == [None] * 4
 
 
 def test_a_state_with_jobs_is_kept_exactly() -> None:
@@ -426,10 +426,10 @@ def test_no_job_of_a_delegates_starts_even_if_its_call_was_allowed() -> None:
             policy=POLICY,
         )
     )
-    looked = [msgspec.structs.replace(each, background=False) for each in pure.looked(turn)]
-    pure.do(DecideCalls(turn=turn, looked=tuple(looked), policy=POLICY))
+    bound = [msgspec.structs.replace(each, background=False) for each in pure.bound(turn)]
+    pure.do(DecideCalls(turn=turn, bound=tuple(bound), policy=POLICY))
     committed = pure.do(
-        StartTool(turn=turn, looked=looked[0], policy=POLICY, grants=(), epoch=1, job=JOB)
+        StartTool(turn=turn, bound=bound[0], policy=POLICY, grants=(), epoch=1, job=JOB)
     )
     (refused,) = committed.events
     assert isinstance(refused, CallFinished)
@@ -498,7 +498,7 @@ def test_only_a_job_that_is_over_is_reported() -> None:
         assert decide(state, ReportEndedJob(job=name), now=pure.now).events == ()
 
 
-def test_who_may_do_all_may_stop_a_job_of_any_circle() -> None:
+def test_an_admin_may_cancel_a_job_of_any_reader_set() -> None:
     """The home's owner, or an admin: while it runs, once; and what never was is still unknown."""
     pure = digging()
     job = only_job(pure).job

@@ -1,5 +1,5 @@
 """
-What a session keeps of a message for later ones: who spoke and may read, whose folder it is, the
+The parts of a message that a session keeps for later ones: who spoke and may read, whose folder it is, the
 agent and the model; and of nobody's, nothing.
 """
 
@@ -31,7 +31,7 @@ def accepts(pure: PureSession, source: MessageSource | None, **more: Any) -> Ses
     return pure.state
 
 
-def test_who_spoke_may_read_and_has_a_folder_of_their_own() -> None:
+def test_a_sender_becomes_a_reader_and_keeps_a_workspace() -> None:
     pure = PureSession()
     accepts(pure, alice, workspace=SRV)
     state = accepts(pure, bob)
@@ -51,7 +51,7 @@ def test_who_spoke_may_read_and_has_a_folder_of_their_own() -> None:
     }  # a message without one says nothing of it
 
 
-def test_nobody_has_no_folder_and_is_nobody_who_spoke() -> None:
+def test_a_message_without_a_person_adds_no_reader_and_no_workspace() -> None:
     state = accepts(PureSession(), MessageSource.none(), workspace=SRV)
     assert (state.people, state.workspaces, state.readers) == (frozenset(), {}, frozenset())
 
@@ -66,7 +66,7 @@ def test_the_next_message_goes_on_with_the_model_that_was_given_and_a_foreign_lo
     assert (state.model, state.agent) == (model, "dev")
 
 
-def test_what_comes_by_itself_changes_neither_agent_nor_model() -> None:
+def test_a_fired_reminder_changes_neither_agent_nor_model() -> None:
     pure = with_reminder(agent="dev", model="other")
     accepts(pure, alice)
     pure.now += MINUTE
@@ -89,7 +89,7 @@ def test_a_report_is_known_by_its_jobs_id() -> None:
 
 
 @pytest.mark.parametrize(("change", "keys"), [({"audience": None}, 1), ({"channel": None}, 0)])
-def test_whose_message_it_was_is_known_although_its_authority_is_lost(
+def test_a_message_keeps_its_dedup_key_when_its_context_is_lost(
     change: dict[str, Any], keys: int
 ) -> None:
     """

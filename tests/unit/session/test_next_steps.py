@@ -17,7 +17,7 @@ from holdfast.session.decide.commit import commit
 from holdfast.session.next_steps import DriverFacts, bookkeeping_owed
 from holdfast.session.state import SessionState
 
-STORIES = sorted((Path(__file__).parents[2] / "proof/scenarios").glob("*.txt"))
+STORIES = sorted((Path(__file__).parents[2] / "proof/scenarios").rglob("*.txt"))
 DRIVER = DriverFacts(epoch=1, policy=Policy())
 START_TURN = StartTurn(epoch=1)
 

@@ -32,8 +32,9 @@ from holdfast.session.events import (
     TurnStarted,
 )
 from holdfast.session.evolve.fold import evolve
-from holdfast.session.evolve.running import _closing_messages, _one_line, _speaker
-from holdfast.session.evolve.turn import _repeats, fewer_tokens
+from holdfast.session.evolve.model_calls import fewer_tokens
+from holdfast.session.evolve.running_turn import _closing_messages, _one_line, _speaker
+from holdfast.session.evolve.turn import _repeats
 from holdfast.session.features.jobs.evolve import call_key
 from holdfast.session.state import Call, CallStatus, Repeats, SessionState
 from holdfast.session.transitions import IllegalTransition
@@ -240,7 +241,7 @@ def test_memory_is_recalled_once() -> None:
         after(recalled, MemoryRecalled(turn=T1))
 
 
-def test_what_is_in_doubt_is_what_ran_and_not_what_the_model_made() -> None:
+def test_a_call_in_doubt_is_remembered_by_the_arguments_that_ran() -> None:
     """T2: an edited call is remembered by the words that ran."""
     state = told((*ASKED, 'calls "tidy b=1"')).pure.state
     ran = '{"b":"2"}'
@@ -319,11 +320,11 @@ def test_a_summary_takes_from_what_a_model_counted_and_from_nothing_else(
     ("path", "speaker"),
     [(("ops", "helper"), "the agent ops"), (("helper",), None), (None, "alice")],
 )
-def test_a_task_is_told_as_the_word_of_the_agent_that_gave_it(
+def test_a_task_is_shown_as_the_text_of_the_agent_that_gave_it(
     path: tuple[str, ...] | None, speaker: str | None
 ) -> None:
     """
-    And never as its requester's, whoever's request it serves; what is no delegate's task is its
+    And never as its requester's, whoever's request it serves; what is not a delegate's task is its
     requester's.
     """
     state = told(("submit x",)).pure.state
@@ -347,7 +348,7 @@ def test_a_task_is_told_as_the_word_of_the_agent_that_gave_it(
     assert _speaker(msgspec.structs.replace(state, parent=parent), state.queued[0]) == "alice"
 
 
-def test_only_behind_the_same_boundary_it_is_told_whose_request_waits() -> None:
+def test_only_behind_the_same_boundary_a_turn_sees_whose_request_waits() -> None:
     parked = told(GATED).pure.state.turns[T1]
     assert isinstance(parked.context, TurnContext)
     elsewhere = msgspec.structs.replace(parked.context, boundary="team:dev")
@@ -382,7 +383,7 @@ def test_only_what_ran_brings_something_from_elsewhere(steps: Sequence[str], tai
 
 
 def test_a_summary_may_be_summarised_again() -> None:
-    """What it replaces is one message then, and no call is cut from its results."""
+    """It replaces one message then, and no call is cut from its results."""
     state = told(TWICE).pure.state
     once = after(state, summary(2)(state))
     assert len(list(after(once, summary(1)(once)).turns[T1].own)) == len(list(once.turns[T1].own))
@@ -402,5 +403,5 @@ def test_a_finished_step_begins_the_count_of_attempts_anew_and_one_in_doubt_does
     assert (state.turns[T1].attempts, state.turns[T1].tool_calls) == (attempts, 1)
 
 
-def test_waiting_for_a_person_is_no_attempt() -> None:
+def test_waiting_for_a_person_does_not_count_as_an_attempt() -> None:
     assert told(GATED).pure.state.turns[T1].attempts == 0

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION, PureSession
+from proof.scenarios.pure_session import INSTANCE, SESSION, PureSession
 from proof.scenarios.teller import Teller
 from tests.unit.session.test_jobs import digging, only_job
 from tests.unit.session.test_reminders import MINUTE, R1, set_event, with_reminder
@@ -150,7 +150,7 @@ UNFIT: dict[str, tuple[Callable[[], PureSession], Make]] = {
     ),
     "a second birth": (
         lambda: told("submit x"),
-        always(SessionBorn(session=SESSION, instance=LIFE, origin="created", by="alice")),
+        always(SessionBorn(session=SESSION, instance=INSTANCE, origin="created", by="alice")),
     ),
     "a summary of more than there is": (
         lambda: told("submit x", "go", "says hi"),
@@ -167,7 +167,9 @@ UNFIT: dict[str, tuple[Callable[[], PureSession], Make]] = {
 
 
 @pytest.mark.parametrize(("begin", "make"), UNFIT.values(), ids=UNFIT.keys())
-def test_what_does_not_fit_is_not_believed(begin: Callable[[], PureSession], make: Make) -> None:
+def test_replay_refuses_an_event_that_does_not_fit_the_state(
+    begin: Callable[[], PureSession], make: Make
+) -> None:
     pure = begin()
     events = make(pure)
     with pytest.raises(BrokenChain):
@@ -191,15 +193,17 @@ FIT: dict[str, tuple[Callable[[], PureSession], Make]] = {
 
 
 @pytest.mark.parametrize(("begin", "make"), FIT.values(), ids=FIT.keys())
-def test_what_fits_is_believed(begin: Callable[[], PureSession], make: Make) -> None:
+def test_replay_accepts_an_event_that_fits_the_state(
+    begin: Callable[[], PureSession], make: Make
+) -> None:
     pure = begin()
     before, events = pure.state, make(pure)
     pure.append(events)
     assert pure.state != before
 
 
-@pytest.mark.parametrize(("session", "instance"), [("ops/other", LIFE), (SESSION, "life-9")])
-def test_the_beginning_of_another_life_is_not_believed(session: str, instance: str) -> None:
+@pytest.mark.parametrize(("session", "instance"), [("ops/other", INSTANCE), (SESSION, "life-9")])
+def test_replay_refuses_the_beginning_of_another_instance(session: str, instance: str) -> None:
     pure = PureSession()
     pure.records, pure.state = [], msgspec.structs.replace(pure.state, born=False)
     with pytest.raises(BrokenChain):

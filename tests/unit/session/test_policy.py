@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION
+from proof.scenarios.pure_session import INSTANCE, SESSION
 
 from holdfast.ids import CallId, GrantId, InstanceId, SessionId, TurnId
 from holdfast.session.authority.approvals import (
@@ -25,18 +25,20 @@ from holdfast.session.authority.context import (
     context_from_source,
 )
 from holdfast.session.authority.grants import covers, granted_arguments, is_below
-from holdfast.session.authority.plan import Binding, ToolDefinition
+from holdfast.session.authority.plan import Binding, Risk, ToolDefinition
 from holdfast.session.authority.policy import (
     Allow,
     Ask,
+    BoundCall,
     Deny,
-    Looked,
     Policy,
     Rule,
+    counts,
     judge,
     may_answer,
     offered,
 )
+from holdfast.session.events import ApprovalRequested
 from holdfast.session.home.events import GrantProposed
 from proof.scenarios import pure_session
 
@@ -50,7 +52,7 @@ TOOLS = {
 
 def context(source: MessageSource | None) -> TurnContext:
     return context_from_source(
-        source, session=SESSION, instance=LIFE, turn=TurnId("t1"), workspace=None
+        source, session=SESSION, instance=INSTANCE, turn=TurnId("t1"), workspace=None
     )
 
 
@@ -75,7 +77,7 @@ def grant(**changes: Any) -> GrantProposed:
         boundary="personal:alice",
         audience="personal",
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         approval="a-1",
         answer="x",
         proposed_at=1,
@@ -211,7 +213,7 @@ def test_a_rule_by_name_comes_before_the_star() -> None:
         (NOBODY, ("bob",), True, ()),
     ],
 )
-def test_who_may_answer(
+def test_the_requester_and_named_approvers_may_answer(
     context: TurnContext,
     approvers: tuple[str, ...] | None,
     requester_may: bool | None,
@@ -287,6 +289,20 @@ def test_options_offered(tool: str, binding: Binding, twin: bool, expected: str)
     assert all(each.covers for each in offered)
 
 
+def test_approve_once_promises_no_more_than_the_call_fixes() -> None:
+    """P1: a command that runs further files is approved without the bytes of those files."""
+    ask = Ask(may_answer=("alice",), reason="", rule="", expires_after_seconds=1)
+
+    def words(binding: Binding) -> str:
+        return options_for(TOOLS["shell"], binding, ask)[0].covers
+
+    plain = Binding(display="ls", level="isolated")
+    assert words(plain) == "Runs exactly this call, once."
+    opened = msgspec.structs.replace(plain, runs_open_files=True)
+    assert words(opened) == "Runs exactly this command, once. Files that it runs can still change."
+    assert opened.digest() == plain.digest(), "the display has the same words, and is bound"
+
+
 def test_a_prompt_says_first_what_is_wrong() -> None:
     """P8, T2."""
     ask = Ask(
@@ -298,7 +314,7 @@ def test_a_prompt_says_first_what_is_wrong() -> None:
     assert [line[:12] for line in lines] == ["! runs UNCON", "! look-alike", "! an earlier", "rm x"]
 
 
-def test_what_is_too_long_to_show_is_not_asked() -> None:
+def test_policy_does_not_ask_about_a_call_that_is_too_long_to_show() -> None:
     """P4: never approvable from a prefix."""
     ask = Ask(may_answer=("alice",), reason="", rule="personal:ask", expires_after_seconds=1)
     common: dict[str, Any] = {
@@ -396,7 +412,7 @@ def covered(
 
 def test_a_grant_covers_the_very_call() -> None:
     assert covered()
-    assert covered(audience="team")  # given in a wider circle: a narrower one is fine
+    assert covered(audience="team")  # given in a wider reader set: a narrower one is fine
 
 
 @pytest.mark.parametrize(
@@ -518,7 +534,7 @@ def test_everywhere_is_anywhere_but_only_that_command() -> None:
         ("delete", "session", '{"command":"ls","cwd":"/x"}'),
     ],
 )
-def test_what_a_grant_binds(tool: str, scope: str, expected: str) -> None:
+def test_a_grant_binds_the_arguments_of_its_scope(tool: str, scope: str, expected: str) -> None:
     assert granted_arguments('{"command":"ls","cwd":"/x"}', TOOLS[tool], scope) == expected
 
 
@@ -527,7 +543,7 @@ def test_fields_that_a_tool_names_as_free_are_not_bound() -> None:
     assert granted_arguments('{"branch":"old","reason":"why not"}', free, "session") == ARGS
 
 
-def test_what_approve_folder_frees() -> None:
+def test_approve_folder_covers_the_folder_of_a_command_or_a_read_file() -> None:
     assert (
         folder_of(TOOLS["shell"], SHELL),
         folder_of(TOOLS["read_file"], FILE),
@@ -545,21 +561,11 @@ def test_local_people_are_operators_with_a_boundary_of_their_own() -> None:
     assert MessageSource.local("alice").boundary == "personal:alice"
 
 
-@pytest.mark.parametrize(
-    ("tool", "binding", "twin", "dangerous"),
-    [
-        ("shell", SHELL, False, False),
-        ("shell", msgspec.structs.replace(SHELL, readable=False), False, True),
-        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, True),
-        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, True),
-        ("delete", PLAIN, True, True),
-        ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, False),
-    ],
-)
-def test_what_can_not_be_read_or_confined_is_called_dangerous(
-    tool: str, binding: Binding, twin: bool, dangerous: bool
-) -> None:
-    """P4, P8: such a prompt wants its tool's name typed as well; a question runs nothing."""
+RISK = Risk(kind="destructive", text="`rm` deletes files.", start=0, end=2)
+RISKY = msgspec.structs.replace(SHELL, display="rm x", risks=(RISK,))
+
+
+def _asked(tool: str, binding: Binding, *, twin: bool = False) -> ApprovalRequested:
     ask = Ask(
         may_answer=("alice",),
         reason="",
@@ -579,7 +585,43 @@ def test_what_can_not_be_read_or_confined_is_called_dangerous(
         now=0,
     )
     assert asked is not None
-    assert asked.dangerous is dangerous
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("tool", "binding", "twin", "risks"),
+    [
+        ("shell", SHELL, False, []),
+        ("shell", msgspec.structs.replace(SHELL, readable=False), False, []),
+        ("shell", msgspec.structs.replace(SHELL, level="limited"), False, []),
+        ("shell", msgspec.structs.replace(SHELL, level="unconfined"), False, ["unconfined"]),
+        ("shell", RISKY, False, ["destructive"]),
+        ("shell", RISKY, True, ["in_doubt_twin"]),
+        ("delete", PLAIN, True, ["in_doubt_twin"]),
+        ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, []),
+    ],
+)
+def test_a_call_is_marked_by_its_effect_and_a_twin_alone(
+    tool: str, binding: Binding, twin: bool, risks: list[str]
+) -> None:
+    """P4, P8: a call that may have run already says that, and only that."""
+    assert [each.kind for each in _asked(tool, binding, twin=twin).risks] == risks
+
+
+def test_a_mark_moves_with_the_lines_above_the_plan() -> None:
+    warned = msgspec.structs.replace(RISKY, level="unconfined", warnings=("look",))
+    asked = _asked("shell", warned)
+    assert [asked.display[each.start : each.end] for each in asked.risks] == [
+        "runs UNCONFINED: it could read keys and answer prompts on this machine",
+        "rm",
+    ]
+
+
+def test_other_words_for_a_risk_void_no_prompt() -> None:
+    """P1: the plan is what runs. A comment on it may change with a version."""
+    other = msgspec.structs.replace(RISK, text="`rm` removes files.")
+    assert RISKY.digest() == msgspec.structs.replace(RISKY, risks=(other,)).digest()
+    assert RISKY.digest() != msgspec.structs.replace(RISKY, display="rm y").digest()
 
 
 @pytest.mark.parametrize(("tool", "shown"), [("look", True), ("delete", True), ("shell", False)])
@@ -591,7 +633,7 @@ def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool)
     team = context_from_source(
         MessageSource.team("alice", "ops"),
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         turn=TurnId("t1"),
         workspace=None,
     )
@@ -603,7 +645,7 @@ def test_a_team_is_shown_the_tools_that_were_made_for_it(tool: str, shown: bool)
     [(DENY, False), (ASK, True), (AUTO, True), (None, False)],
     ids=["denied", "asks", "runs", "nothing said"],
 )
-def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(
+def test_the_policy_rule_of_a_tool_decides_whether_the_model_sees_it(
     rule: Rule | None, shown: bool
 ) -> None:
     """A5: settings come before the tool's own profile, which keeps a shell from a team."""
@@ -614,17 +656,17 @@ def test_what_settings_say_of_a_tool_decides_whether_it_is_shown(
 @pytest.mark.parametrize(
     ("case", "reason"),
     [
-        ({}, "policy asks before this tool runs"),
-        ({"tool": "ask_person"}, "the agent asks you something"),
-        ({"binding": OUTSIDE}, "it reaches outside the workspace"),
+        ({}, "By default, delete asks before it runs."),
+        ({"tool": "ask_person"}, "The agent asks a question."),
+        ({"binding": OUTSIDE}, "It reaches outside the workspace."),
         (
             {"binding": OUTSIDE, "twin": True},
-            "an earlier, equal call is in doubt: it may have run already",
+            "An earlier, equal call may have run already.",
         ),
     ],
     ids=str,
 )
-def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) -> None:
+def test_a_prompt_says_why_it_asks(case: dict[str, Any], reason: str) -> None:
     """P4, T2: what may have happened already comes first."""
     assert verdict(**case).reason == reason
 
@@ -636,26 +678,26 @@ def test_a_person_is_told_why_they_are_asked(case: dict[str, Any], reason: str) 
             "shell",
             SHELL,
             {
-                "approve_session": "this exact command here, in this session",
-                "approve_folder": "this exact command run in /srv or below, in any session of alice",
-                "approve_everywhere": "this exact command anywhere, for alice",
+                "approve_session": "Runs now and whenever alice asks for exactly this command in /srv, in this conversation, for 30 days.",
+                "approve_folder": "Runs now and whenever alice asks for exactly this command in /srv or below, in all conversations of alice, for 30 days.",
+                "approve_everywhere": "Runs now and whenever alice asks for exactly this command, in any folder, in all conversations of alice, for 30 days.",
             },
         ),
         (
             "write_file",
             FILE,
             {
-                "approve_session": "write_file with these exact arguments, on this path, in this session",
-                "approve_everywhere": "write_file with these exact arguments, on this path, in any session of alice",
+                "approve_session": "Runs now and whenever alice asks for exactly this, on this path, in this conversation, for 30 days.",
+                "approve_everywhere": "Runs now and whenever alice asks for exactly this, on this path, in all conversations of alice, for 30 days.",
             },
         ),
         (
             "read_file",
             FILE,
             {
-                "approve_session": "read_file with these exact arguments, on this path, in this session",
-                "approve_folder": "read_file with any arguments, on any path in /srv/a or below, in any session of alice",
-                "approve_everywhere": "read_file with these exact arguments, on this path, in any session of alice",
+                "approve_session": "Runs now and whenever alice asks for exactly this, on this path, in this conversation, for 30 days.",
+                "approve_folder": "Runs now and whenever alice asks for read_file on any path in /srv/a or below, in all conversations of alice, for 30 days.",
+                "approve_everywhere": "Runs now and whenever alice asks for exactly this, on this path, in all conversations of alice, for 30 days.",
             },
         ),
     ],
@@ -673,12 +715,12 @@ def test_every_option_says_what_it_would_cover(
     assert {option: words for option, words in offered.items() if option in SCOPES} == covers
 
 
-def test_what_a_look_or_a_rule_does_not_say_is_the_least() -> None:
+def test_the_defaults_of_looked_and_rule_grant_the_least() -> None:
     """
     Nothing goes on in the background, and nothing is in doubt, because somebody forgot to say that
     it is not.
     """
-    assert Looked(call=CallId("c1")) == Looked(
+    assert BoundCall(call=CallId("c1")) == BoundCall(
         call=CallId("c1"),
         definition=None,
         arguments=None,
@@ -689,3 +731,9 @@ def test_what_a_look_or_a_rule_does_not_say_is_the_least() -> None:
     assert Rule(mode="ask") == Rule(
         mode="ask", approvers=None, requester_may_answer=None, expires_after_seconds=None
     )
+
+
+def test_an_answer_of_unknown_origin_counts_as_made_by_a_program() -> None:
+    """P8: it is consent only where a program's answer is."""
+    assert counts(None, ("script",))
+    assert not counts(None, ("terminal", "page", "channels"))

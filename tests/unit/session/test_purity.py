@@ -10,10 +10,11 @@ import holdfast
 PACKAGE = Path(holdfast.__file__).parent
 SOURCES = sorted(path for part in ("session", "journal") for path in (PACKAGE / part).rglob("*.py"))
 PURE = {
-    *("bisect", "blake3", "collections", "datetime", "enum", "functools", "holdfast", "itertools"),
-    *("json", "math", "msgspec", "operator", "re", "struct", "types", "typing", "unicodedata"),
+    *("binascii", "bisect", "blake3", "collections", "datetime", "enum", "functools", "holdfast"),
+    *("itertools", "json", "math", "msgspec", "operator", "re", "struct", "types", "typing"),
+    "unicodedata",
 }
-MOVING = {"now", "utcnow", "today", "open", "input", "id", "__import__"}
+MOVING = {"now", "utcnow", "today", "open", "input", "id", "hash", "__import__"}
 
 
 def modules(tree: ast.AST) -> set[str]:
@@ -27,8 +28,14 @@ def modules(tree: ast.AST) -> set[str]:
 
 
 def calls(tree: ast.AST) -> set[str]:
-    """The names that are called: of a function, and of `datetime` or `date`."""
+    """
+    The names that are called: of a function, and of `datetime` or `date`. A `__hash__` of our own
+    may call `hash`: its value stays in the process.
+    """
     found: set[str] = set()
+    ours = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+    for each in ours:
+        each.body = [] if each.name == "__hash__" else each.body
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name)):

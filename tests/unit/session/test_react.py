@@ -1,4 +1,4 @@
-"""What is owed and what is not any more, and what a fold keeps of prompts."""
+"""Work that is owed, work that is settled, and the prompts that a fold keeps."""
 
 from msgspec.structs import replace
 from proof.scenarios.teller import Teller
@@ -25,13 +25,13 @@ def told(*steps: str) -> Teller:
     return teller
 
 
-def test_nothing_of_an_earlier_life_is_owed() -> None:
+def test_react_owes_nothing_while_records_are_carried() -> None:
     state = told("submit x").pure.state
     assert react(state) == (BeginTurn(),)
     assert react(replace(state, carrying=1)) == ()
 
 
-def test_a_delegates_end_is_owed_to_its_parent_until_it_is_told() -> None:
+def test_a_delegates_end_is_owed_to_its_parent_until_it_is_reported() -> None:
     pure = told("as-delegate task", "begin", "think").pure
     assert ReportToParent() not in react(pure.state)
     teller = told("as-delegate task", "begin", "think", "says done")
@@ -136,6 +136,6 @@ def test_a_cancelled_turn_waits_for_what_this_attempt_started_and_for_nothing_of
     state = told("submit x", "go", 'calls "tidy b=1"', "decide", "start c1", "cancel").pure.state
     turn = state.turns[TurnId("t1")]
     (call,) = turn.calls
-    assert react(state) == (AwaitTool(turn.turn, call.call, call.epoch),)
+    assert react(state) == (AwaitTool(turn.id, call.call, call.epoch),)
     later = replace(turn, epoch=turn.epoch + 1)
-    assert react(replace(state, turns={turn.turn: later})) == (Finish(turn.turn),)
+    assert react(replace(state, turns={turn.id: later})) == (Finish(turn.id),)

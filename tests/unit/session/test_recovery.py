@@ -7,7 +7,7 @@ from proof.scenarios.teller import Teller
 
 from holdfast.errors import InvariantBroken
 from holdfast.session.decide.lifecycle import _by_case
-from holdfast.session.recovery import CASES, Action, Findings, case_for, findings_of
+from holdfast.session.recovery import CASES, Findings, RecoveryAction, case_for, findings_of
 from holdfast.session.state import Turn
 
 COMBINATIONS = [Findings(*bits) for bits in product([True, False], repeat=len(Findings._fields))]
@@ -21,7 +21,7 @@ def test_every_combination_of_findings_matches_exactly_one_case(findings: Findin
 
 def test_letters_are_used_once_and_every_action_has_a_case() -> None:
     assert len({case.letter for case in CASES}) == len(CASES)
-    assert {case.action for case in CASES} == set(Action)
+    assert {case.action for case in CASES} == set(RecoveryAction)
     assert all(case.sentence for case in CASES)
 
 
@@ -60,7 +60,7 @@ def test_findings_are_what_was_left_in_flight(
 
 
 @pytest.mark.parametrize("steps", [ASKED, TIDY], ids=["a model call", "a tool"])
-def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else(
+def test_recovery_ignores_work_that_its_own_epoch_started(
     steps: tuple[str, ...],
 ) -> None:
     turn, epoch = turn_after(*steps)
@@ -69,9 +69,9 @@ def test_what_our_own_epoch_started_is_not_in_flight_from_somebody_else(
     )
 
 
-@pytest.mark.parametrize("action", [Action.IMPOSSIBLE, Action.LOSE_MODEL_CALL])
-def test_an_impossible_combination_is_a_bug_and_stops(action: Action) -> None:
+@pytest.mark.parametrize("action", [RecoveryAction.IMPOSSIBLE, RecoveryAction.LOSE_MODEL_CALL])
+def test_an_impossible_combination_is_a_bug_and_stops(action: RecoveryAction) -> None:
     """A turn with no model call out has none to lose."""
     turn, epoch = turn_after("submit x", "begin")
     with pytest.raises(InvariantBroken):
-        _by_case(turn, action, epoch)
+        _by_case(turn, action, epoch, now=0)

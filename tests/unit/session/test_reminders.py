@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION, START_MS, PureSession
+from proof.scenarios.pure_session import INSTANCE, SESSION, START_MS, PureSession
 from proof.scenarios.teller import Teller
 
 from holdfast import limits
@@ -28,7 +28,7 @@ from holdfast.session.codec import decode, encode
 from holdfast.session.commands import (
     AcceptInput,
     CancelReminder,
-    CloseLife,
+    CloseInstance,
     FireReminders,
     GiveModel,
     SetReminder,
@@ -47,7 +47,7 @@ from holdfast.session.snapshots.session import decode_state, encode_state
 from holdfast.session.view.messages import Quote
 
 MINUTE = 60_000
-R1 = reminder_id(LIFE, "one")
+R1 = reminder_id(INSTANCE, "one")
 PLACE = Workspace("/srv", "1:2")
 FIRE = FireReminders(zones={"UTC": UTC})
 ALICE = MessageSource.local("alice", quotes=(Quote("bob", "him"),))
@@ -79,7 +79,7 @@ def set_event(pure: PureSession) -> ReminderSet:
 
 
 def fired(pure: PureSession, after: int = MINUTE) -> list[Any]:
-    """What one more look does, a while later."""
+    """A second check, a while later."""
     pure.now += after
     return list(pure.do(FIRE).events)
 
@@ -98,7 +98,7 @@ def test_a_reminder_runs_under_its_creators_context_narrowed_and_nothing_else(
     accepted, _ = fired(with_reminder(may_prompt=may_prompt))
     assert msgspec.json.decode(accepted.context, type=TurnContext) == TurnContext(
         session=SESSION,
-        instance=LIFE,
+        instance=INSTANCE,
         turn=TurnId("t1"),
         audience=Audience.PERSONAL,
         boundary="personal:alice",
@@ -180,13 +180,13 @@ def test_a_reminder_whose_schedule_can_not_be_kept_never_fires_and_stops_no_othe
     event = set_event(with_reminder())
     pure = PureSession()
     pure.append([msgspec.structs.replace(event, schedule=schedule)])
-    pure.do(wish(reminder=reminder_id(LIFE, "two")))
+    pure.do(wish(reminder=reminder_id(INSTANCE, "two")))
     assert isinstance(pure.state.reminders[R1].context, LostContext)
     assert [type(each) for each in fired(pure)] == [ReminderCancelled, InputAccepted, ReminderFired]
 
 
-def test_a_reminder_from_before_contexts_existed_is_none() -> None:
-    """The isolated path of old approval requests is no way in."""
+def test_a_reminder_from_before_contexts_existed_does_not_fire() -> None:
+    """The isolated path of old approval requests is not a way in."""
     event = set_event(with_reminder())
     old = {
         "legacy": "c-1",
@@ -232,13 +232,13 @@ def of_call(pure: PureSession) -> SetReminder:
 
 
 def test_a_reminder_of_a_tool_goes_on_with_the_agent_and_the_model_of_its_turn() -> None:
-    """Whatever the call's own words were."""
+    """The words of the call do not matter."""
     teller = Teller()
     teller.tell(SET_BY_A_CALL)
     (event,) = teller.pure.do(of_call(teller.pure)).events
     turn = teller.pure.state.turns[TurnId("t1")]
     assert isinstance(event, ReminderSet)
-    assert (event.agent, event.model, event.turn) == (turn.agent, turn.model, turn.turn)
+    assert (event.agent, event.model, event.turn) == (turn.agent, turn.model, turn.id)
     assert turn.agent != "another"
 
 
@@ -250,9 +250,7 @@ def test_a_call_of_a_turn_whose_context_is_lost_sets_no_reminder() -> None:
     turn = msgspec.structs.replace(
         state.turns[TurnId("t1")], context=LostContext("the audience is missing", "audience")
     )
-    decided = set_reminder(
-        msgspec.structs.replace(state, turns={turn.turn: turn}), command, START_MS
-    )
+    decided = set_reminder(msgspec.structs.replace(state, turns={turn.id: turn}), command, START_MS)
     assert decided.refusal is not None
     assert (decided.refusal.code, decided.refusal.message, decided.events) == (
         "no_authority",
@@ -261,7 +259,7 @@ def test_a_call_of_a_turn_whose_context_is_lost_sets_no_reminder() -> None:
     )
 
 
-def test_a_delegate_sets_no_reminder_whoever_asks() -> None:
+def test_a_delegate_sets_no_reminder_for_any_requester() -> None:
     teller = Teller()
     teller.tell(["as-delegate task"])
     decided = teller.pure.do(wish()).decided[-1]
@@ -367,7 +365,7 @@ def test_a_single_one_is_over_when_it_has_fired_and_setting_it_again_by_the_same
         ),
     ],
 )
-def test_what_can_not_be_a_reminder_is_refused_and_nothing_is_written(
+def test_an_invalid_reminder_is_refused_and_nothing_is_written(
     changes: dict[str, Any], code: str
 ) -> None:
     pure = PureSession()
@@ -394,8 +392,8 @@ def test_a_reminder_says_that_it_is_late_from_the_bound_on(late_ms: int) -> None
 def test_a_session_has_room_for_so_many_and_no_more() -> None:
     pure = PureSession()
     for number in range(limits.REMINDERS_PER_SESSION_MAX):
-        assert pure.do(wish(reminder=reminder_id(LIFE, str(number)))).events
-    refusal = pure.do(wish(reminder=reminder_id(LIFE, "one more"))).decided[-1].refusal
+        assert pure.do(wish(reminder=reminder_id(INSTANCE, str(number)))).events
+    refusal = pure.do(wish(reminder=reminder_id(INSTANCE, "one more"))).decided[-1].refusal
     assert refusal is not None
     assert refusal.code == "too_many"
     assert len(fired(pure)) == 2 * limits.REMINDERS_PER_SESSION_MAX
@@ -427,14 +425,14 @@ def test_a_reminder_whose_zone_nobody_brought_waits_for_somebody_who_has_it() ->
     ]
 
 
-# --- other lives, other models
+# --- other instances, other models
 
 
-def test_another_life_carries_no_reminder_over_and_lists_it_as_not_run() -> None:
+def test_a_new_instance_lists_old_reminders_as_not_run() -> None:
     pure = with_reminder()
     carried = next(
         event
-        for event in pure.do(CloseLife(by="alice", reason="forked")).events
+        for event in pure.do(CloseInstance(by="alice", reason="forked")).events
         if isinstance(event, LifeCarried)
     )
     assert carried.not_run == (R1,)
@@ -467,7 +465,7 @@ def test_a_model_given_for_what_comes_is_given_to_reminders_too() -> None:
     assert fired(pure)[0].model == "third"
 
 
-def test_who_did_not_set_it_may_not_cancel_it_but_the_operator_may() -> None:
+def test_only_its_setter_or_an_operator_may_cancel_a_reminder() -> None:
     pure = with_reminder()
     refusal = pure.do(CancelReminder(reminder=R1, by="bob")).decided[-1].refusal
     assert refusal is not None
@@ -477,13 +475,13 @@ def test_who_did_not_set_it_may_not_cancel_it_but_the_operator_may() -> None:
     )
 
 
-def test_ids_of_another_life_are_other_ids() -> None:
-    assert reminder_id(LIFE, "one") != reminder_id(InstanceId("life-2"), "one")
+def test_another_instance_gives_other_reminder_ids() -> None:
+    assert reminder_id(INSTANCE, "one") != reminder_id(InstanceId("life-2"), "one")
 
 
 def test_a_snapshot_keeps_what_stands_and_what_is_over() -> None:
     pure = with_reminder(schedule=Cron("0 9 * * *", "UTC"), may_prompt=True)
-    pure.do(wish(reminder=reminder_id(LIFE, "two"), schedule=Once(START_MS + MINUTE)))
+    pure.do(wish(reminder=reminder_id(INSTANCE, "two"), schedule=Once(START_MS + MINUTE)))
     fired(pure)
     assert pure.state.reminders
     assert list(pure.state.reminders_over.items())

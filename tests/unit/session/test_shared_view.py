@@ -1,5 +1,5 @@
 """
-What the shared view weighs: as the model counted, where it saw all of it; estimated where it did
+The weight of the shared view: as the model counted, where it saw all of it; estimated where it did
 not; unknown where nobody ever counted.
 """
 

@@ -14,12 +14,11 @@ from typing import Any
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE, SESSION
+from proof.scenarios.pure_session import INSTANCE, SESSION
 from proof.scenarios.teller import Teller
 
 from holdfast import limits, session
 from holdfast.session import persistent as trail
-from holdfast.session import state as state_module
 from holdfast.session import transitions
 from holdfast.session.authority import context as authority
 from holdfast.session.authority import restore as restoring
@@ -32,16 +31,17 @@ from holdfast.session.persistent import PersistentList, Window
 from holdfast.session.snapshots.layout import layout_of
 from holdfast.session.snapshots.session import FOLD, LAYOUT, decode_state, encode_state, layout
 from holdfast.session.state import Phase, SessionState, Turn
+from holdfast.session.state import turn as state_module
 from holdfast.session.view.messages import Usage
 
 HERE = Path(__file__).parents[2]
 JOURNALS = sorted((HERE / "proof/golden").glob("session_v*.jsonl"))
-STORIES = sorted((HERE / "proof/scenarios").glob("*.txt"))
+STORIES = sorted((HERE / "proof/scenarios").rglob("*.txt"))
 
 
 @pytest.mark.parametrize("journal", JOURNALS, ids=lambda path: path.stem)
 def test_after_every_record_of_every_kind_the_state_comes_back_as_it_was(journal: Path) -> None:
-    state = twin = initial(SESSION, LIFE)
+    state = twin = initial(SESSION, INSTANCE)
     for line in map(json.loads, journal.read_text().splitlines()):
         event = decode(line["type"], line["version"], line["body"].encode())
         state = evolve(state, event, seq=line["seq"], at=line["at"])
@@ -64,8 +64,8 @@ def test_the_state_at_the_end_of_every_story_comes_back(story: Path) -> None:
     assert decode_state(encode_state(teller.pure.state)) == teller.pure.state
 
 
-def test_what_is_of_another_layout_or_no_state_is_none() -> None:
-    state = SessionState(session=SESSION, instance=LIFE)
+def test_decode_state_returns_none_for_another_layout_or_invalid_data() -> None:
+    state = SessionState(session=SESSION, instance=INSTANCE)
     assert decode_state(encode_state(state)) == state
     assert decode_state(encode_state(state).replace(LAYOUT.encode(), b"0" * 32)) is None
     for data in (
@@ -146,7 +146,7 @@ def test_another_bound_of_what_is_remembered_is_another_layout(
 
 
 def tables() -> Iterator[tuple[ModuleType, str]]:
-    """Whatever stands in a module that a fold runs through, and is no code and no single value."""
+    """The tables in the modules that a fold runs through: neither code nor single values."""
     for module in FOLD:
         yield from (
             (module, name)
@@ -200,7 +200,7 @@ def test_another_table_is_another_layout(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
-def test_whatever_else_a_fold_reads_by_name_is_in_the_layout(
+def test_the_layout_covers_every_name_that_a_fold_reads(
     monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, other: object
 ) -> None:
     if callable(other) and not isinstance(other, type):
@@ -210,7 +210,7 @@ def test_whatever_else_a_fold_reads_by_name_is_in_the_layout(
 
 
 def test_another_default_is_another_layout() -> None:
-    """What an older record leaves out is what the default says: of a struct, and of a function."""
+    """A field that an older record leaves out has its default: of a struct, and of a function."""
 
     def kept(default: Any, function: FunctionType = lambda: None) -> str:  # type: ignore[assignment]
         return layout_of([function], {"Kept": msgspec.defstruct("Kept", [("field", Any, default)])})
@@ -270,10 +270,10 @@ def test_the_layout_is_the_same_in_every_process() -> None:
 
 
 def test_a_window_forgets_the_same_keys_after_it_came_back() -> None:
-    state = SessionState(session=SESSION, instance=LIFE, delivered=Window(600))
+    state = SessionState(session=SESSION, instance=INSTANCE, delivered=Window(600))
     for number in range(1500):
         state = SessionState(
-            session=SESSION, instance=LIFE, delivered=state.delivered.add(f"k{number}", "x")
+            session=SESSION, instance=INSTANCE, delivered=state.delivered.add(f"k{number}", "x")
         )
         if number % 97 == 0:
             back = decode_state(encode_state(state))

@@ -7,11 +7,11 @@ from proof.generated_docs.state_machine import document
 from holdfast.session.state import Phase
 from holdfast.session.transitions import PHASE_SENTENCES, TRANSITIONS
 
-PAGE = Path(__file__).parents[3] / "docs" / "state-machine.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "state-machine.md"
 
 
 def test_the_committed_page_is_what_the_tables_give() -> None:
-    """Regenerate with `python -m proof.generated_docs.state_machine > docs/state-machine.md`."""
+    """Regenerate with `python -m proof.generated_docs.state_machine > docs/internals/state-machine.md`."""
     assert PAGE.read_text() == document()
 
 

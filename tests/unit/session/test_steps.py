@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from proof.scenarios.pure_session import LIFE
+from proof.scenarios.pure_session import INSTANCE
 from proof.scenarios.teller import Teller
 
 from holdfast import limits
@@ -14,6 +14,7 @@ from holdfast.session.commands import (
     EndTurn,
     FailTurn,
     FinishCall,
+    KeepPartialAnswer,
     ParkTurn,
     ProposeCalls,
     ResumeTurn,
@@ -48,7 +49,7 @@ PLACES = {
 }
 WISHES = {
     "StartModelCall": (StartModelCall(turn=T1, epoch=1, policy=Policy()), {"ready"}),
-    "DecideCalls": (DecideCalls(turn=T1, looked=(), policy=Policy()), set()),
+    "DecideCalls": (DecideCalls(turn=T1, bound=(), policy=Policy()), set()),
     "ProposeCalls": (ProposeCalls(turn=T1, calls=(), text="", policy=Policy()), set()),
     "ParkTurn": (ParkTurn(turn=T1), set()),
     "ResumeTurn": (ResumeTurn(turn=T1, epoch=1), set()),
@@ -61,7 +62,7 @@ WISHES = {
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("wish", WISHES)
 def test_a_wish_at_the_wrong_time_changes_nothing(wish: str, place: str) -> None:
-    """Two drivers' steps may cross: whatever no longer fits is not written, and is no error."""
+    """Two drivers' steps may cross: whatever no longer fits is not written, and is not an error."""
     command, fits = WISHES[wish]
     teller = Teller()
     teller.tell(PLACES[place])
@@ -70,7 +71,7 @@ def test_a_wish_at_the_wrong_time_changes_nothing(wish: str, place: str) -> None
     assert (len(teller.pure.records) > len(before)) is (place in fits)
 
 
-def test_what_is_too_long_to_show_is_denied_and_asks_nobody() -> None:
+def test_a_call_that_is_too_long_to_show_is_denied_without_a_prompt() -> None:
     """P4."""
     teller = Teller()
     teller.tell([*ASKED, f'calls "delete b={"x" * 20_000}"', "decide"])
@@ -183,7 +184,7 @@ APPROVED = (*ASKED, 'calls "charge amount=5"', "go", "answer a1 approve_once", "
         "world lacks=charge",
     ],
 )
-def test_what_was_started_and_may_not_be_repeated_is_in_doubt(meanwhile: str) -> None:
+def test_a_started_call_that_must_not_repeat_is_in_doubt_after_a_crash(meanwhile: str) -> None:
     """
     T2, T6, A5: it ran before the crash, so nobody may say of it that it was not run, whatever stops
     it from being run again.
@@ -200,7 +201,7 @@ def test_what_was_started_and_may_not_be_repeated_is_in_doubt(meanwhile: str) ->
     assert last.outcome == "voided", "what never began is not in doubt"
 
 
-def test_the_bound_of_delegates_is_no_bound_of_other_tools() -> None:
+def test_the_bound_of_delegates_does_not_bound_other_tools() -> None:
     """As deep as delegates go, one may still look and do the work itself."""
     teller = Teller()
     teller.tell(
@@ -222,16 +223,16 @@ def test_a_look_without_a_problem_has_found_everything() -> None:
     teller = Teller()
     teller.tell(PLACES["deciding"])
     pure = teller.pure
-    (whole, *_) = pure.looked(T1)
+    (whole, *_) = pure.bound(T1)
     before = len(pure.records)
     for forgotten in ("definition", "arguments", "binding"):
-        looked = msgspec.structs.replace(whole, **{forgotten: None})
+        bound = msgspec.structs.replace(whole, **{forgotten: None})
         with pytest.raises(InvariantBroken):
-            pure.do(DecideCalls(turn=T1, looked=(looked,), policy=Policy()))
+            pure.do(DecideCalls(turn=T1, bound=(bound,), policy=Policy()))
     assert len(pure.records) == before
 
 
-def test_what_was_allowed_and_started_asks_nobody_after_a_crash() -> None:
+def test_a_started_call_asks_nobody_after_a_crash() -> None:
     """
     T2, A5: policy asks by now; whoever were asked would approve something that has perhaps
     happened, so it is in doubt.
@@ -279,11 +280,11 @@ def test_a_call_is_decided_once_however_often_it_is_looked_at() -> None:
     teller = Teller()
     teller.tell([*ASKED, 'calls "delete b=1" "delete b=2"'])
     pure = teller.pure
-    first, second = pure.looked(T1)
+    first, second = pure.bound(T1)
     stranger = msgspec.structs.replace(first, call=CallId("c-none"))
-    for looked, events in (((first, stranger, first), 1), ((first,), 0), ((first, second), 1)):
+    for bound, events in (((first, stranger, first), 1), ((first,), 0), ((first, second), 1)):
         before = len(pure.records)
-        pure.do(DecideCalls(turn=T1, looked=looked, policy=Policy()))
+        pure.do(DecideCalls(turn=T1, bound=bound, policy=Policy()))
         assert len(pure.records) == before + events
     assert len(pure.state.approvals) == 2
 
@@ -324,20 +325,20 @@ def test_each_prompt_of_a_call_has_an_id_of_its_own() -> None:
     )
     asked = [event for event in teller.pure.events() if isinstance(event, ApprovalRequested)]
     assert [each.approval for each in asked] == [
-        approval_id(LIFE, each.call, number) for number, each in enumerate(asked, 1)
+        approval_id(INSTANCE, each.call, number) for number, each in enumerate(asked, 1)
     ]
     assert len(asked) == 2
 
 
-def test_a_delegate_is_no_tool_that_could_be_started() -> None:
+def test_a_delegate_is_not_a_tool_that_could_be_started() -> None:
     """Its call is handed on with a session of its own, or not at all."""
     teller = Teller()
     teller.tell([*ASKED, 'calls "delegate_helper task=x"', "decide"])
     pure = teller.pure
     call = pure.state.turns[T1].calls[0].call
-    (looked,) = pure.looked(T1, call)
+    (bound,) = pure.bound(T1, call)
     with pytest.raises(InvariantBroken):
-        pure.do(StartTool(turn=T1, looked=looked, policy=Policy(), grants=(), epoch=pure.epoch))
+        pure.do(StartTool(turn=T1, bound=bound, policy=Policy(), grants=(), epoch=pure.epoch))
     assert pure.start(T1, call) == 1
 
 
@@ -351,6 +352,33 @@ def test_a_failure_of_a_model_call_that_nobody_waits_for_ends_no_turn() -> None:
     assert pure.state.turns[T1].phase is Phase.CALLING_MODEL
     pure.do(TakeFailure(turn=TurnId("t9"), number=1, kind="server", message="of none", final=True))
     assert isinstance(pure.events()[-1], ModelAnswerDropped)
+
+
+def test_the_text_of_a_stopped_answer_is_kept_and_no_later_turn_sees_it() -> None:
+    teller = Teller()
+    teller.tell([*ASKED, "cancel"])
+    pure = teller.pure
+    before = pure.state.view
+    pure.do(KeepPartialAnswer(turn=T1, number=1, text="First I"))
+    dropped = pure.events()[-1]
+    assert isinstance(dropped, ModelAnswerDropped)
+    assert dropped.text == "First I"
+    assert pure.state.view == before
+
+
+def test_a_model_call_that_still_runs_keeps_no_part_of_its_answer() -> None:
+    teller = Teller()
+    teller.tell(ASKED)
+    assert teller.pure.do(KeepPartialAnswer(turn=T1, number=1, text="First I")).events == ()
+
+
+def test_an_answer_that_was_replaced_leaves_no_text() -> None:
+    teller = Teller()
+    teller.tell(ASKED)
+    teller.pure.do(KeepPartialAnswer(turn=T1, number=7, text="of an older call"))
+    dropped = teller.pure.events()[-1]
+    assert isinstance(dropped, ModelAnswerDropped)
+    assert dropped.text == ""
 
 
 @pytest.mark.parametrize(
@@ -395,7 +423,7 @@ def test_a_turn_that_is_not_there_can_not_fail() -> None:
     assert len(teller.pure.records) == before
 
 
-def test_as_many_calls_as_the_bounds_say_are_made() -> None:
+def test_calls_up_to_the_bound_are_made() -> None:
     """The bound is the most there may be, at once and in a turn; one more ends the turn."""
     teller = Teller()
     many = limits.CALLS_PER_BATCH_MAX

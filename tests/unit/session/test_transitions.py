@@ -19,6 +19,7 @@ from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
     ApprovalRequested,
+    Blob,
     CallAllowed,
     CallFinished,
     CallMade,
@@ -34,6 +35,7 @@ from holdfast.session.events import (
     ModelCallStarted,
     SessionBorn,
     SessionEvent,
+    StateKept,
     ToolStarted,
     TurnCancelled,
     TurnCompacted,
@@ -49,7 +51,7 @@ from holdfast.session.transitions import TRANSITIONS, IllegalTransition, check
 
 TURN_EVENTS = (
     ModelCallStarted, ModelAnswered, ModelCallFailed, ModelCallLost, CallsProposed, CallAllowed, ApprovalRequested, ApprovalAnswered, ApprovalClosed,
-    ToolStarted, DelegateStarted, JobSubmitted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
+    StateKept, ToolStarted, DelegateStarted, JobSubmitted, CallFinished, MemoryRecalled, TurnCompacted, TurnParked, TurnResumed, TurnCancelled, TurnEnded,
 )  # fmt: skip
 
 
@@ -109,6 +111,7 @@ def tried(event: type[Event], facts: dict[str, Any]) -> Any:
         ModelCallFailed: ModelCallFailed(turn="t1", number=number, kind="server", message="", final=False),
         ModelCallLost: ModelCallLost(turn="t1", number=number),
         CallsProposed: CallsProposed(turn="t1", number=number + 1, calls=()),
+        StateKept: StateKept(turn="t1", blob=Blob(adapter="t/1", size=1, text="x")),
         CallAllowed: CallAllowed(turn="t1", call=call, by="policy", arguments="{}", digest="d"),
         ApprovalRequested: ApprovalRequested(
             approval="a-new", turn="t1", call=call, tool="delete", definition="d", arguments="{}", binding="b", display="x", digest="d", options=(),
@@ -224,7 +227,7 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
         (
             ("submit x",),
             SessionBorn(session="ops/api", instance="life-1", origin="created", by="x"),
-            "another life",
+            "the first record of another instance",
         ),
         (
             ("submit x", "begin"),
@@ -238,7 +241,7 @@ def start(call: str = "c1", **changes: Any) -> ToolStarted:
             "not the call that is out",
         ),
         (ASKED, ModelCallLost(turn="t1", number=2), "not the call that is out"),
-        (("submit x", "begin"), CallsProposed(turn="t1", number=1, calls=()), "foreign"),
+        (("submit x", "begin"), CallsProposed(turn="t1", number=1, calls=()), "external"),
         (
             (*TWO, "answer a1 approve_once"),
             TurnResumed(turn="t1", epoch=2, after="pause"),

@@ -8,7 +8,7 @@ from itertools import product
 from proof.fuzz.anchors import attacked, crashed
 
 
-def test_no_crash_of_ours_is_accused() -> None:
+def test_a_crash_is_never_reported_as_tampering() -> None:
     """
     L7, D1: any number of durable batches, any lag of the cell, a slot and a batch torn anywhere.
     """

@@ -1,4 +1,4 @@
-"""What users' own tests stand on: mistakes in its use are said in words."""
+"""The parts that users' own tests rely on: mistakes in its use are said in words."""
 
 from typing import Any
 

@@ -67,7 +67,7 @@ def told(name):
         name
         == 5
     ):
-        raise Refused(f"{name + 1} is no name")
+        raise Refused(f"{name + 1} is not a name")
 """
 
 
@@ -90,7 +90,7 @@ def test_each_mutant_says_where_it_is_and_which_lines_would_meet_it() -> None:
     }
 
 
-def test_what_is_left_out_is_counted_with_its_reason() -> None:
+def test_skipped_entries_are_counted_with_their_reason() -> None:
     """Two in the text of an error, one that says how a struct may be used."""
     assert left_out(WHERE) == {
         "a text for people": 2,
@@ -111,7 +111,7 @@ def told():
 """
 
 
-def test_whoever_holds_a_function_runs_the_mutant() -> None:
+def test_every_holder_of_a_function_runs_the_mutant() -> None:
     module = ModuleType("living")
     exec(compile(LIVING, "living.py", "exec"), vars(module))  # noqa: S102  # a module of this test's own
     module.__file__ = "living.py"
@@ -129,7 +129,7 @@ def test_whoever_holds_a_function_runs_the_mutant() -> None:
 
 REPORT = """
 - `journal/chain.py`, line 1: `return max(self._keys, default=0)` returns nothing.
-- `journal/strict.py`, line 1: the guard `if _encode(value) == raw and (not _has_long_number(raw))` is taken out.
+- `journal/strict.py`, line 1: the guard `if _encode(value) == raw and (any_integer or len(raw.translate(None, _NOT_DIGITS)) < _INTEGER_DIGITS_MAX or _LONG_DIGITS.search(raw) is None)` is taken out.
 - `journal/record.py`, line 1: `2 * MAC_BYTES` becomes `2 + MAC_BYTES`.
 - `journal/record.py`, line 1: `len(_MAC) + 2 * MAC_BYTES` becomes `len(_MAC) - 2 * MAC_BYTES`.
 """
@@ -140,7 +140,7 @@ REPORT = """
 def test_a_change_that_matters_is_noticed_and_one_that_does_not_survives(tmp_path: Path) -> None:
     """
     As a person runs it: in a fork, and in a copy for what is read at import; what a report lists
-    and is no mutant is passed over.
+    and is not a mutant is passed over.
     """
     again, report = tmp_path / "again.md", tmp_path / "report.md"
     again.write_text(REPORT)

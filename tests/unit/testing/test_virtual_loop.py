@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 from proof.simulation.virtual_loop import CANCELS_MAX, Stuck, VirtualLoop, run_virtually
 
-from holdfast.adapters.tools.threads import THREADS
+from holdfast.threads import BLOCKING
 
 
 def test_a_year_passes_at_once_and_in_order() -> None:
@@ -32,7 +32,7 @@ def test_a_year_passes_at_once_and_in_order() -> None:
     assert run_virtually(live()) == ["second", "day", "year"]
 
 
-def test_waiting_for_what_nobody_does_is_told() -> None:
+def test_waiting_for_nobodys_work_is_reported() -> None:
     async def wait() -> None:
         await asyncio.Event().wait()
 
@@ -40,7 +40,7 @@ def test_waiting_for_what_nobody_does_is_told() -> None:
         run_virtually(wait())
 
 
-def test_going_on_for_ever_is_told() -> None:
+def test_going_on_for_ever_is_reported() -> None:
     async def tick() -> None:
         while True:  # noqa: ASYNC110  # which is the point
             await asyncio.sleep(60)
@@ -67,7 +67,7 @@ def test_blocking_work_takes_the_time_that_it_says() -> None:
         began = asyncio.get_running_loop().time()
         return (
             await asyncio.to_thread(work),
-            await THREADS.run(work),
+            await BLOCKING.call(work),
             asyncio.get_running_loop().time() - began,
         )
 
@@ -75,7 +75,7 @@ def test_blocking_work_takes_the_time_that_it_says() -> None:
     assert run_virtually(wait()) == (here, here, 10.0)
 
 
-def test_being_busy_while_no_time_passes_is_told() -> None:
+def test_being_busy_while_no_time_passes_is_reported() -> None:
     async def spin() -> None:
         while True:  # noqa: ASYNC110  # which is the point
             await asyncio.sleep(0)
@@ -102,7 +102,7 @@ STUCK = [(_wait, "nothing is due"), (_tick, "after 3600 seconds"), (_spin, "no t
 
 
 @pytest.mark.parametrize(("stuck", "reason"), STUCK)
-def test_who_is_stuck_cleans_up(
+def test_a_stuck_task_cleans_up_after_its_cancellation(
     stuck: Callable[[], Coroutine[None, None, None]], reason: str
 ) -> None:
     """It is cancelled, and what it does then may take time."""
@@ -121,7 +121,7 @@ def test_who_is_stuck_cleans_up(
 
 
 @pytest.mark.parametrize(("stuck", "reason"), STUCK)
-def test_who_is_stuck_and_does_not_listen_is_thrown_away_in_silence(
+def test_a_stuck_task_that_ignores_cancellation_is_dropped_silently(
     stuck: Callable[[], Coroutine[None, None, None]], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And what is told is the first reason, not that it went on."""

@@ -1,0 +1,159 @@
+"""
+One ledger for each session that this process has open, whatever comes between two steps of taking
+it off the shelf and putting it back.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.ids import InstanceId, SessionId
+from holdfast.limits import KIB
+from holdfast.ports.journal_store import Draft, Journal
+from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.open_sessions import IDLE_BYTES_MAX, OpenSessions
+from holdfast.session.codec import encode
+from holdfast.session.events import SessionBorn
+from holdfast.testing.loop import in_loop
+
+X, Y, Z = SessionId("ops/x"), SessionId("ops/y"), SessionId("ops/z")
+SECONDS = 60
+ROOM_FOR_ONE, ROOM_FOR_TWO = 100 * KIB, 160 * KIB
+
+
+class Slow(InMemoryStore):
+    """Waits where a test says so; and says that it does."""
+
+    def __init__(self) -> None:
+        super().__init__(InMemoryDisk())
+        self.opened = 0
+        self.is_waiting, self.may_go = asyncio.Event(), asyncio.Event()
+        self.waits_in: str | None = None
+
+    async def _pass(self, where: str) -> None:
+        if self.waits_in == where:
+            self.is_waiting.set()
+            await self.may_go.wait()
+
+    async def open(self, session: SessionId) -> Journal:
+        await self._pass("open")
+        self.opened += 1
+        return await super().open(session)
+
+    async def current(self, session: SessionId) -> InstanceId | None:
+        await self._pass("current")
+        return await super().current(session)
+
+
+@asynccontextmanager
+async def slow(
+    idle_bytes_max: int = IDLE_BYTES_MAX,
+) -> AsyncGenerator[tuple[Slow, OpenSessions], None]:
+    store = Slow()
+    for name in (X, Y, Z):
+        born = SessionBorn(session=name, instance=InstanceId("life"), origin="created", by="alice")
+        await (
+            await store.create(
+                name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice"
+            )
+        ).close()
+    shelf = OpenSessions(store, idle_bytes_max=idle_bytes_max)
+    try:
+        async with asyncio.timeout(SECONDS):
+            yield store, shelf
+    finally:
+        await shelf.close()
+        await store.close()
+
+
+async def used(shelf: OpenSessions, session: SessionId, done: asyncio.Event) -> Ledger:
+    async with shelf.use(session) as ledger:
+        await ledger.catch_up()
+        await done.wait()
+        return ledger
+
+
+async def glanced_at(shelf: OpenSessions, session: SessionId) -> None:
+    async with shelf.use(session):
+        pass  # left before anybody else comes to their next step
+
+
+def at_once() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
+@in_loop
+async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew() -> None:
+    async with slow(ROOM_FOR_ONE) as (store, shelf), asyncio.TaskGroup() as group:
+        before = await used(shelf, X, at_once())
+        store.waits_in = "current"
+        taking = group.create_task(used(shelf, X, at_once()))
+        await store.is_waiting.wait()
+        await used(shelf, Y, at_once())  # and X, idle for longer, is closed
+        store.may_go.set()
+        assert await taking is not before
+
+
+@in_loop
+async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with slow(ROOM_FOR_TWO) as (_, shelf), asyncio.TaskGroup() as group:
+        first, second = await used(shelf, X, at_once()), await used(shelf, Y, at_once())
+        closing, may_close = asyncio.Event(), asyncio.Event()
+        closed = first.close
+
+        async def close_slowly() -> None:
+            closing.set()
+            await may_close.wait()
+            await closed()
+
+        monkeypatch.setattr(first, "close", close_slowly)
+        leaving = group.create_task(used(shelf, Z, at_once()))
+        await closing.wait()
+        async with shelf.use(Y) as using:
+            may_close.set()
+            await leaving
+            async with shelf.use(Y) as beside:
+                assert beside is using is second
+
+
+@in_loop
+async def test_a_second_caller_waits_while_the_session_is_opened() -> None:
+    async with slow(0) as (store, shelf), asyncio.TaskGroup() as group:
+        done = asyncio.Event()
+        store.waits_in = "open"
+        leaves_at_once = group.create_task(glanced_at(shelf, X))
+        await store.is_waiting.wait()
+        waits = group.create_task(used(shelf, X, done))
+        await asyncio.sleep(0)
+        store.is_waiting.clear()
+        go_first, store.may_go = store.may_go, asyncio.Event()
+        go_first.set()
+        await leaves_at_once
+        await store.is_waiting.wait()  # the second one opens it now
+        comes = group.create_task(used(shelf, X, done))
+        await asyncio.sleep(0)
+        store.may_go.set()
+        done.set()
+        assert await waits is await comes
+        assert store.opened == 2
+
+
+@in_loop
+async def test_unused_sessions_take_no_more_memory_than_allowed() -> None:
+    """The longest unused one is closed first; one that is in use does not count, and stays."""
+    async with slow(ROOM_FOR_ONE) as (_, shelf):
+        async with shelf.use(X) as first:
+            second = await used(shelf, Y, at_once())
+            assert set(shelf.open_ledgers()) == {first, second}
+        assert shelf.open_ledgers() == (first,)
+        third = await used(shelf, Z, at_once())
+        assert shelf.open_ledgers() == (third,)
+        assert shelf._idle_bytes == third.weight
+    assert shelf._idle_bytes == 0

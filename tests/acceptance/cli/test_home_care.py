@@ -195,7 +195,7 @@ def test_doctor_names_a_key_that_no_rotation_made(cli: Cli) -> None:
     (cli.home / "keys/2.key").write_bytes(bytes(32))
     (cli.home / "keys/2.key").chmod(0o600)
     (told,) = [each for each in cli.json("doctor")["checks"] if each["check"] == "keys"]
-    assert (told["state"], told["detail"][:5]) == ("warning", "2.key")
+    assert (told["state"], "does not name 2.key" in told["detail"]) == ("warning", True)
 
 
 def test_doctor_says_when_the_home_is_not_a_folder(cli: Cli, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Every refresh reads the records after the last one and verifies them. A key beyo
 trusted once a record under a trusted key names it, as over files.
 """
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ from holdfast.session.home.events import (
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.home.node_folder import NodeKeys
+
+_ROTATED = "key_rotated"
 
 
 class PostgresRegistry:
@@ -54,6 +57,7 @@ class PostgresRegistry:
                 if record is None or (record.seq == known.seq and record.mac != known.mac):
                     at_seq = known.seq if record is not None else position.head.seq
                     raise broken(HOME_SESSION, at_seq, f"the record after {at_seq} does not verify")
+                self._trust_key(record)
                 records.append(record)
             if position.head.seq < known.seq:
                 raise missing(HOME_SESSION, position.head.seq, known.seq)
@@ -73,8 +77,14 @@ class PostgresRegistry:
             self.state.evolve(event, at=record.at)
             if isinstance(event, SessionCreated):
                 self._names.add(event.session)
-            if isinstance(event, KeyRotated):
-                self._keys.trust(event.generation, event.key_id)
+
+    def _trust_key(self, record: Record) -> None:
+        """Trust a key as soon as its record verifies: the next record may be sealed with it."""
+        if record.type == _ROTATED:
+            with contextlib.suppress(NewerVersion):  # the fold reports it
+                event = decode_home_event(record.type, record.version, record.body)
+                if isinstance(event, KeyRotated):
+                    self._keys.trust(event.generation, event.key_id)
 
     def created(self, session: SessionId) -> SessionCreated | None:
         return self.state.sessions.get(session)

@@ -49,7 +49,7 @@ def place_named(home: Path) -> "DatabaseAddress":
     place = place_of(settings)
     if place is None:
         raise Unusable(
-            "[storage] names no database, so this home is files",
+            "[storage] names no database, so this home is kept in files",
             code="storage",
             hint='write url = "postgresql:///holdfast?host=/run/postgresql" under [storage] in '
             f"{home / 'holdfast.toml'}",

@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 
 from holdfast.cli.command_lookup import register_all, wanted
 from holdfast.cli.output.exit_codes import exit_code_of
-from holdfast.cli.output.result import Output, error_from_os
+from holdfast.cli.output.result import Output, error_from_os, flush_results
 from holdfast.cli.output.terminal import prepare_streams
 from holdfast.cli.shared.options import (
     APP_HELP,
@@ -135,6 +135,7 @@ def main() -> NoReturn:
     _leave_no_core()
     prepare_streams()
     code = _run(sys.argv[1:])
+    flush_results()
     # Skip garbage collection at exit. After a list of ten thousand rows it took a tenth of the
     # time.
     gc.freeze()
@@ -171,6 +172,9 @@ def _run(arguments: list[str]) -> int:
         if "--json" in arguments:  # the error may precede the reading of the option
             options.out.json = True
         return _print_error(options, exc)
+    except KeyboardInterrupt:  # before the command began, or while an error was printed
+        options.out.note("stopped")
+        return _INTERRUPTED
 
 
 def _checked(arguments: list[str], options: Options) -> int:
@@ -238,7 +242,8 @@ def _is_bare(exc: typer.TyperException) -> bool:
 def _usage(exc: typer.TyperException) -> HoldfastError:
     ctx = getattr(exc, "ctx", None)
     hint = f"`{ctx.command_path} --help` has an example" if ctx is not None else "`holdfast --help`"
-    return Unusable("a command is missing" if _is_bare(exc) else exc.format_message(), hint=hint)
+    message = exc.format_message().replace("is not a valid int range", "is not a whole number")
+    return Unusable("a command is missing" if _is_bare(exc) else message, hint=hint)
 
 
 def _print_error(options: Options, error: HoldfastError) -> int:

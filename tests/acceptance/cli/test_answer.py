@@ -375,7 +375,7 @@ def test_killed_while_the_tool_ran_it_is_in_doubt_and_never_run_again(cli: Cli) 
 
 def test_an_answer_to_a_deleted_session_reaches_nothing(cli: Cli) -> None:
     approval = cli.ask()
-    assert cli("sessions", "delete", "ops/api").code == 0
+    assert cli("sessions", "delete", "ops/api", "--yes").code == 0
     cli.ask()
     late = cli.answer(approval)
     assert (late.code, late.json["reason"]) == (6, "unknown")

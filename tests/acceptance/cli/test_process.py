@@ -9,6 +9,7 @@ import os
 import pty
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -287,3 +288,110 @@ def test_a_terminal_that_says_no_deletes_nothing(cli: Cli) -> None:
     assert process.returncode == 6
     assert "not deleted" in err
     assert cli.json("sessions", "show", "notes")["turns"] == 1
+
+
+INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[1]:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+from holdfast.__main__ import main
+sys.argv[1:] = ["sessions", "list"]
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "ended"),
+    [("typer", (-signal.SIGINT, "")), ("asyncio", (130, "stopped\n"))],
+)
+def test_an_interrupt_while_modules_load_shows_no_traceback(
+    cli: Cli, module: str, ended: tuple[int, str]
+) -> None:
+    """Nothing has begun yet, so there is nothing to report but that the command has stopped."""
+    program = INTERRUPTED_WHILE_LOADING.replace("sys.argv[1]", repr(module)) + "main()\n"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=cli.env,
+        cwd=cli.cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == ended
+
+
+def test_help_that_a_full_disk_does_not_take_fails_once(cli: Cli) -> None:
+    """Python itself would report the unwritten rest again while it exits, with code 120."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*COMMAND, "--help"],
+            env={**cli.env, "PYTHONUNBUFFERED": ""},  # unbuffered, no rest is left at the exit
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 5
+    assert done.stderr.startswith("error: No space left on device\nhint: ")
+    assert done.stderr.count("\n") == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (
+            ("sessions", "follow", "notes", "--after", "x"),
+            "Invalid value for '--after': 'x' is not a whole number.",
+            "`holdfast sessions follow --help` has an example",
+        ),
+        (
+            ("sessions", "export", "notes", "-o", "absent/notes.jsonl"),
+            "'absent/notes.jsonl' can't be written: No such file or directory",
+            "name a file in a folder that exists",
+        ),
+        (
+            ("reminders", "add", "notes", "look"),
+            "no time is given",
+            "give exactly one of --at, --in, --every and --cron, as in --in 10m",
+        ),
+        (
+            ("reminders", "add", "notes", "look", "--in", "10m", "--every", "1h"),
+            "--in and --every exclude each other",
+            "give exactly one of --at, --in, --every and --cron, as in --in 10m",
+        ),
+        (
+            ("reminders", "add", "notes", "look", "--in", "999999999d"),
+            "--in 999999999d is too long",
+            "for example --in 10m",
+        ),
+    ],
+)
+def test_a_wrong_argument_is_refused_in_the_words_of_the_command(
+    cli: Cli, words: tuple[str, ...], message: str, hint: str
+) -> None:
+    cli.json("send", "notes", "hello")
+    ran = cli("--json", *words)
+    assert (ran.code, ran.json["error"]["message"], ran.json["error"]["hint"]) == (2, message, hint)
+
+
+def test_an_app_that_fails_to_load_is_named_with_a_command_that_shows_where(cli: Cli) -> None:
+    (cli.cwd / "broken.py").write_text("def (:\n")
+    ran = cli("--json", "--app", "broken:ops", "send", "notes", "hi")
+    hint = f"`cd {cli.cwd} && python -c 'import broken'` shows where"
+    assert (ran.code, ran.json["error"]["hint"]) == (2, hint)
+
+
+def test_a_script_deletes_nothing_without_yes(cli: Cli) -> None:
+    """A history can't be brought back, and without a terminal nobody can be asked."""
+    cli.json("send", "notes", "hello")
+    refused = cli("--json", "sessions", "delete", "notes")
+    assert (refused.code, refused.json["error"]["code"]) == (6, "declined")
+    assert refused.json["error"]["hint"] == (
+        "`holdfast sessions delete local/notes --yes` deletes it for good"
+    )
+    assert cli.json("sessions", "show", "notes")["turns"] == 1
+    assert cli.json("sessions", "delete", "notes", "--yes")["deleted"]

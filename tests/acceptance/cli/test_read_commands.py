@@ -333,7 +333,10 @@ def test_a_turn_whose_driver_was_killed_is_cancelled_too(cli: Cli) -> None:
 
 def test_a_deleted_session_is_gone_and_its_name_is_free(cli: Cli) -> None:
     cli.ask()
-    assert cli.json("sessions", "delete", "ops/api") == {"session": "ops/api", "deleted": True}
+    assert cli.json("sessions", "delete", "ops/api", "--yes") == {
+        "session": "ops/api",
+        "deleted": True,
+    }
     assert cli.json("sessions", "list") == {"sessions": []}
     assert cli.json("approvals", "list") == {"approvals": []}
     assert cli("--json", "sessions", "show", "ops/api").code == 6

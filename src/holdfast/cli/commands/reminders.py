@@ -148,7 +148,7 @@ def _register_add(reminders: typer.Typer) -> None:
             lambda: _add(
                 options,
                 session,
-                (text, _moment(at, in_), every, cron, tz),
+                (text, _moment(at, in_, every, cron), every, cron, tz),
                 as_,
                 agent,
                 model,
@@ -177,22 +177,32 @@ def _register_cancel(reminders: typer.Typer) -> None:
         run(lambda: _cancel(options, reminder, as_))
 
 
-def _moment(at: str | None, after: str | None) -> str | None:
-    """Return the moment of `--at`, or the one that lies the duration of `--in` from now."""
+def _moment(at: str | None, after: str | None, every: str | None, cron: str | None) -> str | None:
+    """
+    Return the moment of `--at`, or the one that lies the duration of `--in` from now. Check that
+    exactly one schedule is given.
+    """
+    from holdfast.errors import Unusable
+
+    schedules = (("--at", at), ("--in", after), ("--every", every), ("--cron", cron))
+    given = [name for name, value in schedules if value is not None]
+    if len(given) != 1:
+        raise Unusable(
+            f"{' and '.join(given)} exclude each other" if given else "no time is given",
+            code="malformed",
+            hint="give exactly one of --at, --in, --every and --cron, as in --in 10m",
+        )
     if after is None:
         return at
     from datetime import UTC, datetime, timedelta
 
-    from holdfast.errors import Unusable
     from holdfast.settings.values import Wrong, duration_seconds
 
-    if at is not None:
-        raise Unusable("--at and --in exclude each other", code="malformed", hint="use one of them")
     try:
-        seconds = duration_seconds(after)
-        moment = datetime.now(UTC) + timedelta(seconds=seconds)
+        moment = datetime.now(UTC) + timedelta(seconds=duration_seconds(after))
     except (Wrong, OverflowError) as exc:
-        raise Unusable(f"--in {exc}", code="malformed", hint="for example --in 10m") from exc
+        why = exc if isinstance(exc, Wrong) else f"{after} is too long"
+        raise Unusable(f"--in {why}", code="malformed", hint="for example --in 10m") from exc
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 

@@ -219,7 +219,20 @@ def _write_quietly(text: str, stream: IO[str] | None) -> None:
         return
     try:
         stream.write(text)
-        stream.flush()
+    except OSError:
+        _to_nowhere(stream)
+    _flush_or_drop(stream)
+
+
+def flush_results() -> None:
+    """Flush stdout before Python exits: it may still hold help that a full disk did not take."""
+    _flush_or_drop(sys.stdout)
+
+
+def _flush_or_drop(stream: IO[str] | None) -> None:
+    try:
+        if stream is not None:
+            stream.flush()
     except OSError:
         _to_nowhere(stream)
 

@@ -5,6 +5,7 @@ names. No other folder is searched.
 
 import os
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.errors import HoldfastError, Unusable
@@ -35,7 +36,8 @@ def agents_of(app: str | None, home: Path, *, here: str | None = None) -> Given:
 
     module, attribute, folder = _parts(app)
     program = program_of(home, [folder], here=None)
-    return Given(*specs_from_agents(_load(app, program, module, attribute)), program)
+    agents = _load(app, program, module, attribute, folder)
+    return Given(*specs_from_agents(agents), program)
 
 
 APP_VARIABLE = "HOLDFAST_APP"
@@ -90,7 +92,9 @@ def _parts(app: str) -> tuple[str, str, str]:
     return path.name.removesuffix(".py"), attribute, str(path.parent)
 
 
-def _load(app: str, program: "UserProgram", module: str, attribute: str) -> "list[Agent]":
+def _load(
+    app: str, program: "UserProgram", module: str, attribute: str, folder: str
+) -> "list[Agent]":
     from holdfast.home import Agent
 
     try:
@@ -110,7 +114,7 @@ def _load(app: str, program: "UserProgram", module: str, attribute: str) -> "lis
         raise Unusable(
             f"--app {app}: importing {module} failed: {type(exc).__name__}: {exc}",
             code="bad_app",
-            hint="run `python -c 'import ...'` to see where",
+            hint=f"`cd {quote(folder)} && python -c 'import {module}'` shows where",
         ) from exc
     agents = (
         [value]

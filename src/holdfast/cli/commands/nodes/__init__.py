@@ -33,7 +33,9 @@ def register(app: typer.Typer) -> None:
     def accept(
         ctx: typer.Context,
         node: Annotated[str, typer.Argument(metavar="NODE", help="Its id, or a unique prefix.")],
-        reason: Annotated[str, typer.Option("--reason", help="Recorded in the home's journal.")],
+        reason: Annotated[
+            str, typer.Option("--reason", metavar="R", help="Why; recorded in the home's journal.")
+        ],
         as_: RecordedAs = None,
     ) -> None:
         """

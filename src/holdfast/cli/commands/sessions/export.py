@@ -97,6 +97,11 @@ def _write(options: Options, data: Iterable[bytes], output: str | None) -> None:
         raise Unusable(
             f"{output} is there already", code="exists", hint="name another file"
         ) from None
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise Unusable(
+            f"{output!r} can't be written: {exc.strerror}",
+            hint="name a file in a folder that exists",
+        ) from exc
     try:
         with file:
             file.writelines(data)

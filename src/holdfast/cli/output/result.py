@@ -230,9 +230,10 @@ def flush_results() -> None:
 
 
 def _flush_or_drop(stream: IO[str] | None) -> None:
+    if stream is None:
+        return
     try:
-        if stream is not None:
-            stream.flush()
+        stream.flush()
     except OSError:
         _to_nowhere(stream)
 

@@ -40,13 +40,15 @@ ifeq ($(shell [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/
 $(VENV)/.made: unusable
 endif
 
-.PHONY: help demo run test test-agui test-integrations test-long test-mcp test-peers check fmt lint types bench bench-integrations bench-peers simulate fuzz mutate lock clean unusable
+.PHONY: help demo install run test test-agui test-integrations test-long test-mcp test-peers check fmt lint types bench bench-integrations bench-peers simulate fuzz mutate lock clean unusable
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' Makefile | while IFS=: read -r name text; do printf '%-12s%s\n' "$$name" "$$text"; done
 
 demo: $(VENV)/.runtime  ## the story in one minute; installs only what runs it
 	@$(BIN)/holdfast demo $(ARGS)
+
+install: $(VENV)/.serve  ## the command and its page, in .venv/bin/holdfast
 
 run: $(VENV)/.serve  ## the gateway; prints its address
 	@$(BIN)/holdfast serve $(ARGS)

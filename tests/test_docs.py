@@ -358,3 +358,20 @@ def test_the_picture_of_the_costs_is_shown_on_light_and_dark_pages(page: Path) -
 def test_the_readme_is_short_enough_to_be_read() -> None:
     """About a hundred lines; the rest has pages of its own."""
     assert len((ROOT / "README.md").read_text().splitlines()) <= 105
+
+
+def test_every_make_target_that_a_document_names_exists() -> None:
+    """A reader types the target as it is printed. The tutorial's one brings the server along."""
+    makefile = (ROOT / "Makefile").read_text()
+    targets = dict(re.findall(r"^([a-z-]+):(?!=)(.*)$", makefile, re.MULTILINE))
+    pages = {name_of(page): page.read_text() for page in PROSE}
+    named = {
+        (name, target)
+        for name, text in pages.items()
+        for target in re.findall(r"(?:`|\$ |^)make ([a-z-]+)", text, re.MULTILINE)
+        if target not in {"backup", "deploy"}  # of an example's own Makefile
+    }
+    assert {each for each in named if each[1] not in targets} == set()
+    tutorial = "docs/tutorial/first-agent.md"
+    assert [target for name, target in named if name == tutorial] == ["install"]
+    assert "$(VENV)/.serve" in targets["install"]

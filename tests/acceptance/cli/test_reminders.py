@@ -259,3 +259,10 @@ def test_killed_before_or_after_the_firing_commit_the_turn_comes_once(
 
 def iso_of(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+
+
+def test_the_time_of_a_reminder_is_printed_with_its_zone(cli: Cli) -> None:
+    """A person who named Berlin's time must see why another hour is printed."""
+    at = ("--at", "2027-01-04T09:00", "--tz", "Europe/Berlin")
+    ran = cli("reminders", "add", "ops/api", "look", *at, env={"TZ": "America/New_York"})
+    assert ran.out.rstrip().endswith("is set; it is due on Mon 04 Jan 2027, 03:00 EST")

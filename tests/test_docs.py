@@ -375,3 +375,19 @@ def test_every_make_target_that_a_document_names_exists() -> None:
     tutorial = "docs/tutorial/first-agent.md"
     assert [target for name, target in named if name == tutorial] == ["install"]
     assert "$(VENV)/.serve" in targets["install"]
+
+
+def test_the_tree_of_the_architecture_names_every_room_and_single_file() -> None:
+    """A room that the page lacks is one that a newcomer does not find."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    tree = text.partition("## The tree")[2].partition("To follow")[0]
+    package = ROOT / "src/holdfast"
+    rooms = [
+        folder.parent
+        for pattern in ("*/__init__.py", "*/*/__init__.py")
+        for folder in package.glob(pattern)
+    ]
+    names = {f"{room.name}/" for room in rooms} | {
+        file.name for file in package.glob("*.py") if file.name != "__init__.py"
+    }
+    assert {name for name in names if f"{name}`" not in tree and f"`{name}" not in tree} == set()

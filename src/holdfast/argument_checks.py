@@ -64,7 +64,7 @@ def _no_message_source(given: object) -> Unusable:
     return Unusable(
         f"{given!r:.200} is not a MessageSource",
         code="malformed",
-        hint=f"use {named}, or what your channel knows",
+        hint=f"use {named}, or the source that your channel has authenticated",
     )
 
 
@@ -82,7 +82,7 @@ def require_consenting_person(by: MessageSource) -> str:
     automatic = by.principal in (Principal.VERIFIED_AUTOMATION, Principal.SYSTEM)
     if automatic or not by.can_prompt or by.provenance.authenticity != "verified":
         raise Refused(
-            f"what {by.channel} says for {by.person} does not count as their consent",
+            f"a message of {by.channel} for {by.person} does not count as their consent",
             code="wrong_approver",
             hint="answer from a channel where the person sits and is verified, such as "
             "MessageSource.local(NAME)",

@@ -50,7 +50,7 @@ def refuse_unsafe(fd: int, path: str, magic_of: MagicOf = filesystem_magic) -> N
     name = UNSAFE.get(magic_of(fd) or 0)
     if name is not None:
         raise Unusable(
-            f"{path} lies on a {name} filesystem, where locks and syncs don't hold what we promise",
+            f"{path} lies on a {name} filesystem, where locks and syncs don't keep our promises",
             code="unsafe_filesystem",
             hint="use a local disk, or set storage.allow_network_filesystem = true and give up the "
             "promises D1 and L1",

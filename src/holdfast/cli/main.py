@@ -199,7 +199,7 @@ def _checked(arguments: list[str], options: Options) -> int:
         raise error_from_os(exc) from exc
     if code == _INTERRUPTED:
         options.out.note(
-            "stopped; what was accepted is safe, `holdfast resume` goes on with it"
+            "stopped; accepted messages are safe, `holdfast resume` goes on with it"
             if options.drives
             else "stopped"
         )

@@ -226,7 +226,7 @@ class ReminderWork:
                 f"{each.id}  next {each.next_at}  {each.when}  by {each.by}: {each.text}"
                 for each in found
             )
-            or "no reminders stand here"
+            or "no reminders are set here"
         )
 
     def _context(self) -> TurnContext:

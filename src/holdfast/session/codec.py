@@ -54,7 +54,7 @@ def encode(event: SessionEvent) -> tuple[str, int, bytes]:
         raise Unusable(
             f"{name} can't be written down: {exc}",
             code="malformed",
-            hint="hand in what the types say",
+            hint="give values of the annotated types",
         ) from exc
     return name, VERSIONS[name], body
 

@@ -90,7 +90,7 @@ def test_a_follower_that_can_not_write_says_so_and_one_that_nobody_reads_says_no
         _, err = (process := cli.start(*follow, stdout=full)).communicate(timeout=60)
     assert (process.returncode, err) == (
         1,
-        "error: the result could not be written: No space left on device\nhint: what the command did stands\n",
+        "error: the result could not be written: No space left on device\nhint: the work of the command stands\n",
     )
     words = shlex.join([*COMMAND, *follow])
     done = subprocess.run(

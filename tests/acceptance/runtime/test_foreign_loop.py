@@ -266,7 +266,7 @@ async def test_an_answer_to_a_loop_that_is_gone_is_handed_on_and_another_loop_ta
         assert (gate.may_run, gate.arguments) == (True, {"what": "deploy"})
         await turn.record(gate, "ok", "deployed")
         assert await turn.gates() == ()
-        with pytest.raises(holdfast.Unusable, match="waits for nobody"):
+        with pytest.raises(holdfast.Unusable, match="waits for no answer"):
             await turn.wait()
         assert (await turn.finish("done")).outcome == "completed"
     events = await stage.events("ops/api")

@@ -324,9 +324,9 @@ async def test_a_tool_sees_and_cancels_only_what_stands_in_its_own_reader_set(st
         assert len(finished) == len(calls)
         return [each.text for each in finished]
 
-    unknown = f"no reminder {own.id} here (list those that stand, and name one by its whole id)"
-    assert await told(other_team, own.id) == ["no reminders stand here", unknown]
-    assert await told(bob, own.id) == ["no reminders stand here", unknown]
+    unknown = f"no reminder {own.id} here (list the reminders, and name one by its whole id)"
+    assert await told(other_team, own.id) == ["no reminders are set here", unknown]
+    assert await told(bob, own.id) == ["no reminders are set here", unknown]
     listed, refused = await told(team, own.id)
     assert ("CANARY" in listed, teams.id in listed, refused) == (False, True, unknown)
     listed, refused = await told(alice, own.id, session="ops/b")

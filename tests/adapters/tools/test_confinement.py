@@ -239,13 +239,13 @@ def test_a_workspace_that_is_swapped_is_never_shown_to_a_command(
     async def prepare() -> None:
         await (await shell.prepare(arguments, binding, scene, idempotency_key="k")).abandon()
 
-    with pytest.raises(CannotBind, match="not what it was when this was approved"):
+    with pytest.raises(CannotBind, match="has changed since this was approved"):
         asyncio.run(prepare())
     # Swapped after our own last look: the launcher's look, from inside, is left.
     monkeypatch.setattr(
         "holdfast.adapters.tools.shell.bound_files.identified", lambda _: binding.folders
     )
-    with pytest.raises(CannotBind, match="is not what it was when this was approved"):
+    with pytest.raises(CannotBind, match="has changed since this was approved"):
         asyncio.run(prepare())
 
 

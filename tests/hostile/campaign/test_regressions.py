@@ -101,7 +101,7 @@ def test_a_command_that_can_not_be_prepared_is_voided(
     turn = cli.json("send", OPS, "run: echo ran >> ran.txt", "--as", "alice")
 
     async def failing(*_: object, **__: object) -> Any:
-        raise CannotBind("the folder is not what it was when this was approved")
+        raise CannotBind("the folder has changed since this was approved")
 
     monkeypatch.setattr(shell, "start", failing)
     answered = asyncio.run(answer(cli, turn))

@@ -28,7 +28,7 @@ def newest_key(keys: MemoryKeys) -> tuple[int, bytes]:
         raise Refused(
             "the home's key is missing, so nothing can be remembered",
             code="no_key",
-            hint="`holdfast doctor` says what is wrong",
+            hint="`holdfast doctor` names the fault",
         )
     return key
 

@@ -86,14 +86,14 @@ def guard_of(scene: Scene) -> GuardedHome | None:
         facts = os.stat(path)  # noqa: PTH116  text, asked often
     except OSError as exc:
         raise CannotBind(
-            f"the Holdfast home {scene.home} can't be looked at: {exc.strerror}", code="hard_deny"
+            f"the Holdfast home {scene.home} can't be read: {exc.strerror}", code="hard_deny"
         ) from exc
     identity = (facts.st_dev, facts.st_ino)
     with _first_seen_lock:
         seen = _first_seen.setdefault(path, identity)
     if seen != identity:
         raise CannotBind(
-            f"another folder stands in the place of the Holdfast home {path}", code="hard_deny"
+            f"another folder is in the place of the Holdfast home {path}", code="hard_deny"
         )
     names = names_of(path, read_mounts())
     identities = {identity} | {found for name in names if (found := _identity(name)) is not None}

@@ -181,7 +181,7 @@ def _why_not_read(facts: os.stat_result, place: PathTarget) -> CannotBind | None
         return CannotBind(f"{place.path} is not a regular file")
     if _is_process_memory(place.path, facts.st_dev):
         return CannotBind(
-            f"{place.path} tells what a process holds in memory, keys included", code=HARD_DENY
+            f"{place.path} shows the memory of a process, keys included", code=HARD_DENY
         )
     return (
         home_is_out_of_reach(place.path)

@@ -227,6 +227,6 @@ def _there(service: "Service | None", memory: str) -> "Service":
         raise Refused(
             f"no memory {memory}",
             code="unknown",
-            hint="`holdfast memory list` shows what there is",
+            hint="`holdfast memory list` shows them",
         )
     return service

@@ -219,7 +219,7 @@ async def _list(options: Options, session: str | None) -> int:
     if options.out.json:
         options.out.object({"reminders": found, **busy_fields(patience)})
     elif not found:
-        options.out.text("no reminders stand")
+        options.out.text("no reminders are set")
     else:
         options.out.table(
             ("ID", "SESSION", "NEXT", "WHEN", "BY", "TEXT"), [_row(each) for each in found]
@@ -339,5 +339,5 @@ def _unknown(reminder: str) -> Refused:
     return Refused(
         f"no reminder {reminder}",
         code="unknown",
-        hint="`holdfast reminders list` shows those that stand",
+        hint="`holdfast reminders list` shows them",
     )

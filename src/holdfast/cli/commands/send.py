@@ -117,7 +117,7 @@ def _text(given: str) -> str:
         if len(data) > INPUT_TEXT_BYTES_MAX:
             return data.decode(errors="replace")  # refused as too large
         raise Unusable(
-            "what stands on stdin is not UTF-8",
+            "stdin is not UTF-8",
             code="malformed",
             hint="send well-formed Unicode text",
         ) from exc

@@ -22,4 +22,4 @@ def busy_fields(patience: "LockWaitBudget | None") -> dict[str, object]:
 
 def tell_busy(options: Options, patience: "LockWaitBudget | None") -> None:
     for each in patience.found.values() if patience is not None else ():
-        options.out.note(f"{each.message}: what is said of it here may be old")
+        options.out.note(f"{each.message}: its line here may be old")

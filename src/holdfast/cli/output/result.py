@@ -154,7 +154,7 @@ class Output:
             raise HoldfastError(
                 f"the result could not be written: {exc.strerror}",
                 code="output",
-                hint="what the command did stands",
+                hint="the work of the command stands",
             ) from exc
 
 

@@ -45,7 +45,7 @@ async def whole_approval(service: "Service", given: str) -> str:
     """Open prompts come first: they need no journal. Closed ones are searched only if needed."""
     if len(given) >= _WHOLE_CHARS:
         return given
-    hint = "`holdfast approvals list` shows what waits"
+    hint = "`holdfast approvals list` shows the prompts that wait"
     found = whole(given, [each.id for each in await service.approvals()], hint=hint)
     if len(found) >= _WHOLE_CHARS:
         return found

@@ -52,8 +52,8 @@ def who(home: Path, asserted: str | None) -> Who:
     if asserted is None or asserted == own:
         if own is None:
             raise Refused(
-                f"settings know a person {login()!r} by another login than yours, so nobody knows "
-                "who you are",
+                f"settings know a person {login()!r} by another login than yours, so you are "
+                "unknown here",
                 code="no_authority",
                 hint=f'give [people.NAME] local = "{login()}" in holdfast.toml, or speak as '
                 "somebody with --as NAME",

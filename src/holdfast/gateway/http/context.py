@@ -124,7 +124,7 @@ class Gateway:
             raise Refused(
                 "too many prompts were asked for that are not there",
                 code="too_many",
-                hint="GET /v1/approvals lists what waits",
+                hint="GET /v1/approvals lists the prompts that wait",
             )
 
     def refund_miss(self, bearer: Bearer) -> None:

@@ -31,4 +31,6 @@ def unknown_session() -> Refused:
 
 
 def unknown_approval() -> Refused:
-    return Refused("no such approval", code="unknown", hint="GET /v1/approvals lists what waits")
+    return Refused(
+        "no such approval", code="unknown", hint="GET /v1/approvals lists the prompts that wait"
+    )

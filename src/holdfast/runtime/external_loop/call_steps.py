@@ -217,7 +217,7 @@ class CallSteps(LoopSteps):
         if known is None or known.outcome != outcome:
             ended = f"ended as {known.outcome}" if known is not None else "ended"
             raise Refused(
-                f"{call_id} has {ended} already, and that stands",
+                f"{call_id} has {ended} already, and that does not change",
                 code="malformed",
                 hint="record each call once, as it really ended",
             )

@@ -161,7 +161,7 @@ class ExternalTurn(HomeToolSteps):
             raise Unusable(
                 "the text of an answer must be text, and its usage a holdfast.Usage",
                 code="malformed",
-                hint="hand in what the types say",
+                hint="give values of the annotated types",
             )
         given = proposals_from(calls, self._prefix, self._parent, self._path)
         hidden = tuple(self._hidden(each) for each in given)
@@ -281,7 +281,7 @@ class ExternalTurn(HomeToolSteps):
         gates = await self.gates()
         if not gates:
             raise Unusable(
-                f"turn {self.turn} waits for nobody",
+                f"turn {self.turn} waits for no answer",
                 code="malformed",
                 hint="wait for a gate that says gate.waiting",
             )

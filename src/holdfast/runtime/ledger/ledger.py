@@ -221,7 +221,8 @@ class Ledger:
             raise Refused(
                 f"{self.session} is sealed ({why})",
                 code="sealed",
-                hint=f"`holdfast sessions unseal {self.session}` goes on from what verifies",
+                hint=f"`holdfast sessions unseal {self.session}` goes on from the last record that "
+                "verifies",
             )
         return self._attempt
 

@@ -141,7 +141,7 @@ def _sees(row: MemoryRow, person: str | None) -> bool:
 
 def _not_now(exc: CannotRecall) -> Busy:
     return Busy(
-        f"memory can't be looked at: {exc}",
+        f"memory can't be read: {exc}",
         code="io",
         hint="`holdfast doctor` looks for the reason",
     )
@@ -151,7 +151,7 @@ def _unknown(name: str) -> Refused:
     return Refused(
         f"no memory {name}",
         code="unknown",
-        hint="`holdfast memory list` shows what there is",
+        hint="`holdfast memory list` shows them",
     )
 
 

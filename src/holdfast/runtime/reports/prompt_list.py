@@ -162,7 +162,7 @@ async def approval(world: World, opened: OpenSessions, wanted: ApprovalId) -> Ap
         raise Refused(
             f"no approval {wanted}",
             code="unknown",
-            hint="`holdfast approvals list` shows what waits",
+            hint="`holdfast approvals list` shows the prompts that wait",
         )
     return found
 

@@ -36,7 +36,7 @@ class ReminderVerbs:
             raise Refused(
                 f"no reminder {reminder}",
                 code="unknown",
-                hint="`holdfast reminders list` shows those that stand",
+                hint="`holdfast reminders list` shows them",
             )
         return found
 

@@ -70,7 +70,7 @@ class InFlight:
             if self._tasks[task] == 1 and task in self._stopped and task.uncancel() <= before:
                 raise Closed(
                     "the home was closed meanwhile",
-                    hint="what was begun is in its journal: open it again, and resume",
+                    hint="begun turns are in its journal: open the home again, and resume",
                 ) from exc
             raise
         finally:

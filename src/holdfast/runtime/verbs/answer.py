@@ -47,7 +47,7 @@ async def answer(runtime: Runtime, command: AnswerApproval, *, wait: bool) -> An
         raise Refused(
             f"no approval {command.approval}",
             code="unknown",
-            hint="`holdfast approvals list` shows what waits",
+            hint="`holdfast approvals list` shows the prompts that wait",
         )
     refuse_secrets(
         runtime.world,

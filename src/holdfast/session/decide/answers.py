@@ -45,7 +45,7 @@ def answer_approval(state: SessionState, command: AnswerApproval, now: int) -> D
         return refused(
             "unknown",
             f"no approval {command.approval}",
-            hint="`holdfast approvals list` shows what waits",
+            hint="`holdfast approvals list` shows the prompts that wait",
         )
     approval = call.approval
     if settled := _settled(approval, command, turn, call):
@@ -63,7 +63,7 @@ def _of_the_past(state: SessionState, command: AnswerApproval) -> Decided[Answer
         return refused(
             "unknown",
             f"no approval {command.approval}",
-            hint="`holdfast approvals list` shows what waits",
+            hint="`holdfast approvals list` shows the prompts that wait",
         )
     if settled.answer_id == command.answer_id:
         return _another_answer(settled.option, settled.by, settled.said, command) or Decided(
@@ -163,7 +163,7 @@ def _flaw(
     if command.option in SCOPES and command.grant is None:
         return refused(
             "not_saved",
-            "what this answer would remember was not kept, so it is not taken",
+            "the grant of this answer was not kept, so the answer does not count",
             hint="try again, or approve_once",
         )
     if command.option == ANSWER and not (command.reason or "").strip():

@@ -324,7 +324,7 @@ def start_turn(state: SessionState, command: StartTurn) -> Decided[TurnId | None
             outcome="failed",
             code="no_authority",
             message=first.context.reason,
-            hint="send the message again; what it was asked under can't be restored, and nothing "
+            hint="send the message again; its context can't be restored, and nothing "
             "runs without it",
         )
         return Decided((started, ended), outcome=first.turn)

@@ -129,7 +129,7 @@ def _given_up(turn: Turn, code: str, message: str) -> list[SessionEvent]:
 def record_compaction(state: SessionState, command: RecordCompaction) -> Decided[str]:
     if command.compactions != state.compactions or command.turns > len(state.view.entries):
         return refused(
-            "superseded", "what was summarised is no longer on the path", hint="plan again"
+            "superseded", "the summarised turns are no longer on the path", hint="plan again"
         )
     if command.turns < 1:
         return Decided(outcome="nothing to do")
@@ -154,7 +154,7 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
         or len(turn.own) < command.own_length
     ):
         return refused(
-            "superseded", "what was summarised is no longer on the path", hint="plan again"
+            "superseded", "the summarised turns are no longer on the path", hint="plan again"
         )
     if command.messages < 1:
         return Decided(outcome="nothing to do")

@@ -246,7 +246,7 @@ def encode_home_event(event: AnyHomeEvent) -> tuple[str, int, bytes]:
         raise Unusable(
             f"{name} can't be written down: {exc}",
             code="malformed",
-            hint="hand in what the types say",
+            hint="give values of the annotated types",
         ) from exc
     return name, _VERSION, body
 

@@ -335,7 +335,7 @@ class AppendQueue:
             # is in doubt.
             doubt = InDoubt(
                 f"{self.files.session}: a commit was interrupted",
-                hint="reopen: what is found then is the truth",
+                hint="open the session again: its journal shows whether it was written",
             )
             self.files.release_if_ours()
         for request in requests:

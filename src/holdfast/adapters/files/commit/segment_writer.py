@@ -227,7 +227,7 @@ class SegmentWriter:
         except OSError as exc:
             raise InDoubt(
                 f"{files.session}: a write failed ({failure}), and undoing it did too ({exc})",
-                hint="reopen: what is found then is the truth",
+                hint="open the session again: its journal shows whether it was written",
             ) from failure
         self._go_on_in_new_segment()
         raise self._not_saved("the write failed", failure, kept) from failure

@@ -81,7 +81,7 @@ def check_above(home: Path) -> None:
             mode = folder.stat().st_mode
             if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
                 raise Refused(
-                    f"{folder}: everybody may rename what is in it (mode {stat.S_IMODE(mode):o})",
+                    f"{folder}: everybody may rename its content (mode {stat.S_IMODE(mode):o})",
                     code="unsafe_path",
                     hint=f"chmod o-w '{folder}', or name a home elsewhere with --home",
                 )

@@ -272,7 +272,7 @@ class HomeJournal:
             raise self._sealed_by(exc) from None
         except OSError as exc:
             raise InDoubt(
-                f"the home's journal can't be opened to see what became of the last commit ({exc})",
+                f"the home's journal can't be opened to check the last commit ({exc})",
                 hint="try again",
             ) from exc
 

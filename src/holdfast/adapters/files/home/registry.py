@@ -186,7 +186,7 @@ class FileRegistry:
                 return self._settle(lock)
             time.sleep(pause)
         raise Busy(
-            "the home's journal is being written; what was acknowledged last is not known yet",
+            "the home's journal is being written; its last acknowledged record is not known yet",
             hint="try again",
         )
 

@@ -171,7 +171,7 @@ class SessionFiles:
             ):
                 return
         raise NotSaved(
-            f"{self.session}: its folder was replaced while it was written; what was written went "
+            f"{self.session}: its folder was replaced while it was written; the records went "
             "with the old one",
             hint="try again",
         )

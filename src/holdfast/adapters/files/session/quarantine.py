@@ -96,7 +96,7 @@ class Quarantine:
         raise Refused(
             f"there is nothing in quarantine at {where}",
             code="unknown",
-            hint="`holdfast sessions show` lists what there is",
+            hint="`holdfast sessions show` lists them",
         )
 
     @staticmethod

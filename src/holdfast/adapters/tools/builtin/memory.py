@@ -191,7 +191,7 @@ def _visible(memory: Memory, name: str, scene: Scene) -> MemoryItem:
     try:
         item = memory.get(name) if scene.reader_set is not None else None
     except CannotRecall as exc:
-        raise CannotBind(f"memory can't be looked at: {exc}") from exc
+        raise CannotBind(f"memory can't be read: {exc}") from exc
     if item is None or scene.reader_set is None or not may_see(item, scene.reader_set):
         raise CannotBind(f"no memory {name} here")
     return item

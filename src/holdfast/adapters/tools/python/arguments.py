@@ -151,7 +151,7 @@ def _refuse_misfit(tool: str, name: str, kind: Any, default: Any) -> None:
     except (Exception, SystemExit) as exc:  # includes errors of the author's own checks
         raise Unusable(
             f"the default of {name!r} of {tool} does not fit its type: {_words(exc)}",
-            hint="annotate it with what it may be, as in `str | None = None`",
+            hint="annotate it with its types, as in `str | None = None`",
         ) from exc
 
 

@@ -72,7 +72,7 @@ def _untyped_hint(parameter: str) -> str:
             "a method has its object only once there is one: decorate that one's, as in"
             " holdfast.tool(shop.restart)"
         )
-    return "annotate it: the model is told its type"
+    return "annotate it: the model needs its type"
 
 
 def _takes_the_call(kind: Any) -> bool:

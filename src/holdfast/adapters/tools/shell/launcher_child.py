@@ -140,7 +140,7 @@ def _opened(path: str, identity: str, flags: int) -> int:
     fd = posix.open(path, flags | posix.O_CLOEXEC)
     facts = posix.fstat(fd)
     if f"{facts.st_dev}:{facts.st_ino}" != identity:
-        raise NotReady(f"{path} is not what it was when this was approved")
+        raise NotReady(f"{path} has changed since this was approved")
     return fd
 
 

@@ -255,7 +255,7 @@ class Shell:
 
         values = self._types.read(arguments)
         if scene.home is None:
-            raise CannotBind("a job needs a home on disk, where what it says is kept")
+            raise CannotBind("a job needs a home on disk, which keeps its output")
         plan = await BLOCKING.call(lambda: self._plan(values, binding, scene))
         return await start_job(
             plan,
@@ -342,7 +342,7 @@ class Shell:
             or binding.cwd_identity is None
             or str(program) != binding.interpreter
         ):
-            raise CannotBind("the shell is not what it was when this was approved")
+            raise CannotBind("the shell has changed since this was approved")
         guard = guard_of(scene)
         place = PathTarget(path=binding.cwd, reach=binding.reach, guard=guard)
         level = self._confinement(place, scene).level
@@ -351,7 +351,7 @@ class Shell:
         network = self._has_network(asked=values["network"])
         folders, limited = self._folders(place, scene), level == "limited"
         if level != "unconfined" and identified(folders) != binding.folders:
-            raise CannotBind("the workspace is not what it was when this was approved")
+            raise CannotBind("the workspace has changed since this was approved")
         view = FileView(guard=guard, folders=folders, read=self._read_paths(), network=network)
         runs = self._runs(read_command(values["command"]), place, level)
         if not {str(copy) for copy in runs.copies} <= set(binding.scripts):

@@ -126,5 +126,5 @@ def unknown(approval: str) -> Refused:
     return Refused(
         f"no approval {approval}",
         code="unknown",
-        hint="`holdfast approvals list` shows what waits",
+        hint="`holdfast approvals list` shows the prompts that wait",
     )

@@ -103,7 +103,7 @@ async def _sealed(store: "OpenStore") -> list[Finding]:
         if mark is not None:
             hint = (
                 f"`holdfast verify {session}` says where; `holdfast sessions unseal {session}"
-                " --reason R` goes on from what verifies"
+                " --reason R` goes on from the last record that verifies"
             )
             found.append(
                 Finding(

@@ -105,7 +105,7 @@ def register(app: typer.Typer) -> None:
         refuse_blank(host=host, what=what, as_user=as_user)
         if what not in (None, "code"):
             raise Unusable(
-                f"serve takes no {what!r}",
+                f"{what!r} is not an argument of serve",
                 hint="`holdfast serve code` prints a new code for the page",
             )
         if as_ is not None and what is None:
@@ -192,7 +192,7 @@ async def _serve(
     return 0
 
 
-_STOPPED = "stopped; what was accepted is safe, and prompts stand"
+_STOPPED = "stopped; accepted messages are safe, and prompts stand"
 
 
 async def _serve_with_workers(
@@ -306,7 +306,9 @@ async def _code(options: Options, asserted: str | None) -> int:
         )
     address = served_at(home)
     if address is None:
-        raise Unusable(f"nobody serves {home} now", code="not_served", hint="`holdfast serve` does")
+        raise Unusable(
+            f"no server runs for {home}", code="not_served", hint="`holdfast serve` does"
+        )
     async with looking_service(options) as service:
         if service is None:
             raise no_home(home)

@@ -134,7 +134,7 @@ async def _print_records(
     if report.sealed is not None:
         raise Untrusted(
             f"{session} is sealed ({report.sealed.code}: {report.sealed.detail})",
-            hint=f"`holdfast sessions unseal {session}` goes on from what verifies",
+            hint=f"`holdfast sessions unseal {session}` goes on from the last record that verifies",
         )
 
 

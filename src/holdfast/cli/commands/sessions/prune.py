@@ -14,7 +14,9 @@ def register(app: typer.Typer) -> None:
     @command(app, "prune", example="holdfast sessions prune --dry-run\nholdfast sessions prune")
     def prune(
         ctx: typer.Context,
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+        dry_run: Annotated[
+            bool, typer.Option("--dry-run", help="Only count the deletions, and delete nothing.")
+        ] = False,
         as_: RecordedAs = None,
     ) -> None:
         """

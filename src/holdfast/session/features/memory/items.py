@@ -120,7 +120,7 @@ def origin_of(turn: "Turn") -> Origin | str:
     """
     context = turn.context
     if not isinstance(context, TurnContext):
-        return "what this was asked under is lost"
+        return "its context is lost"
     if context.audience is Audience.PUBLIC or context.boundary == PUBLIC_BOUNDARY:
         return "nothing is remembered of what anybody may read"
     if context.requester is None:

@@ -125,7 +125,7 @@ def _too_much(state: SessionState, command: SetReminder) -> Decided[ReminderStan
     if len(state.reminders) >= limits.REMINDERS_PER_SESSION_MAX:
         return refused(
             "too_many",
-            f"{len(state.reminders)} reminders stand in this session already",
+            f"this session has {len(state.reminders)} reminders already",
             hint="cancel some, or use another session",
         )
     return None
@@ -311,7 +311,7 @@ def cancel_reminder(state: SessionState, command: CancelReminder) -> Decided[str
         return refused(
             "unknown",
             f"no reminder {command.reminder} here",
-            hint="list those that stand, and name one by its whole id",
+            hint="list the reminders, and name one by its whole id",
         )
     if known.by != command.by and not command.may_all:
         return refused(

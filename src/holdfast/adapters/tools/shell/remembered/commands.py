@@ -47,7 +47,7 @@ def why_not_remembered(
 def _why_not_command(command: Subcommand) -> str | None:
     words = command.literals()
     if not words or command.assigns or command.scattered:
-        return "a word is not literal, or stands where it can't be told what it is"
+        return "a word is not literal, or its role is not known"
     for redirect in command.redirects:
         why = _why_not_redirect(redirect)
         if why is not None:

@@ -168,7 +168,7 @@ class _Finder:
         if name is None:
             return "a program whose name the command computes"
         if command.scattered:
-            return f"{name}: its words can't be told from its redirections"
+            return f"{name}: its words can't be separated from its redirections"
         if command.assigns:
             return f"{name} with variables that are set for it"
         if name in (".", "source"):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
@@ -32,11 +33,7 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         grant: Annotated[
             str,
-            typer.Argument(
-                metavar="ID",
-                help="The grant's id, or any unique beginning of it.",
-                autocompletion=completing.grants,
-            ),
+            id_argument("grant", completing.grants),
         ],
         as_: Annotated[
             str | None,

@@ -7,6 +7,7 @@ import typer
 from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.output.result import encoded
 from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 
@@ -16,11 +17,7 @@ if TYPE_CHECKING:
 
 _ID = Annotated[
     str,
-    typer.Argument(
-        metavar="ID",
-        help="The job's id, or any unique beginning of it.",
-        autocompletion=completing.jobs,
-    ),
+    id_argument("job", completing.jobs),
 ]
 _AS = Annotated[
     str | None,

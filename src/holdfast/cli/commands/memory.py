@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
@@ -23,7 +24,7 @@ _As = Annotated[
 ]
 _Id = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The memory's id, or any unique beginning of it."),
+    id_argument("memory"),
 ]
 _Session = Annotated[
     str | None,

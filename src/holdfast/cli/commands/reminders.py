@@ -6,7 +6,7 @@ import typer
 
 from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption
+from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption, id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, making_service, run
 from holdfast.errors import Refused
@@ -54,11 +54,7 @@ def _register_looking(reminders: typer.Typer) -> None:
         ctx: typer.Context,
         reminder: Annotated[
             str,
-            typer.Argument(
-                metavar="ID",
-                help="The reminder's id, or any unique beginning of it.",
-                autocompletion=completing.reminders,
-            ),
+            id_argument("reminder", completing.reminders),
         ],
     ) -> None:
         """Show one reminder: its text, when it is due next, and under whose authority it runs."""
@@ -164,11 +160,7 @@ def _register_cancel(reminders: typer.Typer) -> None:
         ctx: typer.Context,
         reminder: Annotated[
             str,
-            typer.Argument(
-                metavar="ID",
-                help="The reminder's id, or any unique beginning of it.",
-                autocompletion=completing.reminders,
-            ),
+            id_argument("reminder", completing.reminders),
         ],
         as_: ActingAs = None,
     ) -> None:

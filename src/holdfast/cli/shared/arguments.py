@@ -1,6 +1,7 @@
 """Arguments that several commands share, with the same help."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +12,16 @@ SESSION_HELP = "CHANNEL/THREAD; a bare NAME means local/NAME."
 SessionArgument = Annotated[
     str, typer.Argument(metavar="SESSION", help=SESSION_HELP, autocompletion=completing.sessions)
 ]
+
+
+def id_argument(of: str, candidates: Callable[..., Any] | None = None) -> Any:
+    """Declare the id of something as an argument, with the completions for it."""
+    return typer.Argument(
+        metavar="ID",
+        help=f"The {of}'s id, or any unique beginning of it.",
+        autocompletion=candidates,
+    )
+
 
 RecordedAs = Annotated[
     str | None,

@@ -6,10 +6,12 @@ its binding (the plan that an adapter found). Both are data: the adapter makes t
 room compares it.
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from blake3 import blake3
+
+from holdfast.errors import Unusable
 
 Contract = Literal["pure", "idempotent", "once"]
 Mode = Literal["ask", "auto"]
@@ -42,6 +44,19 @@ ToolKind = Literal[
     "handed_over",
     "withdrawn",
 ]
+
+
+def require_tool_options(contract: str, mode: str, audience: str) -> None:
+    """Refuse an option of a tool that does not exist. A program may pass any value here."""
+    for option, given, known in (
+        ("contract", contract, get_args(Contract)),
+        ("mode", mode, get_args(Mode)),
+        ("audience", audience, get_args(AudienceName)),
+    ):
+        if given not in known:
+            raise Unusable(
+                f"{given!r} is not a valid {option} of a tool", hint=f"use {', '.join(known)}"
+            )
 
 
 class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):

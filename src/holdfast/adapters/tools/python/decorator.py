@@ -11,7 +11,6 @@ import functools
 import inspect
 import re
 import threading
-import typing
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
@@ -40,6 +39,7 @@ from holdfast.session.authority.plan import (
     Contract,
     Mode,
     ToolDefinition,
+    require_tool_options,
 )
 from holdfast.threads import ThreadPool
 
@@ -76,16 +76,7 @@ class PythonTool(Generic[_P, _R]):
                 f"{function!r} is not a function",
                 hint="write @holdfast.tool above a function, or @holdfast.tool(name=...)",
             )
-        for what, word, words in (
-            ("contract", contract, Contract),
-            ("mode", mode, Mode),
-            ("audience", audience, AudienceName),
-        ):
-            if word not in (known := typing.get_args(words)):
-                raise Unusable(
-                    f"{word!r} is not a valid {what} of a tool",
-                    hint=f"use {', '.join(known)}",
-                )
+        require_tool_options(contract, mode, audience)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise Unusable(
                 f"{function.__name__} yields, and a tool returns its result once",

@@ -6,7 +6,6 @@ overrides `prepare`.
 """
 
 import re
-import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,6 +24,7 @@ from holdfast.session.authority.plan import (
     Contract,
     Mode,
     SchemaDefinition,
+    require_tool_options,
 )
 
 _NAME = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9_./-]{0,127}\Z")
@@ -72,15 +72,7 @@ class SchemaTool:
                 f"{name!r} is not a tool name",
                 hint="use letters, digits, '_', '-', '.' and '/', at most 128 of them",
             )
-        for what, word, words in (
-            ("contract", contract, Contract),
-            ("mode", mode, Mode),
-            ("audience", audience, AudienceName),
-        ):
-            if word not in (known := typing.get_args(words)):
-                raise Unusable(
-                    f"{word!r} is not a {what} of a tool", hint=f"use {', '.join(known)}"
-                )
+        require_tool_options(contract, mode, audience)
         if not isinstance(description, str) or not isinstance(code, str):
             raise Unusable(
                 f"the description and the code of {name} must be texts", hint="use str values"

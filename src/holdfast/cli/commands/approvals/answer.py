@@ -7,6 +7,7 @@ import typer
 from holdfast.cli.output.exit_codes import EXIT_OF_OUTCOME, exit_code_of
 from holdfast.cli.output.result import error_fields, is_sealed
 from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import driving_service, home_of, run
 from holdfast.errors import HoldfastError, Refused, Unusable
@@ -30,11 +31,7 @@ def register(approvals: typer.Typer) -> None:
         ctx: typer.Context,
         approval: Annotated[
             str,
-            typer.Argument(
-                metavar="ID",
-                help="The prompt's id, or any unique beginning of it.",
-                autocompletion=completing.approvals,
-            ),
+            id_argument("prompt", completing.approvals),
         ],
         option: Annotated[
             str,

@@ -8,6 +8,7 @@ from holdfast.cli.commands.approvals import answer
 from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.output.call_text import in_brief
 from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import looking_service, run
 from holdfast.errors import Refused
@@ -46,11 +47,7 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         approval: Annotated[
             str,
-            typer.Argument(
-                metavar="ID",
-                help="The prompt's id, or any unique beginning of it.",
-                autocompletion=completing.approvals,
-            ),
+            id_argument("prompt", completing.approvals),
         ],
     ) -> None:
         """

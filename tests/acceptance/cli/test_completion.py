@@ -27,6 +27,15 @@ def test_sessions_prompts_and_options_are_offered(cli: Cli) -> None:
     assert "approvals" in _offered(cli, incomplete="app")
 
 
+def test_memories_and_tokens_are_offered(cli: Cli) -> None:
+    asked = cli.json("send", "notes", "remember that the door is green")
+    cli.json("approvals", "answer", asked["approvals"][0]["id"], "approve_once")
+    cli.json("tokens", "add", "laptop", "--as", "alice", "--scopes", "read")
+    (item,) = cli.json("memory", "list")["memory"]
+    assert _offered(cli, "memory", "forget") == [item["id"]]
+    assert _offered(cli, "tokens", "revoke", incomplete="la") == ["laptop"]
+
+
 def test_completion_offers_the_sessions_of_the_home_on_the_command_line(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
     elsewhere = str(cli.cwd / "elsewhere")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.shared import completion as completing
 from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
@@ -24,7 +25,7 @@ _As = Annotated[
 ]
 _Id = Annotated[
     str,
-    id_argument("memory"),
+    id_argument("memory", completing.memories),
 ]
 _Session = Annotated[
     str | None,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from holdfast.cli.shared import completion as completing
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, making_service, run
 from holdfast.errors import Refused, Unusable
@@ -68,7 +69,12 @@ def register(app: typer.Typer) -> None:
     @command(tokens, "revoke", example="holdfast tokens revoke alice-laptop")
     def revoke(
         ctx: typer.Context,
-        name: Annotated[str, typer.Argument(metavar="NAME", help="The token's name.")],
+        name: Annotated[
+            str,
+            typer.Argument(
+                metavar="NAME", help="The token's name.", autocompletion=completing.tokens
+            ),
+        ],
     ) -> None:
         """End a token: on its next request, and on live streams within five seconds."""
         options = options_of(ctx)

@@ -1,5 +1,5 @@
 """
-Shell completion from the index: session ids, approval ids, grant ids, a prompt's options.
+Shell completion from the home: names of sessions and tokens, ids, and a prompt's options.
 
 Completion is a convenience. On any error it offers nothing, and it never creates or changes
 anything.
@@ -39,6 +39,26 @@ def jobs(ctx: typer.Context, incomplete: str) -> Offers:
     return _matching(_ask(ctx, _jobs), incomplete)
 
 
+def memories(ctx: typer.Context, incomplete: str) -> Offers:
+    """Offer the memories that `memory list` would show to this user."""
+    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.options import options_of
+    from holdfast.cli.shared.service import home_of
+
+    async def found(service: "Service") -> Offers:
+        me = who(home_of(options_of(ctx)), None)
+        page = await service.memory.list(
+            person=None if me.may_all else me.person, session=None, limit=_OFFERED_MAX, after=None
+        )
+        return [(each.id, each.text or "") for each in page.memory]
+
+    return _matching(_ask(ctx, found), incomplete)
+
+
+def tokens(ctx: typer.Context, incomplete: str) -> Offers:
+    return _matching(_ask(ctx, _tokens), incomplete)
+
+
 def servers(ctx: typer.Context, incomplete: str) -> Offers:
     """Offer servers of the settings and pinned tools. No server is asked."""
     return _matching(_ask(ctx, _servers), incomplete)
@@ -72,6 +92,13 @@ async def _reminders(service: "Service") -> Offers:
 
 async def _grants(service: "Service") -> Offers:
     return [(each.id, f"{each.tool} {each.scope}") for each in await service.grants()]
+
+
+async def _tokens(service: "Service") -> Offers:
+    from holdfast.gateway.server.tokens import TokenBook
+
+    found = await TokenBook(service.home).reports(now=service.live.clock_ms())
+    return [(each.name, each.person) for each in found]
 
 
 async def _servers(service: "Service") -> Offers:

@@ -25,7 +25,7 @@ SAID = [
     (f"{PAGE}/talk/log.js", "Not run: ${requester} sent another message instead."),
     (f"{PAGE}/talk/log.js", "Stopped by ${item.by}."),
     (f"{PAGE}/talk/log.js", "You can read it, and nothing can be sent."),
-    (f"{PAGE}/talk/composer.js", "nothing more runs. What was said and done stays."),
+    (f"{PAGE}/talk/composer.js", "Nothing more runs. What was said and done stays."),
     (f"{PAGE}/prompts/choices.js", "Offline: no answer can be saved now."),
     (f"{PAGE}/prompts/choices.js", "Read all of the text first."),
     (f"{PAGE}/story/timeline.js", "Time runs down."),

@@ -11,7 +11,8 @@ def test_a_message_that_closes_a_prompt_reports_it(cli: Cli) -> None:
     assert ran.json["superseded"] == [approval["id"]]
     again = cli.ask()
     told = cli("send", "ops/api", "what time is it", "--as", "alice")
-    assert f"Your message closed what waited, and it did not run: {again['id']}" in told.out
+    closed = f"shell: {again['arguments']['command']} ({again['id']})"
+    assert f"Your message closed what waited, and it did not run: {closed}" in told.out
     assert cli.ran() == 0
 
 

@@ -118,6 +118,22 @@ def test_pieces_of_text_come_before_the_record_that_holds_them(gateway: Gateway)
     ) - 1 - order[::-1].index(("record", "model_answered"))
 
 
+def test_who_comes_late_hears_what_a_running_command_has_said(gateway: Gateway) -> None:
+    """Its record comes only when it ends, which may be hours later."""
+    gateway.start()
+    client = gateway.client(gateway.token("alice"))
+    slow = "echo step 1; touch said; until [ -e stop ]; do sleep 0.05; done"
+    gateway.send(client, "ops/slow", f"run: {slow}")
+    prompt = gateway.waiting(client)
+    assert gateway.answer(client, prompt, "approve_once").json()["result"] in TAKEN
+    until((gateway.work / "said").exists, "the command's first line")
+    with gateway.events(client, "ops/slow") as late:
+        heard = late.until(lambda name, _: name == "delta")
+        assert (heard["kind"], heard["text"], heard["offset"]) == ("output", "step 1\n", 0)
+        (gateway.work / "stop").touch()
+        late.until_record("turn_ended")
+
+
 @pytest.mark.parametrize("cursor", ["x", "-1", "1e3", "９", "0x1", "9" * 30])
 def test_a_cursor_that_is_not_a_seq_is_malformed(shared: Gateway, cursor: str) -> None:
     alice = shared.client(shared.token("alice"))

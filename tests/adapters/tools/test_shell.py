@@ -125,6 +125,26 @@ def test_a_command_that_needs_the_network_and_has_none_is_expected_to_fail(
     assert "to fail" not in connected.display
 
 
+@pytest.mark.parametrize(
+    ("command", "is_outside"),
+    [
+        ("echo hello > /etc/motd", True),
+        ("echo alias >> ~/.bashrc", True),
+        ("cd /etc && touch a", True),
+        ("echo hello > notes", False),
+        ("cat /etc/motd", False),
+    ],
+)
+def test_a_confined_command_that_writes_outside_is_expected_to_fail(
+    place: Any, encode: Any, command: str, *, is_outside: bool
+) -> None:
+    """The mark names the path. The line says that nothing of the user's changes there."""
+    needs("bubblewrap")
+    lines = bound(encode, place.scene(), command=command).display.split("\n")
+    expected = ["expect writes outside the workspace to fail or to be lost"] if is_outside else []
+    assert [each for each in lines if each.startswith("expect ")] == expected
+
+
 def test_a_command_says_whether_it_runs_files_that_its_approval_does_not_fix(
     place: Any, encode: Any
 ) -> None:

@@ -136,6 +136,7 @@ async def _send(
     *,
     wait: bool,
 ) -> int:
+    from holdfast.cli.output.call_text import prompts_in_brief
     from holdfast.cli.output.turn_output import (
         print_turn,
         print_turn_error,
@@ -166,6 +167,9 @@ async def _send(
         except HoldfastError as exc:
             return print_turn_error(options, name, exc)
         await tell_doubts(options, service, turn)
+        closed = "" if options.out.json else await prompts_in_brief(service, turn.superseded)
+    if closed:
+        options.out.text(f"Your message closed what waited, and it did not run: {closed}\n")
     return print_turn(options, turn)
 
 

@@ -1,8 +1,15 @@
 """One line for a call, by which a person recognises it. Only a prompt's display is bound."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from holdfast.cli.output.result import encoded
+
+if TYPE_CHECKING:
+    from holdfast.ids import ApprovalId
+    from holdfast.runtime.service import Service
 
 _TELLING = ("command", "question", "path", "task", "text")  # the arguments that say most
 _CHARS = 100
@@ -29,9 +36,19 @@ def call_in_brief(tool: str, arguments: str) -> str:
         given = msgspec.json.decode(arguments)
     except msgspec.DecodeError:
         return tool
-    if not given:
+    return _with_tool(tool, given)
+
+
+async def prompts_in_brief(service: "Service", prompts: "Sequence[ApprovalId]") -> str:
+    """Return each prompt as its call and its id: an id alone says nothing to a person."""
+    found = [await service.approval(each) for each in prompts]
+    return "; ".join(f"{_with_tool(each.tool, each.arguments)} ({each.id})" for each in found)
+
+
+def _with_tool(tool: str, arguments: object) -> str:
+    if not arguments:
         return tool
-    text = in_brief(given)
+    text = in_brief(arguments)
     return f"{tool}: {text if len(text) <= _CHARS else text[: _CHARS - 3] + '...'}"
 
 

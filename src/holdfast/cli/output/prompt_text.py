@@ -17,9 +17,6 @@ _WHAT_TO_SAY = {"edit": " --arguments '{...}'", "answer": " --reason 'YOUR WORDS
 def turn_text(options: "Options", turn: "TurnReport") -> str:
     """Return the reply, or the open prompts and how to answer them, or the turn's end."""
     parts = [turn.reply] if turn.reply else []
-    if turn.superseded:
-        closed = ", ".join(turn.superseded)
-        parts.insert(0, f"Your message closed what waited, and it did not run: {closed}")
     if turn.approvals:
         count = len(turn.approvals)
         parts.append(

@@ -28,6 +28,7 @@ from holdfast.runtime.jobs.call import CANCELS_JOBS, continue_as_job, prepared_c
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.runtime.reminders import ReminderWork
+from holdfast.runtime.streams.feed import CallOutput
 from holdfast.session.authority.policy import BoundCall, Policy
 from holdfast.session.commands import AskForInput, FinishCall, StartTool
 from holdfast.session.features.forms.form import FilledForm, said_in, values_of
@@ -187,15 +188,15 @@ async def _go(drive: Drive, started: StartedCall) -> ToolReturned | None:
     unknown.
     """
     ledger = drive.ledger
-    on_output = drive.runtime.feed.output_of(
-        ledger.session, started.turn, started.call, lambda: ledger.state.seq
-    )
+    feed = drive.runtime.feed
     ledger.attempt.release_nowait()
     try:
-        return await started.prepared.go(
-            timeout_seconds=drive.world.tool_timeout_seconds,
-            on_output=on_output,
-        )
+        with CallOutput(
+            feed, ledger.session, started.turn, started.call, lambda: ledger.state.seq
+        ) as output:
+            return await started.prepared.go(
+                timeout_seconds=drive.world.tool_timeout_seconds, on_output=output.hear
+            )
     except asyncio.CancelledError:
         return None
 

@@ -25,7 +25,7 @@ from holdfast.runtime.context import World
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.open_sessions import OpenSessions
 from holdfast.runtime.ledger.outputs import keep_if_possible
-from holdfast.runtime.streams.feed import Feed
+from holdfast.runtime.streams.feed import CallOutput, Feed
 from holdfast.session.authority.context import TurnContext
 from holdfast.session.commands import EndJob
 from holdfast.session.state import Job
@@ -322,11 +322,11 @@ class JobKeeper:
                 ):
                     await prepared.abandon()
                     return
-                heard = self._feed.output_of(session, record.turn, record.call)
                 try:
-                    returned = await prepared.go(
-                        timeout_seconds=record.seconds_max, on_output=heard
-                    )
+                    with CallOutput(self._feed, session, record.turn, record.call) as output:
+                        returned = await prepared.go(
+                            timeout_seconds=record.seconds_max, on_output=output.hear
+                        )
                 except asyncio.CancelledError:
                     is_cancelled = True
                 if not self._is_leaving:

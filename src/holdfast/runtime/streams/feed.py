@@ -2,9 +2,9 @@
 Live text for followers: pieces of replies and of tool output. Hints, never history.
 
 Each follower has a bounded queue. A follower that does not read loses pieces and is notified of the
-gap; no task waits for it. A reply that is being written is kept from its beginning, within a bound,
-so that a follower who comes late gets all of it. A relay, if there is one, carries pieces to
-followers in other processes and brings theirs.
+gap; no task waits for it. A follower who comes late gets the beginning of a reply that is being
+written and the last of a running call's output, within bounds. A relay, if there is one, carries
+pieces to followers in other processes and brings theirs.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from typing import Protocol, Self
 import msgspec
 
 from holdfast.ids import CallId, SessionId, TurnId
-from holdfast.ports.tools import OnOutput
 
 _QUEUED_MAX = 512
 _REPLY_CHARS_MAX = 256 * 1024  # kept of a reply for late followers; its record has all of it
+_OUTPUT_CHARS_MAX = 20_000  # kept of a running call's output: as much as the page shows of it
 
 
 class Delta(msgspec.Struct, frozen=True, tag=True):
@@ -70,24 +70,34 @@ class Ear:
         return taken
 
 
-class Reply:
-    """One reply, written while its context is open. Owned by the driver that asked the model."""
+class LiveText:
+    """Text that comes while its context is open. Late followers get it as one piece."""
 
-    def __init__(self, feed: "Feed", session: SessionId, turn: TurnId, after: int) -> None:
-        self._feed = feed
-        self._session, self._turn, self._after = session, turn, after
-        self._kept: list[str] = []
-        self._chars = 0
+    def __init__(self, feed: "Feed", session: SessionId) -> None:
+        self._feed, self._session = feed, session
 
     def __enter__(self) -> Self:
-        self._feed.replies[self._session].add(self)
+        self._feed.live[self._session].add(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        replies = self._feed.replies[self._session]
-        replies.discard(self)
-        if not replies:
-            del self._feed.replies[self._session]
+        live = self._feed.live[self._session]
+        live.discard(self)
+        if not live:
+            del self._feed.live[self._session]
+
+    def so_far(self) -> Delta | None:
+        raise NotImplementedError
+
+
+class Reply(LiveText):
+    """One reply. Owned by the driver that asked the model."""
+
+    def __init__(self, feed: "Feed", session: SessionId, turn: TurnId, after: int) -> None:
+        super().__init__(feed, session)
+        self._turn, self._after = turn, after
+        self._kept: list[str] = []
+        self._chars = 0
 
     def hear(self, text: str) -> None:
         piece = self._piece(text, self._chars)
@@ -109,6 +119,46 @@ class Reply:
         return Delta(self._session, self._turn, "text", text, after=self._after, offset=offset)
 
 
+class CallOutput(LiveText):
+    """The output of one call. Owned by the driver that started it."""
+
+    def __init__(
+        self,
+        feed: "Feed",
+        session: SessionId,
+        turn: TurnId,
+        call: CallId,
+        after: Callable[[], int] = lambda: 0,
+    ) -> None:
+        super().__init__(feed, session)
+        self._turn, self._call, self._after = turn, call, after
+        # A character that a read cuts in two is sent whole, with the second piece.
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._kept: deque[str] = deque()
+        self._kept_chars = 0
+        self._chars = 0
+
+    def hear(self, output: bytes) -> None:
+        text = self._decode(output)
+        if not text:
+            return
+        self._feed.say(self._piece(text, self._chars))
+        self._chars += len(text)
+        self._kept.append(text)
+        self._kept_chars += len(text)
+        while self._kept_chars - len(self._kept[0]) >= _OUTPUT_CHARS_MAX:
+            self._kept_chars -= len(self._kept.popleft())
+
+    def so_far(self) -> Delta | None:
+        """The last of the output, as one piece."""
+        text = "".join(self._kept)[-_OUTPUT_CHARS_MAX:]
+        return self._piece(text, self._chars - len(text)) if text else None
+
+    def _piece(self, text: str, offset: int) -> Delta:
+        at = self._after()
+        return Delta(self._session, self._turn, "output", text, self._call, after=at, offset=offset)
+
+
 class Relay(Protocol):
     """The way to followers in other processes."""
 
@@ -128,7 +178,7 @@ class Relay(Protocol):
 class Feed:
     def __init__(self) -> None:
         self._ears: defaultdict[SessionId, set[Ear]] = defaultdict(set)
-        self.replies: defaultdict[SessionId, set[Reply]] = defaultdict(set)
+        self.live: defaultdict[SessionId, set[LiveText]] = defaultdict(set)
         self.relay: Relay | None = None
 
     def say(self, delta: Delta) -> None:
@@ -148,27 +198,9 @@ class Feed:
         return list(self._ears)
 
     def so_far(self, session: SessionId) -> list[Delta]:
-        """Return the replies that this process is writing now, each from its beginning."""
-        replies = self.replies.get(session, ())
-        return [said for reply in replies if (said := reply.so_far()) is not None]
-
-    def output_of(
-        self, session: SessionId, turn: TurnId, call: CallId, after: Callable[[], int] = lambda: 0
-    ) -> OnOutput:
-        """
-        Return a callback for a call's output. A character that is cut in two is sent whole, with
-        the second piece.
-        """
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        chars = 0
-
-        def heard(output: bytes) -> None:
-            nonlocal chars
-            if text := decode(output):
-                self.say(Delta(session, turn, "output", text, call, after=after(), offset=chars))
-                chars += len(text)
-
-        return heard
+        """Return the replies and the output that come now in this process."""
+        live = self.live.get(session, ())
+        return [said for each in live if (said := each.so_far()) is not None]
 
     @contextmanager
     def listen(self, session: SessionId, wake: asyncio.Event) -> Generator[Ear, None, None]:

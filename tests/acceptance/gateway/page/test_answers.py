@@ -31,8 +31,8 @@ def test_two_people_a_parked_approval_and_a_killed_server(
         "You asked, so another person decides. Only bob may answer this."
     )
     expect(page.locator(".stop-about")).to_have_text(
-        "Stop turn: its prompt closes, also for bob, and nothing more runs. What was said and done"
-        " stays."
+        "Stop turn ends your request. Its prompt closes, and bob can no longer answer it."
+        " Nothing more runs. What was said and done stays."
     )
     assert page.locator(".prompt .option").count() == 0
     expect(bob.page.locator(".prompt.is-open .display")).to_contain_text("echo ran >> ran.txt")
@@ -285,6 +285,36 @@ def test_a_message_that_would_replace_a_prompt_needs_a_second_press(
     expect(page.locator(".msg.said")).to_contain_text("now:")
     assert client.get(f"/v1/approvals/{prompt['id']}").json()["closed_as"] == "superseded"
     assert not (gateway.work / "ran.txt").exists()
+
+
+@pytest.mark.parametrize("size", ["phone", "desk"])
+def test_stop_says_whose_prompt_it_closes_before_it_does(
+    gateway: Gateway, tab: Callable[..., Tab], size: str
+) -> None:
+    """The first press shows the effect, on a phone too; the second one stops."""
+    gateway.settings('[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n')
+    gateway.start()
+    token = gateway.token("alice")
+    alice = tab(gateway, size=size).sign_in(token)
+    page = alice.go("#/s/ops/stop")
+    page.fill("#say", "run: touch ran.txt")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".call .prompt .note")
+    prompt = gateway.waiting(gateway.client(gateway.token("bob")))
+    page.get_by_role("button", name="Stop turn").click()
+    about = page.locator(".composer-about")
+    expect(about).to_be_in_viewport()
+    expect(about).to_have_text(
+        "Stop turn ends your request. Its prompt closes, and bob can no longer answer it."
+        " Nothing more runs. What was said and done stays. Press again to stop."
+    )
+    alice.keep(f"stop-second-press-{size}-light")
+    client = gateway.client(token)
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["state"] == "requested"
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.locator(".ended", has_text="Stopped by alice.")).to_have_count(1)
+    expect(about).to_be_hidden()
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["closed_as"] == "cancelled"
 
 
 def test_while_a_question_waits_the_message_box_answers_it(

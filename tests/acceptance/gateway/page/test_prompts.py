@@ -266,7 +266,7 @@ def test_two_prompts_say_who_asks_and_take_no_answer_while_the_server_is_away(
     expect(page.locator("h1")).to_be_focused()
     assert page.evaluate("document.activeElement.id") != "say"
     stop = page.get_by_role("button", name="Stop turn")
-    expect(stop).to_have_accessible_description(re.compile("nothing more runs.* stays"))
+    expect(stop).to_have_accessible_description(re.compile("Nothing more runs.* stays"))
     first = page.locator(".prompt").first
     expect(first.locator("[data-option=approve_session]")).to_contain_text("for 30 days")
     alice.keep("prompt-two-desk-light")

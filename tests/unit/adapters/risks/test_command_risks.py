@@ -1,4 +1,4 @@
-"""Commands are marked by their effect: four tables of real commands, with recall and precision."""
+"""Commands are marked by their effect: five tables of real commands, with recall and precision."""
 
 import json
 from pathlib import Path
@@ -29,6 +29,7 @@ def _main_risks(name: str) -> list[tuple[str, str | None]]:
 
 HELD_OUT = _main_risks("commands_held_out.jsonl")
 NEWCOMER = _main_risks("commands_by_a_newcomer.jsonl")
+OPERATOR = _main_risks("commands_by_an_operator.jsonl")
 
 
 def _kinds(command: str) -> set[str]:
@@ -82,6 +83,26 @@ def test_the_commands_of_a_newcomer_are_marked_by_their_effect() -> None:
     print(f"{len(NEWCOMER)} by a newcomer: recall {recall:.3f}, precision {precision:.3f}")  # noqa: T201  people compare these numbers
     assert missed == []
     assert precision >= PRECISION_MIN, f"precision {precision:.3f}: {wrongly}"
+
+
+def test_the_commands_of_an_operator_are_marked_by_their_effect() -> None:
+    """
+    As they were first judged: of 127 destructive commands 116 were marked, of all 211 risky ones
+    194, and of 89 plain ones 1 was. The rules were mended after that.
+    """
+    risky = [(command, kind) for command, kind in OPERATOR if kind is not None]
+    missed = [(command, kind) for command, kind in risky if kind not in _kinds(command)]
+    wrongly = [command for command, kind in OPERATOR if kind is None and _kinds(command)]
+    print(f"{len(OPERATOR)} by an operator: {len(missed)} missed, {len(wrongly)} marked wrongly")  # noqa: T201  people compare these numbers
+    assert (len(OPERATOR), missed, wrongly) == (300, [], [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["yarn remove lodash", "grep delete a.md", "pytest -k delete", "echo push", "mkdir remove"],
+)
+def test_a_verb_of_deletion_is_data_for_many_programs(command: str) -> None:
+    assert _kinds(command) == set()
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,8 @@ from holdfast.adapters.tools.shell.parse import Reading, read_command
 from holdfast.adapters.tools.shell.prepared_command import PreparedCommand
 from holdfast.adapters.tools.shell.programs import Program, find_program, fingerprint
 from holdfast.adapters.tools.shell.remembered.commands import why_not_remembered
-from holdfast.adapters.tools.shell.risks.placed import OUTSIDE, risks_shown
+from holdfast.adapters.tools.shell.risks.classify import risks_of
+from holdfast.adapters.tools.shell.risks.placed import OUTSIDE, outside_line, risks_shown
 from holdfast.adapters.tools.shell.scripts.copy import copy_words
 from holdfast.adapters.tools.shell.scripts.files import Runs, find_runs
 from holdfast.adapters.tools.shell.scripts.interpreters import runs_text
@@ -59,7 +60,7 @@ from holdfast.ports.tools import (
     PreparedJob,
     Scene,
 )
-from holdfast.session.authority.plan import Binding, Level
+from holdfast.session.authority.plan import Binding, Level, Risk
 from holdfast.session.view.safe_text import framed, render, render_line
 from holdfast.threads import BLOCKING
 
@@ -169,6 +170,7 @@ class Shell:
         network = self._has_network(asked=values["network"])
         reading = read_command(values["command"])
         runs = self._runs(reading, place, confinement.level)
+        found = risks_of(values["command"], cwd=place.path, roots=self._folders(place, scene))
         head = [
             *level_lines(
                 confinement,
@@ -176,7 +178,8 @@ class Shell:
                 folders=self._folders(place, scene),
                 read=self._read_paths(),
             ),
-            "" if network or confinement.level == "unconfined" else network_line(reading),
+            # With the network, `ssh` may write on another machine, where nothing confines it.
+            *(() if network else _forecast(reading, found, confinement.level)),
             "run in" if place.reach == "workspace" else OUTSIDE,
             framed(folder.text),
             "in the background, as a job that outlives this turn" if values["background"] else "",
@@ -186,12 +189,7 @@ class Shell:
             "the command" if shown.lines == 1 else f"the command, {shown.lines} lines",
         ]
         display = display_of([*head, framed(shown.text), *run_lines(runs)])
-        risks = risks_shown(
-            values["command"],
-            head="\n".join(part for part in head if part),
-            cwd=place.path,
-            roots=self._folders(place, scene),
-        )
+        risks = risks_shown(values["command"], found, head="\n".join(part for part in head if part))
         programs = self._programs(reading, place.path)
         interpreter = _interpreter()
         return Binding(
@@ -408,6 +406,11 @@ def _identity_of(place: PathTarget) -> str:
     finally:
         os.close(fd)
     return f"{facts.st_dev}:{facts.st_ino}"
+
+
+def _forecast(reading: Reading, found: Sequence[Risk], level: Level) -> tuple[str, ...]:
+    """Return the lines about parts of the command that its level makes fail."""
+    return () if level == "unconfined" else (network_line(reading), outside_line(found, level))
 
 
 def _interpreter() -> Program:

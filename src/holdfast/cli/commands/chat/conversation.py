@@ -5,6 +5,7 @@ import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
+from holdfast.cli.output.call_text import prompts_in_brief
 from holdfast.cli.output.prompt_text import local_time
 from holdfast.cli.output.usage_text import usage_text
 from holdfast.cli.shared.consent import way_of_answer
@@ -281,9 +282,9 @@ class Chat:
         closes = await self._service.would_supersede(self._session, source=source)
         if not closes or is_answer_word(text):
             return True
+        waits = await prompts_in_brief(self._service, closes)
         self._screen.say(
-            f"This message would close what waits, and it would not run: {', '.join(closes)}.",
-            "yellow",
+            f"This message would close what waits, and it would not run: {waits}.", "yellow"
         )
         self._screen.say("Type send to send it anyway. Enter keeps the prompt.", "yellow")
         try:

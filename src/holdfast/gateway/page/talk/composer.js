@@ -1,5 +1,5 @@
 // The message box. It knows what waits: while a question waits, the box answers the question; while
-// an approval waits, a message that would replace it needs a second press.
+// a prompt waits, a message that would replace it needs a second press, and so does Stop turn.
 
 import { newId, post } from "../core/api.js";
 import { h } from "../core/dom.js";
@@ -14,6 +14,7 @@ export class Composer {
     this.app = talk.app;
     this.isSending = false;
     this.confirmed = null; // the text whose second press was asked for
+    this.stopping = null; // the prompts that a second press of Stop closes
     this.asMessage = new Set(); // questions that the writer chose not to answer here
     this.wrong = h("p", { class: "status bad", role: "alert" });
     this.about = h("p", { class: "composer-about", role: "status", hidden: true });
@@ -35,7 +36,7 @@ export class Composer {
       (this.label = h("span", null, "Send")),
     );
     const stop = { type: "button", class: "button stop", hidden: true };
-    const described = { "aria-describedby": "stop-about", on: { click: () => talk.stop() } };
+    const described = { "aria-describedby": "stop-about", on: { click: () => this.pressStop() } };
     this.stop = h("button", { ...stop, ...described }, "Stop turn");
     this.stopAbout = h("p", { id: "stop-about", class: "stop-about", hidden: true });
     this.instead = h(
@@ -88,6 +89,24 @@ export class Composer {
     this.text.focus();
   }
 
+  // The prompts that Stop closes, as one text: another prompt asks for another press.
+  get closedByStop() {
+    return this.talk.running ? waitingCalls(this.talk.running).map((call) => call.call).join() : "";
+  }
+
+  // A turn without a prompt stops at once. A prompt may wait for another person.
+  pressStop() {
+    const closes = this.closedByStop;
+    if (closes && this.stopping !== closes) {
+      this.stopping = closes;
+      this.confirmed = null;
+      this.draw();
+      return;
+    }
+    this.stopping = null;
+    this.talk.stop();
+  }
+
   draw() {
     const { mute, question } = this;
     const isAsking = this.confirmed !== null && this.confirmed === this.text.value.trim();
@@ -100,14 +119,17 @@ export class Composer {
     this.button.setAttribute("aria-label", this.label.textContent);
     this.button.disabled = this.text.disabled;
     this.instead.hidden = !question || mute !== null;
-    this.about.hidden = !(question || isAsking) || mute !== null;
-    const words = isAsking ? this.warning() : question ? this.asked(question) : "";
-    if (this.about.textContent !== words) this.about.textContent = words;
-    this.about.classList.toggle("warn", isAsking);
     const { isGone, running, facts } = this.talk;
-    this.stop.hidden = isGone || !running || Boolean(facts?.sealed);
-    this.stopAbout.hidden = this.stop.hidden;
     const effect = running ? stopWords(running, this.app.me.person) : "";
+    if (isAsking || !this.stopping || this.stopping !== this.closedByStop) this.stopping = null;
+    const stops = this.stopping && `${effect} Press again to stop.`;
+    const words = isAsking ? this.warning() : (stops ?? (question ? this.asked(question) : ""));
+    this.about.hidden = !words || (mute !== null && !stops);
+    if (this.about.textContent !== words) this.about.textContent = words;
+    this.about.classList.toggle("warn", isAsking || Boolean(stops));
+    this.stop.textContent = stops ? "Stop now" : "Stop turn";
+    this.stop.hidden = isGone || !running || Boolean(facts?.sealed);
+    this.stopAbout.hidden = this.stop.hidden || Boolean(stops);
     if (this.stopAbout.textContent !== effect) this.stopAbout.textContent = effect;
     this.node.classList.toggle("has-prompt", this.talk.waiting.length > 0);
   }
@@ -202,12 +224,19 @@ export class Composer {
 
 // The effect of Stop turn: whose request ends, and whose prompts close with it.
 function stopWords(turn, me) {
-  const whose = turn.requester === me ? "" : ` of ${turn.requester ?? "an unknown person"}`;
-  const asked = [...turn.calls.values()].filter((call) => call.state === "waiting" && call.asked);
+  const mine = turn.requester === me;
+  const whose = mine ? "your request" : `the request of ${turn.requester ?? "an unknown person"}`;
+  const asked = waitingCalls(turn);
   const people = new Set(asked.flatMap((call) => call.asked.may_answer));
   people.delete(me);
-  const others = people.size ? `, also for ${[...people].join(" and ")}` : "";
-  const prompts = asked.length === 1 ? "its prompt closes" : "its prompts close";
-  const closes = asked.length ? `${prompts}${others}, and ` : "";
-  return `Stop turn${whose}: ${closes}nothing more runs. What was said and done stays.`;
+  const prompts = asked.length === 1 ? "Its prompt closes" : "Its prompts close";
+  const which = asked.length === 1 ? "it" : "them";
+  const names = [...people].join(" and ");
+  const others = names && `, and ${names} can no longer answer ${which}`;
+  const closes = asked.length ? ` ${prompts}${others}.` : "";
+  return `Stop turn ends ${whose}.${closes} Nothing more runs. What was said and done stays.`;
+}
+
+function waitingCalls(turn) {
+  return [...turn.calls.values()].filter((call) => call.state === "waiting" && call.asked);
 }

@@ -32,6 +32,7 @@ from holdfast.adapters.tools.shell.risks.simple import (
     name_of,
 )
 from holdfast.adapters.tools.shell.risks.transfers import transfer_effects
+from holdfast.adapters.tools.shell.risks.unknown_programs import verb_effects
 from holdfast.adapters.tools.shell.risks.verbs import VALUED, VERBS
 from holdfast.session.authority.plan import Risk, RiskKind
 
@@ -49,6 +50,7 @@ _VALUES = frozenset(
     | {"cat", "head", "tail", "grep", "cut", "tr", "sort", "uniq", "awk", "sed", "jq", "ls", "expr"}
     | {"find", "pgrep", "docker", "kubectl", "stat", "du", "node", "npm", "go", "python3", "lsof"}
 )
+_RUNS_INPUT = "runs whatever text arrives on its input."
 _REMOTE_WORDS = 3  # git remote add NAME
 _FORK_BOMB = re.compile(r"(?<!\S)(\S{1,20}?) ?\(\) ?\{[^}]{0,40}\1 ?\| ?\1 ?&")
 _RAW_DEVICE = re.compile(r"/dev/(sd|hd|nvme|vd|xvd|mmcblk|disk|mapper/|md)\S*")
@@ -212,6 +214,8 @@ def _table_effects(name: str, rest: tuple[str, ...]) -> list[Effect]:
     base = "mkfs" if name.startswith("mkfs.") else name
     if base in ALWAYS:
         found.append(ALWAYS[base])
+    elif name not in VERBS and name not in SHELLS and not _is_interpreter(name):
+        return verb_effects(name, rest)
     options, plain = _split(rest, VALUED.get(name, frozenset()))
     text = " ".join(plain)
     for verb in VERBS.get(name, ()):
@@ -260,7 +264,14 @@ def _runtime_effects(
     operands = [word for word in rest if not word.startswith("-")]
     reads_input = is_fed and (not operands or rest[:1] == ("-",) or "-s" in rest or "-" in rest)
     if (name in SHELLS or _is_interpreter(name)) and code_of(words) is None and reads_input:
-        return [("runtime_code", "runs whatever text arrives on its input.")]
+        return [("runtime_code", _RUNS_INPUT)]
+    if is_fed and name == "ssh" and operands and not inner_commands(words):
+        return [("runtime_code", _RUNS_INPUT)]
+    if is_fed and name == "make" and "-" in rest:
+        return [("runtime_code", _RUNS_INPUT)]
+    is_script = name in SHELLS or _is_interpreter(name)
+    if is_script and code_of(words) is None and operands[:1] and operands[0].startswith("$"):
+        return [("runtime_code", "decides only when it runs which script starts.")]
     texts = [inner.text or "" for inner in inner_commands(words)] if name in SHELLS else []
     if any(each.lstrip().startswith("$") or "{}" in each for each in texts):
         return [("runtime_code", text)]  # `xargs -I{} sh -c '{}'`: the input becomes the text

@@ -20,6 +20,9 @@ _VALUE_OPTIONS = {
     "pip": ("-t", "--target", "--prefix"),
     "pip3": ("-t", "--target", "--prefix"),
     "sort": ("-o", "--output"),
+    "openssl": ("-out",),
+    "pandoc": ("-o", "--output"),
+    **dict.fromkeys(("cc", "gcc", "g++", "clang", "go"), ("-o",)),
 }
 
 
@@ -59,6 +62,8 @@ def written_paths(name: str, words: Sequence[str]) -> list[str]:
         found += [word[3:] for word in words if word.startswith("of=")]
     elif name == "sed" and any(re.match(r"-[a-z]*i|--in-place", word) for word in words):
         found += operands[1:]
+    elif name == "ssh-keygen" and not {"-l", "-y"}.intersection(words):
+        found += _option_values(words, ("-f",))
     elif name == "git" and operands[:1] == ["clone"]:
         found += operands[2:3]
     return found

@@ -4,23 +4,36 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.adapters.tools.shell.risks.classify import risks_of
-from holdfast.session.authority.plan import Risk
+from holdfast.session.authority.plan import Level, Risk
 from holdfast.session.view.safe_text import framed_offsets
 
 OUTSIDE = "run outside the workspace, in"
 
 
-def risks_shown(command: str, *, head: str, cwd: str, roots: Sequence[str]) -> tuple[Risk, ...]:
+_EXPECTED: dict[Level, str] = {
+    "isolated": "expect writes outside the workspace to fail or to be lost",
+    "limited": "expect writes outside the workspace to fail",
+}
+
+
+def outside_line(found: Sequence[Risk], level: Level) -> str:
+    """
+    Return the line for the prompt of a confined command that writes outside, or nothing. An
+    isolated command has folders of its own for some paths, such as the user's, until it ends.
+    """
+    return _EXPECTED.get(level, "") if any(risk.kind == "outside" for risk in found) else ""
+
+
+def risks_shown(command: str, found: Sequence[Risk], *, head: str) -> tuple[Risk, ...]:
     """
     Return the risks with offsets in the display: the head, a line break, the framed command.
 
-    >>> risks = risks_shown("ls; rm x", head="the command", cwd="/w", roots=["/w"])
+    >>> found = [Risk(kind="destructive", text="`rm` deletes files.", start=4, end=8)]
+    >>> risks = risks_shown("ls; rm x", found, head="the command")
     >>> display = "the command\\n| ls; rm x"
     >>> [display[risk.start:risk.end] for risk in risks]
     ['rm x']
     """
-    found = risks_of(command, cwd=cwd, roots=roots)
     offsets = framed_offsets(command) if found else []
     start = len(head) + 1
     placed = [

@@ -8,6 +8,7 @@ A wrapper starts another program, so the effect is the inner program's. A wrappe
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish", "ash"})
@@ -99,6 +100,8 @@ def inner_commands(words: Sequence[str]) -> tuple[Inner, ...]:
     """
     if name_of(words[0]) == "find":
         return _find(words[1:])
+    if name_of(words[0]) in ("fd", "fdfind"):
+        return _fd(words[1:])
     inner = _inner(words)
     return () if inner is None else (inner,)
 
@@ -112,8 +115,9 @@ def _inner(words: Sequence[str]) -> Inner | None:
         return _ssh(rest)
     if name in ("docker", "podman", "nerdctl", "docker-compose", "kubectl"):
         return _container(rest)
-    if name == "git" and rest[:2] == ["submodule", "foreach"]:
-        return Inner(text=" ".join(rest[2:]))
+    text = _given_text(name, rest)
+    if text is not None:
+        return Inner(text=text)
     if name in ("python", "python3") and rest[:1] == ["-m"]:
         return _words(rest[1:], frozenset())
     if rest and (name, name_of(rest[0])) in _SUBCOMMANDS:
@@ -172,6 +176,17 @@ def _after_flag(rest: list[str], letter: str) -> str | None:
     return None
 
 
+def _given_text(name: str, rest: Sequence[str]) -> str | None:
+    """Return the text that a program gives to a shell later, or on other machines."""
+    if name == "trap" and len(rest) > 1 and not rest[0].startswith("-"):
+        return rest[0]
+    if name == "ansible":
+        return next((after for word, after in pairwise(rest) if word == "-a"), None)
+    if name == "git" and rest[:2] == ["submodule", "foreach"]:
+        return " ".join(rest[2:])
+    return None
+
+
 def _find(rest: Sequence[str]) -> tuple[Inner, ...]:
     """`find . -exec A {} + -o -exec B {} ;` starts A and B."""
     found: list[Inner] = []
@@ -181,6 +196,13 @@ def _find(rest: Sequence[str]) -> tuple[Inner, ...]:
             ends = [each for each in (";", "\\;", "+") if each in after]
             found.append(Inner(words=tuple(after[: min(map(after.index, ends), default=None)])))
     return tuple(inner for inner in found if inner.words)
+
+
+def _fd(rest: Sequence[str]) -> tuple[Inner, ...]:
+    """`fd -e tmp -X rm` starts `rm` with all that it finds."""
+    starts = [at for at, word in enumerate(rest) if word in ("-x", "-X", "--exec", "--exec-batch")]
+    words = tuple(rest[starts[0] + 1 :]) if starts else ()
+    return (Inner(words=words),) if words else ()
 
 
 def _ssh(rest: list[str]) -> Inner | None:

@@ -34,7 +34,7 @@ def transfer_effects(
         case "nc" | "ncat" | "netcat" | "socat":
             looks = any(re.fullmatch("-[a-z]*z[a-z]*", word) for word in words)
             return [] if looks else [("upload", SENDS)]
-        case "ssh" if is_fed:
+        case "ssh" | "nslookup" | "dig" | "host" if is_fed:
             return [("upload", SENDS)]
         case _:
             return []

@@ -109,7 +109,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb("destructive", _HISTORY, r"branch\b", "-[A-Za-z]*D[A-Za-z]*"),
         Verb("destructive", _HISTORY, r"branch\b", _FORCE),
         Verb("destructive", _HISTORY, r"tag\b", "-d|--delete"),
-        Verb("destructive", _HISTORY, r"stash (drop|clear|pop)\b"),
+        Verb("destructive", _HISTORY, r"stash (drop|clear)\b"),
         Verb(
             "destructive", _HISTORY, r"(reflog (expire|delete)|filter-branch|filter-repo|prune)\b"
         ),
@@ -165,6 +165,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
             "--force",
         ),
         Verb("destructive", "stops every instance.", r"scale\b", r"--replicas=0"),
+        Verb("destructive", "deletes objects of the cluster.", r"apply\b", "--prune(=true)?"),
         Verb(
             "privilege",
             "changes who may do what in the cluster.",
@@ -244,6 +245,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
     "gh": (
         Verb("destructive", _REMOTE, r"\S+ (delete|archive|remove)\b"),
         Verb("destructive", _REMOTE, r"api\b", "-XDELETE|--method=DELETE"),
+        Verb("destructive", _REMOTE, r"pr (merge|close)\b", "-d|--delete-branch"),
         Verb("upload", _PUBLISHES, r"(gist create|release (create|upload))\b"),
     ),
     "rclone": (
@@ -372,6 +374,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
             r"(?i:(flushall|flushdb|del|unlink|shutdown|config set|script flush)\b)",
         ),
     ),
+    "pg_restore": (Verb("destructive", DATABASE, None, "-[a-z]*c[a-z]*|--clean"),),
     "mysqladmin": (Verb("destructive", DATABASE, r"(.* )?(drop|shutdown)\b"),),
     "rabbitmqctl": (
         Verb("destructive", DATABASE, r"(reset|force_reset|delete_\S+|purge_queue|stop\S*)\b"),
@@ -394,6 +397,7 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb("privilege", SYSTEM, None, "-w|-p.*|--system"),
         Verb("privilege", SYSTEM, r"\S+="),
     ),
+    "ip": (Verb("privilege", SYSTEM, r"\S+ (set|add|change|replace|del|delete|flush)\b"),),
     "ufw": (Verb("privilege", SYSTEM, r"(enable|disable|allow|deny|delete|reset|reject)\b"),),
     "iptables": (
         Verb("destructive", "removes rules of the firewall.", None, "-[FXD]|--flush"),

@@ -60,6 +60,12 @@ _STEERING = re.compile(
     r"(BASH|LD_|LC_|PYTHON|PERL|RUBY|LUA|PHP|GCONV|PROMPT)\w*|ENV|IFS|CDPATH|FPATH|PS[0-4]|SHELLOPTS"
     r"|POSIXLY_CORRECT|EXECIGNORE|LOCPATH|NLSPATH|PATH|HOME|USER|LOGNAME|LANG|TERM|TMPDIR|TZ|SHELL"
 )
+# The files that a known program runs, in the words of people who use it.
+_READS = {
+    "git": "hooks of git, and programs that its settings name",
+    "make": "the makefile, and all that it starts",
+    **dict.fromkeys(("npm", "pnpm", "yarn"), "scripts of package.json, and of packages"),
+}
 _FROM_INPUT = " runs what it reads from its input"
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 
@@ -195,7 +201,7 @@ class _Finder:
         literal = command.literals()
         if literal is not None and _starts_nothing((name, *literal[1:])):
             return None
-        return f"any file that {name} reads as code or as settings"
+        return _READS.get(name, f"any file that {name} reads as code or as settings")
 
     def _why_sourced(
         self, command: Subcommand, words: tuple[str | None, ...], *, is_last: bool

@@ -1,7 +1,7 @@
 """From `[channels]` to chats: their addresses for every process, their platforms for the server."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,7 @@ def open_chats(
                 name=name,
                 kind=each.kind,
                 person_for=partial(_person_now, settings_now, each.kind),
+                identities_now=partial(_identities_now, settings_now, each.kind),
                 teams=each.teams,
                 answers=each.answers,
                 agent=each.agent,
@@ -69,6 +70,10 @@ def open_chats(
 
 def _person_now(settings_now: Callable[[], Settings], kind: str, identity: str) -> str | None:
     return settings_now().person_for(kind, identity)
+
+
+def _identities_now(settings_now: Callable[[], Settings], kind: str) -> Iterable[str]:
+    return _identities(settings_now(), kind).values()
 
 
 def platforms_of(settings: Settings) -> dict[str, ChatPlatform]:

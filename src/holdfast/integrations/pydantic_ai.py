@@ -157,6 +157,7 @@ class Under(_Replaying):
         self._home, self._session = home, session
         self._source, self._dedup, self._agent = source, dedup, agent
         self._conversations = conversations
+        self._tools: list[Any] = []  # as the home knows them
         self.approvals: tuple[holdfast.Approval, ...] = ()
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
@@ -190,7 +191,9 @@ class Under(_Replaying):
 
     def _know(self, request_context: Any) -> None:
         tools = request_context.model_request_parameters.function_tools
-        self._home.know(*(known_tool(each) for each in tools), agent=self._agent)
+        if tools != self._tools:
+            self._home.know(*(known_tool(each) for each in tools), agent=self._agent)
+            self._tools = list(tools)
 
 
 class Nested(_Replaying):

@@ -1,6 +1,6 @@
 """What is particular to Discord: payloads, Markdown, the acknowledgement, and lost connections."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -172,6 +172,33 @@ async def test_a_connection_that_closes_is_made_again_and_misses_nothing(
         await until(lambda: inbox.messages[-1].text == "after", "the next message")
     texts = [each.text for each in inbox.messages]
     assert texts[:2] == ["first", "while nobody listens"]
+
+
+class ForgetfulInbox(RecordingInbox):
+    """Can't read its journals at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    async def threads(self) -> Sequence[KnownThread]:
+        self.looks += 1
+        if self.looks == 1:
+            raise OSError("the disk is away")
+        return await super().threads()
+
+
+@in_loop
+async def test_missed_messages_are_read_once_the_journals_can_be_read(
+    fake: FakeDiscord, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.adapters.channels.discord.platform.AGAIN_SECONDS", 0.01)
+    fake.say("1001", "while nobody listens", is_missed=True)
+    inbox = ForgetfulInbox()
+    inbox.known = (KnownThread("dm-1001", "71001", "0"),)
+    async with listening(platform(fake), inbox):
+        await until(lambda: inbox.messages, "the missed message")
+    assert inbox.looks == 2
 
 
 @in_loop

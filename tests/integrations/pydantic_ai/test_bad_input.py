@@ -10,6 +10,7 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 import holdfast
+from holdfast import limits
 from holdfast.integrations.pydantic_ai import Under
 
 alice = holdfast.MessageSource.local("alice")
@@ -78,5 +79,29 @@ def test_a_deferred_result_is_never_consent(tmp_path: Path) -> None:
                 )
             assert (refused.value.code, effects) == ("dedup_conflict", [])
             assert len(await home.approvals()) == 1
+
+    asyncio.run(story())
+
+
+def test_answers_over_the_bound_and_of_another_version_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    effects: list[str] = []
+
+    async def story() -> None:
+        async with holdfast.open(tmp_path) as home:
+            agent = agent_of(effects, "auto", ("restart", {"service": "x" * 5000}, "c1"))
+            under = Under(home, "ops/api", source=alice, dedup="m1")
+            with monkeypatch.context() as patch:
+                patch.setattr(limits, "BLOB_BYTES_MAX", 4000)
+                with pytest.raises(holdfast.Refused, match=r"5.* bytes; 4000 are the most"):
+                    await agent.run("go", capabilities=[under])
+            assert effects == []
+            assert (await agent.run("go", capabilities=[under])).output == "ended"
+            async with home.turn("ops/web", "go", source=alice, dedup="m1") as turn:
+                await turn.said("hm", blob="{}", adapter="pydantic-ai/2")
+            other = Under(home, "ops/web", source=alice, dedup="m1")
+            with pytest.raises(holdfast.Refused, match="pydantic-ai/2 kept this state"):
+                await agent.run("go", capabilities=[other])
 
     asyncio.run(story())

@@ -15,7 +15,7 @@ from holdfast.errors import Busy, HoldfastError, Refused, Untrusted, Unusable
 from holdfast.gateway.channels.rules import ChatRules, is_wanted, source_of
 from holdfast.gateway.http.context import Gateway
 from holdfast.ids import ApprovalId, SessionId, session_id
-from holdfast.ports.chat.messages import Arrived, KnownThread, Pressed, Taken
+from holdfast.ports.chat.messages import Arrived, ChatPlaces, KnownThread, Pressed, Taken
 from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.authority.approvals import DENY
 from holdfast.session.authority.context import MessageSource
@@ -115,6 +115,9 @@ class GatewayInbox:
             await self._known(line.session) for line in lines[:_THREADS_MAX] if line.sealed is None
         ]
         return [each for each in found if each is not None]
+
+    def places(self) -> ChatPlaces:
+        return ChatPlaces(tuple(self._rules.identities_now()), tuple(self._rules.teams))
 
     async def _known(self, session: SessionId) -> KnownThread | None:
         """Return the last message of the session, from the keys in its journal."""

@@ -1,6 +1,6 @@
 """One chat as settings describe it, and the authority that they give to what arrives there."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Literal
 
 import msgspec
@@ -19,13 +19,14 @@ from holdfast.session.view.messages import Quote
 
 class ChatRules(msgspec.Struct, frozen=True, kw_only=True):
     """
-    `person_for` reads the settings of the moment, so that a person who was taken out of them is
-    nobody at once.
+    `person_for` and `identities_now` read the settings of the moment, so that a person who was
+    taken out of them is nobody at once.
     """
 
     name: str
     kind: ChatKind
     person_for: Callable[[str], str | None]
+    identities_now: Callable[[], Iterable[str]] = tuple
     teams: Mapping[str, str] = {}  # by the platform's id of a channel
     answers: Literal["mentions", "all"] = "mentions"
     agent: str | None = None

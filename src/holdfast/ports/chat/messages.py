@@ -82,6 +82,13 @@ class KnownThread(msgspec.Struct, frozen=True):
     message: str
 
 
+class ChatPlaces(msgspec.Struct, frozen=True):
+    """The places that settings name, with or without a session."""
+
+    identities: tuple[str, ...] = ()  # of people, who may write directly
+    channels: tuple[str, ...] = ()
+
+
 class Pressed(msgspec.Struct, frozen=True, kw_only=True):
     """One pressed button. `payload` is as the vendor returned it; it proves nothing."""
 

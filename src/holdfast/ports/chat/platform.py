@@ -9,6 +9,7 @@ from holdfast.ports.chat.messages import (
     Arrived,
     ChatKind,
     ChatParcel,
+    ChatPlaces,
     ChatReceipt,
     KnownThread,
     Pressed,
@@ -30,6 +31,10 @@ class ChatInbox(Protocol):
 
     async def threads(self) -> Sequence[KnownThread]:
         """The threads with a session, the latest first, to read what was missed there."""
+        ...
+
+    def places(self) -> ChatPlaces:
+        """The places to look at for a first message that was missed."""
         ...
 
     def came_up(self) -> None:

@@ -19,6 +19,7 @@ from holdfast.ids import ApprovalId
 from holdfast.ports.chat.messages import (
     Arrived,
     ChatParcel,
+    ChatPlaces,
     ChatPrompt,
     ChatReceipt,
     KnownThread,
@@ -67,6 +68,7 @@ class RecordingInbox:
         self.entered = asyncio.Event()
         self.up = asyncio.Event()
         self.known: tuple[KnownThread, ...] = ()
+        self.named = ChatPlaces()
 
     async def message(self, arrived: Arrived) -> Taken:
         self.entered.set()
@@ -82,6 +84,9 @@ class RecordingInbox:
 
     async def threads(self) -> Sequence[KnownThread]:
         return self.known
+
+    def places(self) -> ChatPlaces:
+        return self.named
 
     def came_up(self) -> None:
         self.up.set()
@@ -227,6 +232,48 @@ class ChatSuite:
         keys = {(each.place, each.message, each.thread) for each in inbox.messages[:-1]}
         assert len(keys) == 1
         assert {each.text for each in inbox.messages[:-1]} == {"slowly"}
+
+    @in_loop
+    async def test_messages_that_came_while_nobody_listened_are_read_in_their_order(
+        self, fake: FakeChat, cast: ChatCast, platform: Callable[[], ChatPlatform]
+    ) -> None:
+        """Also the first ones of a person and of a channel that settings name."""
+        before = RecordingInbox()
+        async with listening(platform(), before):
+            fake.say(cast.alice, "hi")
+            await until(lambda: before.messages, "the first message ever")
+            await until(lambda: fake.acknowledged or not fake.acknowledges, "acknowledged")
+        first = before.messages[0]
+        missed = [f"missed {number}" for number in range(230)]  # more than one page anywhere
+        for text in missed:
+            fake.say(cast.alice, text, is_missed=True)
+        fake.say(cast.alice, "a channel's first", place=cast.team, is_missed=True)
+        fake.say(cast.mallory, "a person's first", is_missed=True)
+        fake.busy_reads = 1
+        after = RecordingInbox()
+        after.known = (KnownThread(first.thread, first.place, first.message),)
+        after.named = ChatPlaces(
+            (fake.identity(cast.alice), fake.identity(cast.mallory)), (cast.team,)
+        )
+        async with listening(platform(), after):
+            await until(lambda: after.messages[-1:] and "person" in after.messages[-1].text, "all")
+        texts = [each.text for each in after.messages if each.text != "hi"]
+        assert texts == [*missed, "a channel's first", "a person's first"]
+
+    @in_loop
+    async def test_a_home_that_has_heard_nothing_yet_has_missed_nothing(
+        self, fake: FakeChat, cast: ChatCast, platform: Callable[[], ChatPlatform]
+    ) -> None:
+        """Otherwise a new home would do again what an old one has done."""
+        if not fake.has_history:
+            pytest.skip("this vendor delivers by itself what nobody has acknowledged")
+        fake.say(cast.alice, "of another home", is_missed=True)
+        inbox = RecordingInbox()
+        inbox.named = ChatPlaces((fake.identity(cast.alice),), (cast.team,))
+        async with listening(platform(), inbox):
+            fake.say(cast.alice, "now")
+            await until(lambda: inbox.messages, "the message")
+        assert [each.text for each in inbox.messages] == ["now"]
 
     @in_loop
     async def test_only_a_message_that_names_us_is_for_us_and_a_forged_sender_is_nobody(

@@ -54,6 +54,7 @@ class FakeChat:
     bot_token = ""
     acknowledges = True  # whether the vendor hears that a message was taken
     has_whispers = True  # whether words to a message's sender are for them alone
+    has_history = False  # whether missed messages are read from it, or else delivered later
     can_find = False  # whether a message that may have been sent can be looked for
 
     def __init__(self) -> None:
@@ -61,6 +62,7 @@ class FakeChat:
         self.whispers: list[tuple[str, str]] = []  # user, words that only they see
         self.acknowledged: list[str] = []  # the vendor's ids of what was acknowledged
         self.faults: list[Fault] = []
+        self.busy_reads = 0  # how many of the next reads of a history are refused for now, with 429
         self.requests: list[str] = []  # methods, in order
         self.port = 0
         self._changed = threading.Condition()
@@ -195,6 +197,11 @@ class FakeChat:
     def _take_fault(self) -> Fault | None:
         with self._changed:
             return self.faults.pop(0) if self.faults else None
+
+    def _is_busy(self) -> bool:
+        with self._changed:
+            self.busy_reads, is_busy = max(0, self.busy_reads - 1), self.busy_reads > 0
+            return is_busy
 
     def _note(self, do: Callable[[], T]) -> T:
         """Change something, and wake those who wait for it."""

@@ -45,6 +45,7 @@ class FakeDiscord(FakeChat):
     acknowledges = False
     has_whispers = False
     can_find = True
+    has_history = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -291,6 +292,8 @@ class FakeDiscord(FakeChat):
         return json_answer(self._channel(request.match_info["channel"]))
 
     async def _list(self, request: "web.Request") -> "web.Response":
+        if self._is_busy():
+            return too_many()
         after, limit = int(request.query.get("after", 0)), int(request.query.get("limit", 50))
         found = [
             {key: value for key, value in each.items() if key != "nonce"}

@@ -31,6 +31,7 @@ class FakeSlack(FakeChat):
     team = "T0HOLDFAST"
     bot = "U0BOT"
     can_find = True
+    has_history = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,15 +236,26 @@ class FakeSlack(FakeChat):
                 return _no("unknown_method")
 
     def _list(self, body: dict[str, Any]) -> "web.Response":
+        if self._is_busy():
+            return _no("ratelimited", status=429, headers={"Retry-After": "1"})
         found = [
             each
             for each in self.history
             if each["channel"] == body["channel"]
             and float(each["ts"]) > float(body.get("oldest", 0))
-            and body.get("ts", each.get("thread_ts", each["ts"]))
-            in (each.get("thread_ts"), each["ts"])
+            and (_root(each) == body["ts"] if "ts" in body else _root(each) == each["ts"])
         ]
-        return _ok({"messages": found[::-1], "has_more": False})
+        if "ts" not in body:
+            found.reverse()  # a history has the newest first, a thread the oldest
+        at, limit = int(body.get("cursor", 0)), int(body.get("limit", 100))
+        more = str(at + limit) if at + limit < len(found) else ""
+        return _ok(
+            {
+                "messages": found[at : at + limit],
+                "has_more": bool(more),
+                "response_metadata": {"next_cursor": more},
+            }
+        )
 
     def _post(self, request: "web.Request", body: dict[str, Any]) -> "web.StreamResponse":
         fault = self._take_fault()
@@ -296,6 +308,11 @@ class FakeSlack(FakeChat):
 
         self._note(edit)
         return _ok({"channel": body["channel"], "ts": body["ts"]})
+
+
+def _root(message: dict[str, Any]) -> str:
+    """The first message of its thread. A history lists that one, and not its replies."""
+    return str(message.get("thread_ts") or message["ts"])
 
 
 async def _quietly(socket: "web.WebSocketResponse", envelope: dict[str, Any]) -> None:

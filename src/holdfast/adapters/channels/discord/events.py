@@ -56,7 +56,7 @@ def arrived(message: dict[str, Any], place: Place, me: DiscordSelf) -> Arrived |
         identity=str(user),
         place_kind="direct" if place.is_direct else "channel",
         place=place.id,
-        thread=direct_address(str(user)) if place.is_direct else f"in{channel}",
+        thread=direct_address(str(user)) if place.is_direct else thread_of(str(channel)),
         message=str(ident),
         text=_without_address(text, me),
         sent_at=sent_at(str(ident)),
@@ -98,6 +98,16 @@ def direct_user(to: str) -> str | None:
     """
     found = _DIRECT.match(to)
     return found[1] if found is not None else None
+
+
+def thread_of(channel: str) -> str:
+    """
+    Return the address of a channel or a thread.
+
+    >>> thread_of("7")
+    'in7'
+    """
+    return f"in{channel}"
 
 
 def channel_of(to: str) -> str:

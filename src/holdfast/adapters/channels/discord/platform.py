@@ -11,19 +11,21 @@ message. Later it is looked for in the channel.
 
 import asyncio
 import contextlib
+from functools import partial
 from typing import Any, Literal
 
 from holdfast.adapters.channels.discord import events, outgoing
 from holdfast.adapters.channels.discord.events import DiscordSelf, Place
 from holdfast.adapters.channels.discord.rest_api import API, DiscordApi
+from holdfast.adapters.channels.history import OVERLAP_SECONDS, log, read_patiently
 from holdfast.errors import HoldfastError
-from holdfast.ports.chat.messages import ChatParcel, ChatReceipt, KnownThread, Shown, Taken
+from holdfast.ports.chat.messages import ChatParcel, ChatReceipt, Shown, Taken, direct_address
 from holdfast.ports.chat.platform import ChatInbox
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered
 
 AGAIN_SECONDS = 2.0
 _KEPT_TRIES = 150  # five minutes; a later start reads the message again
-_LISTED_MAX = 100
+_LISTED_MAX, _PAGES_MAX = 100, 40
 _CLOCKS_APART_MS = 5_000  # Discord's clock and ours
 _PLACES_MAX = 10_000  # known channels; beyond, they are asked for again
 _UNKNOWN_MESSAGE = "(10008)"
@@ -173,14 +175,44 @@ class DiscordPlatform:
     async def _came_up(self, inbox: ChatInbox) -> None:
         self._up = True
         inbox.came_up()
-        for known in await inbox.threads():
-            with contextlib.suppress(NotDelivered, DeliveryInDoubt):
-                await self._read_missed(known, inbox)
+        unread = await self._unread(inbox)
+        while unread is None:
+            await asyncio.sleep(AGAIN_SECONDS)
+            unread = await self._unread(inbox)
+        missed: list[dict[str, Any]] = []
+        for to, since in unread.items():
+            missed += await read_patiently(partial(self._since, to, since), f"Discord, {to}") or []
+        for message in sorted(missed, key=lambda each: int(each["id"])):
+            await self._kept(message, inbox)
 
-    async def _read_missed(self, known: KnownThread, inbox: ChatInbox) -> None:
-        channel = await self._channel(known.thread)
-        for message in await self._listed(channel, known.message):
-            await self._kept({**message, "channel_id": channel}, inbox)
+    async def _unread(self, inbox: ChatInbox) -> dict[str, str] | None:
+        """
+        By address: the last message that is known there. People and channels of settings without a
+        session are read too; before the first message ever, nothing counts as missed. None if the
+        journals can't be read now.
+        """
+        try:
+            found = {each.thread: each.message for each in await inbox.threads()}
+        except (HoldfastError, OSError):
+            return None
+        if not found:
+            return {}
+        newest = events.sent_at(max(found.values(), key=int))
+        since = str(events.snowflake_at(newest - int(OVERLAP_SECONDS * 1000)))
+        named = inbox.places()
+        first = [*map(direct_address, named.identities), *map(events.thread_of, named.channels)]
+        return dict.fromkeys(first, since) | found
+
+    async def _since(self, to: str, after: str) -> list[dict[str, Any]]:
+        channel, found = await self._channel(to), []
+        for _ in range(_PAGES_MAX):
+            page = await self._listed(channel, after)
+            found += [{**each, "channel_id": channel} for each in page]
+            if len(page) < _LISTED_MAX:
+                return found
+            after = str(page[-1]["id"])
+        log.warning("Discord, %s: more messages were missed than are read", to)
+        return found
 
     async def _kept(self, message: dict[str, Any], inbox: ChatInbox) -> None:
         """Return when the message is durable, or is nothing for us. Discord sends none again."""

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.adapters.channels.chat_sizes import slack_escaped
 from holdfast.adapters.channels.slack import events, outgoing
 from holdfast.adapters.channels.slack.events import SlackSelf
+from holdfast.adapters.channels.slack.missed_messages import MissedMessages
 from holdfast.adapters.channels.slack.requests import envelope, is_signed
 from holdfast.adapters.channels.slack.web_api import API, SlackApi, quiet_logger
-from holdfast.ports.chat.messages import ChatParcel, ChatReceipt, KnownThread, Shown, Taken
+from holdfast.ports.chat.messages import ChatParcel, ChatReceipt, Shown, Taken
 from holdfast.ports.chat.platform import ChatInbox
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered
 
@@ -139,7 +140,7 @@ class SlackPlatform:
                 if is_up and not self._up:
                     self._up = True
                     inbox.came_up()
-                    await self._read_missed(inbox)
+                    await MissedMessages(self._api, self.me).read(inbox)
                 elif not is_up:
                     self._up = False
                     inbox.went_down("the socket is closed")
@@ -222,47 +223,6 @@ class SlackPlatform:
         self._whispers.add(task)
         task.add_done_callback(self._whispers.discard)
         return ""
-
-    async def _read_missed(self, inbox: ChatInbox) -> None:
-        """Slack sends an event again for minutes only. Read what came later by ourselves."""
-        newest: dict[str, str] = {}
-        for known in await inbox.threads():
-            newest[known.place] = max(known.message, newest.get(known.place, ""))
-            with contextlib.suppress(NotDelivered, DeliveryInDoubt):
-                await self._read_thread(known, inbox)
-        for place, message in newest.items():  # new threads of these places
-            with contextlib.suppress(NotDelivered, DeliveryInDoubt):
-                await self._read_thread(KnownThread("", place, message), inbox)
-
-    async def _read_thread(self, known: KnownThread, inbox: ChatInbox) -> None:
-        me = self.me
-        if me is None:
-            return
-        is_direct = known.place.startswith("D")
-        root = events.address(known.thread)[1] if known.thread else None
-        is_shared = not is_direct and await self._is_shared(known.place)
-        listed = await self._api.call(
-            "conversations.history" if root is None else "conversations.replies",
-            channel=known.place,
-            ts=root,
-            oldest=known.message,
-            limit=_LISTED_MAX,
-        )
-        for each in sorted(listed.get("messages") or [], key=lambda each: str(each.get("ts"))):
-            kind = {"channel_type": "im"} if is_direct else {}
-            event = {"type": "message", "channel": known.place, **kind, **each}
-            envelope = {"team_id": me.team, "event": event, "is_ext_shared_channel": is_shared}
-            message = events.arrived(envelope, me, "Web API")
-            if message is not None and message.message > known.message:
-                await inbox.message(message)
-
-    async def _is_shared(self, place: str) -> bool:
-        """Return whether another workspace may read the channel: yes, unless Slack denies it."""
-        try:
-            info = await self._api.call("conversations.info", channel=place)
-        except (NotDelivered, DeliveryInDoubt):
-            return True
-        return (info.get("channel") or {}).get("is_ext_shared") is not False
 
 
 class Whisper:

@@ -1,9 +1,15 @@
-"""The chats of a home, as far as settings and this environment say. No platform is asked."""
+"""
+The chats of a home: settings, this environment, and how the server that runs now hears them. No
+platform is asked.
+"""
 
+import http.client
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from holdfast.cli.commands.doctor.finding import Finding
 from holdfast.errors import install_hint
@@ -14,14 +20,25 @@ if TYPE_CHECKING:
 _LIBRARIES = {"telegram": "aiohttp", "slack": "slack_sdk", "discord": "discord"}
 
 
-def check_channels(settings: "Settings | None") -> Iterator[Finding]:
-    if settings is None:
+_ANSWER_SECONDS = 5.0
+
+
+def check_channels(settings: "Settings | None", home: Path) -> Iterator[Finding]:
+    if settings is None or not settings.channels:
         return
+    down = _down_now(home)
     for name, each in settings.channels.items():
         place = f"[channels.{name}]"
         missing = [variable for variable in each.secret_variables if not os.environ.get(variable)]
         people = [person for person, known in settings.people.items() if each.kind in known]
-        if find_spec(_LIBRARIES[each.kind]) is None:
+        if name in down:
+            yield Finding(
+                "channels",
+                "warning",
+                f"{place}: the server that runs now can't reach it; what it owes there waits",
+                "`holdfast channels check` asks the platform; the log of `serve` has the reason",
+            )
+        elif find_spec(_LIBRARIES[each.kind]) is None:
             yield Finding(
                 "channels",
                 "problem",
@@ -45,3 +62,21 @@ def check_channels(settings: "Settings | None") -> Iterator[Finding]:
             )
         else:
             yield Finding("channels", "ok", f"{place}: {', '.join(people)}")
+
+
+def _down_now(home: Path) -> list[str]:
+    """Ask the server of this home, if there is one, which chats do not answer it."""
+    from holdfast.gateway.routes.operations import CHANNELS_DOWN
+    from holdfast.gateway.server.serve_lock import served_at
+
+    if (address := served_at(home)) is None:
+        return []
+    connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        named = connection.getresponse().getheader(CHANNELS_DOWN, "")
+    except (OSError, http.client.HTTPException):
+        return []
+    finally:
+        connection.close()
+    return [each.strip() for each in named.split(",")]

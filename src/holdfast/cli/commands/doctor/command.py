@@ -111,7 +111,7 @@ async def examine(home: Path, *, app: str | None = None) -> list[Finding]:
         check_consent(settings),
         *check_clients(home, settings),
         *check_confinement(home, settings),
-        *check_channels(settings),
+        *check_channels(settings, home),
     ]
     inside = [*check_inside(home), *await check_storage(settings)]
     return [*seen, *inside, *await check_sessions(home, settings)]

@@ -2,7 +2,8 @@
 Our client as a program, for the official conformance suite: `python -m proof.rigs.mcp_client URL`.
 
 It is the whole way of a person: a home, settings with the address, every tool read and pinned, and
-each call made by a turn. The suite's server is on loopback, and policy lets all calls run.
+each call made by a turn. The suite's server is on loopback, and policy lets all calls run. Where
+the server wants a login, the person runs `holdfast mcp login` and opens the address that it shows.
 """
 
 import asyncio
@@ -10,8 +11,11 @@ import json
 import os
 import sys
 import tempfile
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import holdfast
 from holdfast.errors import Refused
@@ -24,41 +28,117 @@ VALUES: dict[str, Any] = {
 SOURCE = holdfast.MessageSource.local("alice")
 
 
-async def main(url: str) -> None:
-    given = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}").get("toolCalls", [])
-    with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "home"
-        home.mkdir(mode=0o700)
-        home.joinpath("holdfast.toml").write_text(
-            f"[mcp.web]\nurl = {json.dumps(url)}\n[agents.ops]\ntools = ['web.*']\n"
-            "[policy.personal]\n'*' = 'auto'\n",
+LOGINS_MAX = 2  # a person does not log in for ever
+SECRET, KEY = "CONFORMANCE_SECRET", "CONFORMANCE_KEY"
+CLIENT_ADDRESS = "https://conformance-test.local/client-metadata.json"  # as the suite expects
+
+
+class Person:
+    """A home, and somebody who uses it."""
+
+    def __init__(self, folder: Path, url: str, context: dict[str, Any]) -> None:
+        self.folder, self.home = folder, folder / "home"
+        self.home.mkdir(mode=0o700)
+        self.home.joinpath("holdfast.toml").write_text(
+            f"[mcp.web]\nurl = {json.dumps(url)}\n{login_settings(url, context)}"
+            "[agents.ops]\ntools = ['web.*']\n[policy.personal]\n'*' = 'auto'\n",
             encoding="utf-8",
         )
-        async with holdfast.open(home) as opened:
+        self._logins = 0
+        self._calls = 0
+
+    async def login(self, said: str) -> bool:
+        """Log in if the text asks for it. Return whether it worked."""
+        if "holdfast mcp login" not in said or self._logins >= LOGINS_MAX:
+            return False
+        self._logins += 1
+        command = [sys.executable, "-m", "holdfast", "--home", str(self.home), "mcp", "login"]
+        running = await asyncio.create_subprocess_exec(
+            *command, "web", stderr=asyncio.subprocess.PIPE
+        )
+        assert running.stderr is not None
+        async for line in running.stderr:
+            text = line.decode().strip()
+            print(text)
+            if text.startswith("http"):
+                await asyncio.to_thread(browse, text)
+        return await running.wait() == 0
+
+    async def shown(self, home: Home) -> Any:
+        while True:
             try:
-                shown = await opened.service.servers.show(["web"])
+                return await home.service.servers.show(["web"])
             except Refused as exc:
                 print(exc.message)
-                return
+                if not await self.login(exc.message):
+                    return ()
+
+    async def call(self, home: Home, name: str, arguments: dict[str, Any]) -> str:
+        """Call a tool in a turn of its own. Return the text of its outcome."""
+        self._calls += 1
+        session, script = f"c/{self._calls}", self.folder / f"{self._calls}.jsonl"
+        script.write_text(json.dumps({"call": [{"tool": name, "args": arguments}]}))
+        turn = await home.send(session, "go", source=SOURCE, model=f"script:{script}")
+        while turn.outcome == "waiting":  # each round of a server has a bound
+            turn = await answered(home, turn)
+        done = await home.calls(session)
+        print(name, turn.outcome, [each.outcome for each in done])
+        return str(done[-1].text)
+
+
+def login_settings(url: str, context: dict[str, Any]) -> str:
+    if "client_id" not in context:
+        return f"client_id = {json.dumps(CLIENT_ADDRESS)}\n"
+    # The suite does not say its issuer, which an operator knows.
+    at = urlsplit(url)
+    described = f"{at.scheme}://{at.netloc}/.well-known/oauth-protected-resource{at.path}"
+    with urllib.request.urlopen(described, timeout=10) as found:  # noqa: S310  on loopback
+        issuer = json.load(found)["authorization_servers"][0]
+    lines = [f"client_id = {json.dumps(context['client_id'])}", f"issuer = {json.dumps(issuer)}"]
+    for name, key, variable in (
+        ("client_secret", "client_secret_env", SECRET),
+        ("private_key_pem", "client_key_env", KEY),
+    ):
+        if name in context:
+            os.environ[variable] = context[name]
+            lines.append(f"{key} = {json.dumps(variable)}")
+    if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/client-credentials"):
+        lines.append("login = 'client'")
+    return "\n".join(lines) + "\n"
+
+
+def browse(address: str) -> None:
+    """Open the address as a browser does: it follows where it is sent."""
+    try:
+        with urllib.request.urlopen(address, timeout=10) as page:  # noqa: S310  on loopback
+            page.read()
+    except urllib.error.URLError as exc:
+        print(exc)
+
+
+async def main(url: str) -> None:
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
+    with tempfile.TemporaryDirectory() as folder:
+        person = Person(Path(folder), url, context)
+        async with holdfast.open(person.home) as home:
+            shown = await person.shown(home)
             pins = [(each.name, each.digest) for each in shown]
-            await opened.service.servers.pin(pins, by="alice")
+            await home.service.servers.pin(pins, by="alice")
             schemas = {each.name: each.definition["inputSchema"] for each in shown}
-            calls = [
-                (f"web.{each['name']}", without_nulls(each["arguments"])) for each in given
-            ] or [(name, arguments_of(schema, schemas)) for name, schema in schemas.items()]
-            known = {name for name, _ in pins}
-            for number, (name, arguments) in enumerate(calls):
-                if name in known:
-                    script = Path(folder) / f"{number}.jsonl"
-                    script.write_text(json.dumps({"call": [{"tool": name, "args": arguments}]}))
-                    turn = await opened.send(
-                        f"c/{number}", "go", source=SOURCE, model=f"script:{script}"
-                    )
-                    while turn.outcome == "waiting":  # each round of a server has a bound
-                        turn = await answered(opened, turn)
-                    print(
-                        name, turn.outcome, [c.outcome for c in await opened.calls(f"c/{number}")]
-                    )
+            for name, arguments in calls_of(context, schemas):
+                if name in schemas:
+                    text = await person.call(home, name, arguments)
+                    while await person.login(text):
+                        text = await person.call(home, name, arguments)
+
+
+def calls_of(
+    context: dict[str, Any], schemas: dict[str, dict[str, Any]]
+) -> list[tuple[str, dict[str, Any]]]:
+    given = context.get("toolCalls", [])
+    if given:
+        return [(f"web.{each['name']}", without_nulls(each["arguments"])) for each in given]
+    return [(name, arguments_of(schema, schemas)) for name, schema in schemas.items()]
 
 
 async def answered(home: Home, turn: TurnReport) -> TurnReport:

@@ -29,12 +29,23 @@ class ToolServer(msgspec.Struct, frozen=True, kw_only=True):
     write: tuple[str, ...] = ()  # folders that it may change
     url: str | None = None
     token_env: str | None = None
+    login: Literal["person", "client"] = "person"  # who logs in, if the server wants it
+    issuer: str | None = None  # the only one that gets a secret of these settings
+    client_id: str | None = None
+    client_secret_env: str | None = None
+    client_key_env: str | None = None
+    scopes: tuple[str, ...] = ()  # to ask for, instead of those that the server names
     trust_hints: bool = False
     relay: tuple[str, ...] = ()  # beside tools: `resources`, `prompts`, read by clients unasked
 
     @property
     def transport(self) -> Transport:
         return "http" if self.url is not None else "stdio"
+
+    @property
+    def secret_variables(self) -> tuple[str, ...]:
+        found = (self.token_env, self.client_secret_env, self.client_key_env)
+        return tuple(each for each in found if each is not None)
 
 
 class ServersNow(NamedTuple):

@@ -317,6 +317,8 @@ def _unfit_channels(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem
 
 
 _STDIO_KEYS = ("env", "network", "read", "write")
+_LOGIN_KEYS = ("login", "issuer", "client_id", "client_secret_env", "client_key_env", "scopes")
+_URL_KEYS = ("token_env", *_LOGIN_KEYS)
 
 
 def _unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
@@ -340,8 +342,28 @@ def _unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]
             )
         elif misplaced := [key for key in _STDIO_KEYS if key in keys and "url" in keys]:
             yield Problem((*path, misplaced[0]), f"{misplaced[0]} in {section}: needs command")
-        elif "token_env" in keys and "url" not in keys:
-            yield Problem((*path, "token_env"), f"token_env in {section}: needs url; see env")
+        elif misplaced := [key for key in _URL_KEYS if key in keys and "url" not in keys]:
+            yield Problem((*path, misplaced[0]), f"{misplaced[0]} in {section}: needs url; see env")
+        else:
+            yield from _unfit_login(path, section, keys)
+
+
+def _unfit_login(path: Path, section: str, keys: Mapping[str, Any]) -> Iterator[Problem]:
+    """Report a server whose login names too much, or too little. A secret needs an issuer."""
+    extra = [key for key in _LOGIN_KEYS if key in keys]
+    proofs = [key for key in ("client_secret_env", "client_key_env") if key in keys]
+    is_client = keys.get("login") == "client"
+    lacking = [key for key in ("client_id", "issuer") if key not in keys]
+    if "token_env" in keys and extra:
+        yield Problem((*path, extra[0]), f"{extra[0]} in {section}: token_env is a token already")
+    elif len(proofs) > 1:
+        yield Problem((*path, proofs[1]), f"{section}: a client has a secret or a key, not both")
+    elif lacking and (proofs or is_client):
+        why = 'add client_id = "ID" and issuer = "https://...": a secret goes there alone'
+        yield Problem(path, f"{section}: {(*proofs, 'login')[0]} needs {lacking[0]}", why)
+    elif is_client and not proofs:
+        why = 'add client_secret_env = "VARIABLE" or client_key_env = "VARIABLE"'
+        yield Problem(path, f"{section}: login needs the client's secret or key", why)
 
 
 def _quoted(part: str) -> str:

@@ -195,7 +195,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         keys += [hook.secret_env for hook in self.hooks.values()]
         keys += [name for each in self.channels.values() for name in each.secret_variables]
         keys += [self.notify.secret_env] if self.notify and self.notify.secret_env else []
-        keys += [each.token_env for each in self.servers.values() if each.token_env is not None]
+        keys += [name for each in self.servers.values() for name in each.secret_variables]
         return tuple(dict.fromkeys((*self.secret_names, *keys)))
 
     def secret_values(

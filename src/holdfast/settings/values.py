@@ -22,6 +22,7 @@ Reader = Callable[[Any], Any]
 _DURATION = re.compile(r"([1-9][0-9]{0,8})([smhd])\Z")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_SCOPE = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,128}\Z")  # RFC 6749, appendix A.4
 _TOOL = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
 _DELEGATE = re.compile(
     r"[A-Za-z0-9_-]{1,48}\Z"
@@ -267,6 +268,20 @@ def server_url(value: Any) -> str:
     if not is_private(address):
         raise Wrong("must be https: anybody between here and there could change the tools")
     return address
+
+
+def issuer(value: Any) -> str:
+    """Require https, as secrets go there. Allow plain http only to this machine."""
+    address = base_url(value)
+    if not is_private(address):
+        raise Wrong("must be https: anybody between here and there could read the secret")
+    return address
+
+
+def scope(value: Any) -> str:
+    if not _SCOPE.match(text(value)):
+        raise Wrong(f"{shown(value)} is not a scope: it must have no blanks and no quotes")
+    return text(value)
 
 
 def webhook(value: Any) -> str:

@@ -7,6 +7,8 @@ import pytest
 from tests.acceptance.cli.conftest import Cli
 from tests.adapters.mcp.conftest import ECHO, Rig
 
+AT = '[mcp.x]\nurl = "https://a.example/mcp"\n'
+CLIENT = 'client_id = "a"\nissuer = "https://login.example"\n'
 pytestmark = pytest.mark.needs_system("bwrap")
 
 
@@ -137,6 +139,14 @@ def test_servers_come_from_the_home_alone(rig: Rig, tmp_path: Path) -> None:
         ('[mcp.x]\nurl = "http://a.example/mcp"\n', "must be https"),
         ('[mcp.x]\nurl = "https://u:p@a.example/mcp"\n', "must not hold a password"),
         ('[mcp.x]\nurl = "https://a.example/mcp"\nenv = ["A"]\n', "needs command"),
+        ('[mcp.x]\ncommand = ["a"]\nscopes = ["a"]\n', "scopes in [mcp.x]: needs url"),
+        (f'{AT}token_env = "A"\nlogin = "client"\n', "token_env is a token already"),
+        (f'{AT}login = "client"\n', "login needs client_id"),
+        (f'{AT}client_id = "a"\nclient_secret_env = "A"\n', "client_secret_env needs issuer"),
+        (f'{AT}{CLIENT}login = "client"\n', "login needs the client's secret or key"),
+        (f'{AT}{CLIENT}client_secret_env = "A"\nclient_key_env = "B"\n', "not both"),
+        (f'{AT}issuer = "http://a.example"\n', "must be https"),
+        (f'{AT}scopes = ["a b"]\n', "is not a scope"),
         ('[mcp.x]\ncommand = ["a"]\ntoken_env = "A"\n', "needs url"),
         ('[mcp.holdfast]\ncommand = ["a"]\n', "is not a name of a server"),
         ('[mcp."a.b"]\ncommand = ["a"]\n', "is not a name of a server"),

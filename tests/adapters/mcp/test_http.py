@@ -106,10 +106,13 @@ TEXT = "web.echo text=hi"
         (lambda _: http("200 OK", b'{"jsonrpc":"2.0","id":3,"id":4,"result":{}}'), "in_doubt"),
         (lambda _: http("200 OK", b" " * 5_000_000), "in_doubt"),
         (lambda _: http("401 Unauthorized", b"", kind="text/plain"), "in_doubt"),
+        (lambda _: http("401 Unauthorized", b"", "www-authenticate: Bearer"), "error"),
+        (lambda _: http("403 Forbidden", b"", "www-authenticate: Bearer"), "in_doubt"),
     ],
     ids=[
         "result", "stream", "is_error", "error_for_our_id", "status_500", "redirect", "closed",
         "cut_off", "other_id", "key_twice", "too_long", "status_401",
+        "refused_by_name", "status_403",
     ],
 )  # fmt: skip
 @in_loop

@@ -91,7 +91,7 @@ def test_the_git_server(tmp_path: Path) -> None:
 
 
 def test_the_fetch_server(tmp_path: Path) -> None:
-    command = [str(PLACE / "bin/mcp-server-fetch"), "--ignore-robots-txt"]
+    command = [str(PLACE / "bin/mcp-server-fetch"), "--ignore-robots-txt", "--allow-private-ips"]
     with web_page() as (url, asked):
         one, two = ({"url": f"{url}/{each}"} for each in ("one", "two"))
         with GatedHome(tmp_path, command, more="network = true") as home:

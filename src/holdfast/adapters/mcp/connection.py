@@ -1,18 +1,30 @@
 """
 The contract of a connection to a server, whatever carries it.
 
-The difference between the two failures decides an outcome: `NeverSent` means that the server
-certainly did not get the request, and `ReplyLost` that nobody can know.
+The difference between the failures decides an outcome: `NeverSent` means that the server certainly
+did not get the request, `Challenged` that it says so itself, and `ReplyLost` that nobody can know.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from holdfast.adapters.mcp.messages import ServerReply
+from holdfast.adapters.mcp.oauth.challenge import Challenge
 
 
 class NeverSent(Exception):
-    """No byte of the request left this process. The text says why."""
+    """The server certainly does not act on the request. The text says why."""
+
+
+class Challenged(NeverSent):
+    """
+    The server did not take the request, because no good token came with it. The text says what a
+    person can do.
+    """
+
+    def __init__(self, text: str, challenge: Challenge) -> None:
+        super().__init__(text)
+        self.challenge = challenge
 
 
 class ReplyLost(Exception):

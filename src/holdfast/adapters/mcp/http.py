@@ -5,16 +5,20 @@ The client of the MCP library follows redirects, resumes streams and makes up er
 the server's own. So requests are made here, with its HTTP client alone. A redirect is a failure. A
 body or an event has a bound. Each request has a connection of its own, since a kept one may be
 closed while a request is on its way. No proxy is taken from the environment.
+
+A server may refuse a token. Then a request without effects is sent once more with another token, if
+there is one. A call is not: it is sent once.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
     Malformed,
     ServerReply,
@@ -22,7 +26,9 @@ from holdfast.adapters.mcp.messages import (
     write_notification,
     write_request,
 )
-from holdfast.errors import Unusable, install_hint
+from holdfast.adapters.mcp.oauth.challenge import challenge_from
+from holdfast.adapters.mcp.oauth.credentials import Credentials
+from holdfast.adapters.mcp.oauth.web import LoginFailed
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 if TYPE_CHECKING:
@@ -35,28 +41,19 @@ _STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
 _SESSION_CHARS_MAX = 512
 _OK = range(200, 300)
-
-
-def http_library() -> Any:
-    """Import the HTTP client that comes with the extra. Raise Unusable with the next step."""
-    try:
-        import httpx2
-    except ImportError as exc:
-        raise Unusable(
-            "servers with an address need the extra mcp", hint=install_hint("mcp")
-        ) from exc
-    return httpx2
+_CALL = "tools/call"  # the one request with an effect
 
 
 class HttpConnection:
-    def __init__(self, url: str, *, token: str | None) -> None:
+    def __init__(self, url: str, *, credentials: Credentials) -> None:
         library = http_library()
         self._library = library
         self._url = url
+        self._credentials = credentials
+        self._token: str | None = None  # of the last request
         self._headers = {
             "accept": f"application/json, {_STREAM}",
             "content-type": "application/json",
-            **({} if token is None else {"authorization": f"Bearer {token}"}),
         }
         self._client: httpx2.AsyncClient = library.AsyncClient(
             follow_redirects=False,
@@ -87,12 +84,28 @@ class HttpConnection:
     ) -> ServerReply:
         if self._over:
             raise NeverSent(self._over)
-        number, self._next = self._next, self._next + 1
         extra = {**self._named(method, params), **(headers or {})}
+        try:
+            self._token = await self._credentials.token()
+            try:
+                return await self._sent(method, params, extra, timeout_seconds)
+            except Challenged as exc:
+                another = await self._credentials.another(exc.challenge, self._token)
+                if another is None or method == _CALL:
+                    raise
+            self._token = another
+        except LoginFailed as exc:
+            raise NeverSent(str(exc)) from exc
+        return await self._sent(method, params, extra, timeout_seconds)
+
+    async def _sent(
+        self, method: str, params: dict[str, Any], extra: Mapping[str, str], timeout_seconds: float
+    ) -> ServerReply:
+        number, self._next = self._next, self._next + 1
         body = write_request(number, method, params)
         try:
             async with asyncio.timeout(timeout_seconds):
-                return await self._exchanged(number, body, extra)
+                return await self._exchanged(number, body, extra, may_act=method == _CALL)
         except TimeoutError:
             # Closing the stream asks the server to stop. The outcome stays unknown.
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -104,12 +117,15 @@ class HttpConnection:
         name = params.get("name", params.get("uri", params.get("taskId")))
         return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
 
-    async def _exchanged(self, number: int, body: bytes, extra: Mapping[str, str]) -> ServerReply:
+    async def _exchanged(
+        self, number: int, body: bytes, extra: Mapping[str, str], *, may_act: bool
+    ) -> ServerReply:
         library = self._library
         try:
             async with self._posted(body, extra) as response:
+                self._refuse_challenge(response, may_act=may_act)
                 self._keep_session(response)
-                async for message in _messages(response):
+                async for message in _messages(response, self._credentials.hidden):
                     if isinstance(message, ServerReply) and message.id == number:
                         return message
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
@@ -121,8 +137,22 @@ class HttpConnection:
             raise ReplyLost(str(exc)) from exc
         raise ReplyLost("the server ended its answer without a reply to this request")
 
+    def _refuse_challenge(self, response: "httpx2.Response", *, may_act: bool) -> None:
+        """
+        A worded refusal is the server's own: the request was not applied (RFC 9110, 15.5.2). The
+        bare status of a call may come from anything on the way, and stays in doubt.
+        """
+        header = response.headers.get("www-authenticate")
+        challenge = challenge_from(response.status_code, header)
+        if challenge is not None and (challenge.is_worded or not may_act):
+            raise Challenged(self._credentials.remedy(challenge), challenge)
+
+    def _authorized(self) -> dict[str, str]:
+        own = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
+        return {**self._headers, **own}
+
     def _posted(self, body: bytes, extra: Mapping[str, str]) -> Any:
-        headers = {**self._headers, **extra}
+        headers = {**self._authorized(), **extra}
         if self._version:
             headers["mcp-protocol-version"] = self._version
         if self._session is not None:
@@ -147,19 +177,22 @@ class HttpConnection:
     async def close(self) -> None:
         self._over = self._over or "it was closed"
         if self._session is not None:
-            headers = {**self._headers, _SESSION: self._session}
+            headers = {**self._authorized(), _SESSION: self._session}
             with contextlib.suppress(Exception):  # a server may keep what it likes
                 async with asyncio.timeout(_CLOSE_SECONDS):
                     await self._client.delete(self._url, headers=headers)
         await self._client.aclose()
+        self._credentials.close()
 
 
-async def _messages(response: "httpx2.Response") -> AsyncIterator[object]:
-    """Yield the messages of one answer. Raise ReplyLost or Malformed."""
+async def _messages(
+    response: "httpx2.Response", hidden: Callable[[bytes], bytes]
+) -> AsyncIterator[object]:
+    """Yield the messages of one answer, without our own secrets. Raise ReplyLost or Malformed."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == _STREAM and response.status_code in _OK:
         async for event in _events(response):
-            yield read_message(event)
+            yield read_message(hidden(event))
     elif kind == "application/json":
         body = bytearray()
         async for chunk in response.aiter_bytes():
@@ -167,7 +200,7 @@ async def _messages(response: "httpx2.Response") -> AsyncIterator[object]:
             _refuse_long(len(body), MCP_MESSAGE_BYTES_MAX)
         # A refusal with another status may carry the server's own error for this request.
         if response.status_code in _OK or _has_our_shape(bytes(body)):
-            yield read_message(bytes(body))
+            yield read_message(hidden(bytes(body)))
         else:
             raise ReplyLost(f"the server answered with the status {response.status_code}")
     else:

@@ -17,10 +17,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
 from holdfast.adapters.mcp.definitions import read_definitions
 from holdfast.adapters.mcp.http import HttpConnection, flaw_of_headers, param_headers
 from holdfast.adapters.mcp.messages import ServerReply
+from holdfast.adapters.mcp.oauth.credentials import credentials_of
 from holdfast.adapters.mcp.pipe import PipeConnection
 from holdfast.adapters.mcp.process import (
     ServerProcess,
@@ -221,6 +222,8 @@ class McpServers:
         opened = await self._connected(server)
         try:
             listed = await opened.session.listed()
+        except Challenged:
+            raise
         except (ReplyLost, NeverSent) as exc:
             if opened.session.is_open and self._calling.get(server):
                 raise NeverSent(f"the server is busy with another call, and {exc}") from exc
@@ -288,7 +291,10 @@ class McpServers:
         await self._drop(server)
         self._count_start(server)
         if program is None:
-            opened = _Open(settings, identity, _over_http(settings), None, None)
+            connection = HttpConnection(
+                settings.url or "", credentials=credentials_of(server, settings, self._home)
+            )
+            opened = _Open(settings, identity, ServerSession(connection), None, None)
         else:
             opened = await self._started(server, settings, identity, program, confine)
         self._open[server] = opened
@@ -356,10 +362,3 @@ class McpServers:
                     os.close(descriptor)
                 await BLOCKING.call(process.end)
         self._unclaimed.clear()
-
-
-def _over_http(settings: ToolServer) -> ServerSession:
-    token = None
-    if settings.token_env is not None and not (token := os.environ.get(settings.token_env)):
-        raise NeverSent(f"the variable {settings.token_env} that holds its token is not set")
-    return ServerSession(HttpConnection(settings.url or "", token=token))

@@ -30,6 +30,7 @@ _OWN_FOLDERS = frozenset(
         "journal",
         "keys",
         "locks",
+        "logins",
         "memory",
         "outputs",
         "quarantine",

@@ -73,9 +73,13 @@ async def _movable(
     session: SessionId,
     told: dict[tuple[SessionId, TurnId], tuple[object, ...]],
 ) -> list[OpenLoop]:
-    row = await world.index.get(session)
-    if row is not None and row.phase == "idle" and opened.get(session) is None:
+    known = opened.get(session)
+    if known is not None and known.driving:
         return []
+    if known is None:  # the index is asked only where no state is at hand
+        row = await world.index.get(session)
+        if row is not None and row.phase == "idle":
+            return []
     try:
         async with opened.use(session) as ledger:
             if ledger.journal.sealed is not None or ledger.driving:

@@ -4,7 +4,7 @@
 
 import typer
 
-from holdfast.cli.commands.mcp import look, pin, proxy, serve
+from holdfast.cli.commands.mcp import login, look, pin, proxy, serve
 from holdfast.cli.shared.options import group
 
 
@@ -17,5 +17,6 @@ def register(app: typer.Typer) -> None:
     app.add_typer(servers)
     look.register(servers)
     pin.register(servers)
+    login.register(servers)
     proxy.register(servers)
     serve.register(servers)

@@ -62,7 +62,10 @@ class DatabaseAddress(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """The facts by which a node knows that this is the server that it knew."""
+    """
+    The facts by which a node knows that this is the server that it knew. `lsn` is synced: a crash
+    takes back what is only written, and that is not a loss.
+    """
 
     system: str
     timeline: str
@@ -444,7 +447,7 @@ def check_server(wire: Wire) -> ServerFacts:
     (facts,) = wire.rows(
         "select (select system_identifier from pg_control_system())::text, "
         "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), "
-        "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
+        "pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
     )
     return ServerFacts(*facts)
 

@@ -100,11 +100,11 @@ class Lane:
         return self._queue.qsize()
 
     @property
-    def is_this_thread(self) -> bool:
-        return threading.current_thread() is self._thread
+    def thread_id(self) -> int | None:
+        return self._thread.ident
 
     def _refuse_nesting(self) -> None:
-        if any(lane.is_this_thread for lane in self._store.lanes):
+        if threading.get_ident() in self._store.lane_threads:
             raise InvariantBroken(
                 "append called from inside a decide of the same thread; return drafts instead"
             )
@@ -203,7 +203,7 @@ class Lane:
             prefix=None,
             epoch=epoch if epoch is not None else max(tail.epoch, position.fence.epoch),
         )
-        if any(request.check is Check.FENCE for request in requests):
+        if Check.FENCE in [request.check for request in requests]:
             item.prefix = position.prefix
         size = 0
         for number, request in enumerate(requests):
@@ -227,7 +227,7 @@ class Lane:
     def _decide(self, item: FramedAppend, request: AppendRequest) -> None:
         tail, position = item.tail, item.position
         known = tail.records_after(request.since, lambda seq: self._read(tail, seq))
-        suffix = [*known, *(each for each in item.records if not is_own(each))]
+        suffix = [*known, *[each for each in item.records if not is_own(each)]]
         now = max(self._store.now_ms(), position.fence.at)
         drafts = list(request.decide(Section(suffix=tuple(suffix), now=now)))
         for draft in drafts:

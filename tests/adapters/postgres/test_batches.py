@@ -16,15 +16,21 @@ from proof.rigs.cutting_proxy import CuttingProxy
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
-from holdfast.adapters.postgres.commit.arrays import (
+from holdfast.adapters.postgres.commit.binary import (
+    BIGINT_ARRAY,
+    BYTEA_ARRAY,
+    INT_ARRAY,
+    UUID_ARRAY,
+    bigint,
     bigint_array,
     bytea_array,
+    bytea_array_of,
     int_array,
     uuid_array,
 )
 from holdfast.adapters.postgres.commit.claims import LeasedClaim
 from holdfast.adapters.postgres.commit.lane import Lane
-from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, PreparedStatement, connect
 from holdfast.adapters.postgres.session.position import STORED_SEGMENT_BYTES
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Fenced, Refused, Takeover, Untrusted
@@ -81,19 +87,40 @@ async def _together(store: PostgresStore, appends: list[Any]) -> list[Any]:
 def test_the_server_reads_packed_arrays_as_they_were_meant(world: PostgresWorld) -> None:
     """Empty ones, holes and the ends of each type's range."""
     named = uuid.uuid4()
-    cases: list[tuple[Any, list[Any]]] = [
-        (bigint_array, [1, None, -(2**63), 2**63 - 1]),
-        (bigint_array, [1, 2, 3]),
-        (int_array, [0, -(2**31), 2**31 - 1]),
-        (int_array, [None]),
-        (bytea_array, [b"", b"\0\xff", None, b"x" * 70_000]),
-        (uuid_array, [named, None]),
-        *((pack, []) for pack in (bigint_array, int_array, bytea_array, uuid_array)),
+    cases: list[tuple[Any, str, int, list[Any]]] = [
+        (bigint_array, "bigint[]", BIGINT_ARRAY, [1, None, -(2**63), 2**63 - 1]),
+        (bigint_array, "bigint[]", BIGINT_ARRAY, [1, 2, 3]),
+        (int_array, "int[]", INT_ARRAY, [0, -(2**31), 2**31 - 1]),
+        (int_array, "int[]", INT_ARRAY, [None]),
+        (bytea_array, "bytea[]", BYTEA_ARRAY, [b"", b"\0\xff", None, b"x" * 70_000]),
+        (uuid_array, "uuid[]", UUID_ARRAY, [named, None]),
+        (bigint_array, "bigint[]", BIGINT_ARRAY, []),
+        (int_array, "int[]", INT_ARRAY, []),
+        (bytea_array, "bytea[]", BYTEA_ARRAY, []),
+        (uuid_array, "uuid[]", UUID_ARRAY, []),
     ]
     wire = connect(world.place)
     try:
-        for pack, values in cases:
-            assert wire.one("select %s", (pack(values),)) == (values,)
+        for number, (pack, kind, type_, values) in enumerate(cases):
+            statement = PreparedStatement(f"case_{number}", "select $1::text", (type_,))
+            by_driver = wire.one(f"select %s::{kind}::text", (values,))
+            assert by_driver is not None
+            assert wire.ask(statement, [pack(values)]) == [by_driver[0].encode()]
+    finally:
+        wire.close()
+
+
+def test_a_statement_that_the_server_forgot_is_prepared_again(world: PostgresWorld) -> None:
+    """The driver has the server forget all of them after a transaction that failed."""
+    wire = connect(world.place)
+    statement = PreparedStatement("forgotten", "select $1", (BIGINT_ARRAY,))
+    try:
+        for forget in ("select 1", "select 1", "deallocate all"):
+            wire.script(forget)
+            assert bytea_array_of(wire.ask(statement, [bigint_array([7])])[0]) == [bigint(7)]
+        with wire.transaction():
+            wire.script("deallocate all")
+            assert wire.ask(statement, [bigint_array([])]) == [bigint_array([])]
     finally:
         wire.close()
 

@@ -258,18 +258,14 @@ _JOINED = (
 )
 
 
-def _lock_and_join(monkeypatch: pytest.MonkeyPatch, known: int) -> None:
+def _lock_and_join(lines: list[bytes], wire: Wire, values: Any, known: int) -> Any:
     """One statement that locks the head and joins the records, instead of two."""
-    lines: list[bytes] = []
-    true_one = Wire.one
+    rows = wire.rows(_JOINED, (known, *values))
+    lines[:] = [row[2] for row in rows if row[2] is not None]
+    return rows[0][:2]
 
-    def one(self: Wire, sql: str, values: Any = ()) -> Any:
-        if "lock_head" not in sql:
-            return true_one(self, sql, values)
-        rows = self.rows(_JOINED, (known, *values))
-        lines[:] = [row[2] for row in rows if row[2] is not None]
-        return rows[0][:2]
 
+def _feed_only(lines: list[bytes]) -> Callable[[Tail, Wire, int], None]:
     def catch_up(self: Tail, wire: Wire, upto: int) -> None:
         del wire
         position = self.position.copy()
@@ -278,8 +274,7 @@ def _lock_and_join(monkeypatch: pytest.MonkeyPatch, known: int) -> None:
             raise missing(self.session, position.head.seq, upto)
         self.adopt(position, records)
 
-    monkeypatch.setattr(Wire, "one", one)
-    monkeypatch.setattr(Tail, "catch_up", catch_up)
+    return catch_up
 
 
 @pytest.mark.parametrize("is_joined", [False, True])
@@ -287,25 +282,47 @@ def _lock_and_join(monkeypatch: pytest.MonkeyPatch, known: int) -> None:
 async def test_a_statement_that_locks_and_joins_answers_from_two_snapshots(
     world: PostgresWorld, monkeypatch: pytest.MonkeyPatch, *, is_joined: bool
 ) -> None:
-    """The mutant sees a new head without its record, and takes a faster peer for a loss."""
+    """
+    A peer begins to write when the row is to be locked. The mutant sees a new head without its
+    record, and takes a faster peer for a loss.
+    """
     peer, store = await world.store(), await world.store()
     there = await create_session(peer)
     here = await store.open(OPS)
+    known = here.head.seq
+    await say(there, "before")  # so the first try misses, and the second one locks the row
     world.outsider.execute(
         "create function slow() returns trigger language plpgsql as "
         "$$ begin perform pg_sleep(0.5); return new; end $$; "
         "create trigger slow before insert on record for each statement execute function slow()"
     )
+    lines: list[bytes] = []
+    writing: list[asyncio.Future[Any]] = []
+    true_one, loop = Wire.one, asyncio.get_running_loop()
+
+    def one(self: Wire, sql: str, values: Any = ()) -> Any:
+        if "lock_head" not in sql:
+            return true_one(self, sql, values)
+        if not writing:
+            writing.append(
+                asyncio.wrap_future(
+                    asyncio.run_coroutine_threadsafe(say(there, "faster"), loop), loop=loop
+                )
+            )
+            while not world.rows("select 1 from pg_stat_activity where wait_event = 'PgSleep'"):
+                pass
+        return (
+            _lock_and_join(lines, self, values, known) if is_joined else true_one(self, sql, values)
+        )
+
+    monkeypatch.setattr(Wire, "one", one)
     if is_joined:
-        _lock_and_join(monkeypatch, here.head.seq)
-    writing = asyncio.create_task(say(there, "faster"))
-    await asyncio.sleep(0.2)
-    if is_joined:
+        monkeypatch.setattr(Tail, "catch_up", _feed_only(lines))
         with pytest.raises(Untrusted):
             await say(here, "second")
     else:
         await say(here, "second")
-    await writing
+    await writing[0]
     monkeypatch.undo()
     found = texts(await everything(await (await world.store()).open(OPS)))
-    assert found == (["born", "faster"] if is_joined else ["born", "faster", "second"])
+    assert found == ["born", "before", "faster", *([] if is_joined else ["second"])]

@@ -15,7 +15,12 @@ from holdfast.adapters.postgres.home.node_folder import KnownServer
 from holdfast.adapters.postgres.home.nodes import Era, is_new_history
 from holdfast.adapters.postgres.node_jobs import LOST_SECONDS, NodeJobs
 from holdfast.adapters.postgres.notices import payloads
-from holdfast.adapters.postgres.server import DatabaseAddress, ServerFacts
+from holdfast.adapters.postgres.server import (
+    DatabaseAddress,
+    ServerFacts,
+    check_server,
+    connect,
+)
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, Untrusted
 from holdfast.ids import CallId, InstanceId, JobId
@@ -238,6 +243,26 @@ def far(cluster: Cluster, tmp_path: Path) -> Generator[PostgresWorld, None, None
     world = PostgresWorld(cluster.url(), "hf", tmp_path / "node")
     yield world
     world.close()
+
+
+def test_a_node_remembers_no_position_that_a_crash_of_the_server_takes_back(
+    far: PostgresWorld,
+) -> None:
+    """The log is written before it is synced. A position between the two would look like a loss."""
+    far.outsider.execute("alter system set wal_writer_delay = '10s'")
+    far.outsider.execute("select pg_reload_conf()")
+    gap = "select pg_wal_lsn_diff(pg_current_wal_lsn(), pg_current_wal_flush_lsn()) > 0"
+    position = "select pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
+    wire = connect(far.place)
+    try:
+        with far.outsider.transaction():
+            far.outsider.execute("create table much (line text)")
+            while far.rows(gap) != [(True,)]:  # the server may sync it just now
+                far.rows("insert into much select repeat('x', 800) from generate_series(1, 20000)")
+            found = check_server(wire).lsn
+            assert [(found,)] == far.rows(position)
+    finally:
+        wire.close()
 
 
 @in_loop

@@ -73,8 +73,12 @@ def _crowd(world: PostgresWorld) -> None:
         "'\\x00' from generate_series(1, %s) n",
         OTHERS,
     )
-    for table in ("head", "standing", "moved", "record", "belongs"):
+    for table in ("head", "standing", "record", "belongs"):
         world.rows(f"analyze {table}")  # as autovacuum does
+    # It counted `moved` while many sessions moved: a plan that expects that many reads every head.
+    world.rows("insert into moved (journal, seq) select -n, 1 from generate_series(1, 4000) n")
+    world.rows("analyze moved")
+    world.rows("delete from moved where journal < 0")
 
 
 class Statements:
@@ -115,6 +119,8 @@ def _wrong_with_plan(world: PostgresWorld, sql: str, values: Any) -> list[str]:
         removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Join Filter", 0)
         examined = (node["Actual Rows"] + removed) * node["Actual Loops"]
         table = node.get("Relation Name")
+        if node["Node Type"] in {"Hash Join", "Merge Join"}:  # it stops early only by luck
+            wrong.append(f"reads all of a table to join it: {sql}")
         if node["Node Type"] == "Seq Scan" and table != "moved":
             wrong.append(f"reads all of {table}: {sql}")
         if examined > EXAMINED_MAX:

@@ -36,7 +36,8 @@ _PROBE = "?"  # begins no session's name
 # Clocks of nodes differ: heads that moved by a clock this far behind are still found.
 _BEHIND_MS = 120_000
 _MOVED = (
-    "select h.session, h.seq, h.at from hf.moved m join hf.head h on h.journal = m.journal "
+    "select h.session, h.seq, h.at from hf.moved m cross join lateral "
+    "(select * from hf.head where journal = m.journal offset 0) h "  # as in home/heads.py
     "where not h.ended"
 )
 _MOVED_SINCE = "select session, seq, at from hf.head where at >= %s and not ended"  # reads them all

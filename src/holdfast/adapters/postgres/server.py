@@ -11,7 +11,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.adapters.postgres.commit.arrays import register
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -31,6 +30,8 @@ CONNECT_SECONDS = 10  # a dead address is reported, not waited for
 LOCK_WAIT_MS = 10_000  # as over files: then Busy
 IDLE_MS = 5_000  # a process that is stopped while it holds a row keeps others no longer
 ANOTHER_TIMELINE = "another_timeline"
+_SQLSTATE = ord("C")  # libpq's PG_DIAG_SQLSTATE
+_NOT_PREPARED = b"26000"
 STATEMENT_MS = 60_000  # longer than any statement of ours; a stuck server is then reported
 
 
@@ -61,7 +62,10 @@ class DatabaseAddress(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """The facts by which a node knows that this is the server that it knew."""
+    """
+    The facts by which a node knows that this is the server that it knew. `lsn` is synced: a crash
+    takes back what is only written, and that is not a loss.
+    """
 
     system: str
     timeline: str
@@ -159,6 +163,14 @@ def _protected(place: DatabaseAddress) -> dict[str, str]:
     return {}
 
 
+class PreparedStatement(NamedTuple):
+    """A statement of ours that returns one row, and the types of its values. `$1` is the first."""
+
+    name: str
+    sql: str
+    types: tuple[int, ...]
+
+
 class Wire:
     """One connection. Only one thread uses it at a time."""
 
@@ -169,7 +181,8 @@ class Wire:
         self._schema = schema
         self.is_pooled = is_pooled
         self._not_replicated: str | None = None
-        register(connection)
+        self._used: set[PreparedStatement] = set()
+        self._prepared: set[PreparedStatement] = set()
         connection.add_notice_handler(self._hear)
 
     def _hear(self, notice: Any) -> None:
@@ -193,12 +206,61 @@ class Wire:
             rows = found.fetchall() if found.description is not None else []
         except psycopg.Error as exc:
             raise translated(exc, self._connection) from exc
+        self._check_replicated()
+        return rows
+
+    def _check_replicated(self) -> None:
         if self._not_replicated is not None:
             raise InDoubt(
                 f"it is written, and no standby has it: {self._not_replicated}",
                 hint="reopen the session",
             )
-        return rows
+
+    def ask(
+        self, statement: PreparedStatement, values: Sequence[bytes | None]
+    ) -> list[bytes | None]:
+        """
+        Run one statement and return its row. Values and row are in the server's binary format: the
+        driver's own way costs as much as everything else that an append does in the node. Raise as
+        `rows` does.
+        """
+        psycopg = driver()
+        self._not_replicated = None
+        try:
+            result = self._executed(statement, values)
+            if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
+                raise psycopg.errors.error_from_result(result)
+        except psycopg.Error as exc:
+            raise translated(exc, self._connection) from exc
+        except MemoryError as exc:  # the driver's word for a connection that takes no statement
+            raise Lost("the connection takes no statement") from exc
+        self._check_replicated()
+        return [result.get_value(0, column) for column in range(result.nfields)]
+
+    def _executed(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> Any:
+        """
+        The second use prepares the statement: a short command would pay for more than it gets back.
+        Through a pooler nothing is prepared, since the next statement may meet another process. In
+        a transaction neither, since the driver forgets all of them after one that failed.
+        """
+        server: Any = self._connection.pgconn
+        binary = [1] * len(values)
+        is_first = statement not in self._used
+        if is_first or self.is_pooled or self.is_in_transaction:
+            self._used.add(statement)
+            sql = _qualified(statement.sql, self._schema).encode()
+            return server.exec_params(sql, values, statement.types, binary, 1)
+        name = statement.name.encode()
+        if statement in self._prepared:
+            result = server.exec_prepared(name, values, binary, 1)
+            if result.error_field(_SQLSTATE) != _NOT_PREPARED:
+                return result
+        sql = _qualified(statement.sql, self._schema).encode()
+        result = server.prepare(name, sql, statement.types)
+        if result.error_field(_SQLSTATE) is not None:
+            return result
+        self._prepared.add(statement)
+        return server.exec_prepared(name, values, binary, 1)
 
     def script(self, sql: str) -> None:
         """Run several statements of ours without values."""
@@ -385,7 +447,7 @@ def check_server(wire: Wire) -> ServerFacts:
     (facts,) = wire.rows(
         "select (select system_identifier from pg_control_system())::text, "
         "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), "
-        "pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint"
+        "pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
     )
     return ServerFacts(*facts)
 

@@ -118,6 +118,7 @@ class PostgresStore:
         self.lease = Lease(self)
         # While the server works for one lane, the other decides and frames.
         self.lanes = (Lane(self), Lane(self))
+        self.lane_threads = frozenset(lane.thread_id for lane in self.lanes)
         self._joining = threading.Lock()
         self.commits = HomeCommits(self)
         self._derived = DerivedKeys(self.keys, self.generation)
@@ -287,7 +288,8 @@ class PostgresStore:
     @property
     def lane(self) -> Lane:
         """The lane of this thread; for other threads, the first one."""
-        return next((lane for lane in self.lanes if lane.is_this_thread), self.lanes[0])
+        this = threading.get_ident()
+        return next((lane for lane in self.lanes if lane.thread_id == this), self.lanes[0])
 
     def lane_of(self, tail: Tail) -> Lane:
         """The lane of a journal: always the same one, so its appends keep their order."""

@@ -16,13 +16,26 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from holdfast.adapters.postgres.commit.arrays import (
+from holdfast.adapters.postgres.commit.binary import (
+    BIGINT,
+    BIGINT_ARRAY,
+    BYTEA,
+    BYTEA_ARRAY,
+    INT,
+    INT_ARRAY,
+    TEXT,
+    UUID_ARRAY,
+    UUID_TYPE,
+    bigint,
     bigint_array,
+    bigint_of,
     bytea_array,
+    bytea_array_of,
     int_array,
+    integer,
     uuid_array,
 )
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Lost, PreparedStatement, Wire
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.errors import HoldfastError
@@ -183,46 +196,59 @@ class Answer(NamedTuple):
 
 ITEMS_MAX = 256  # in one statement
 BARE_ANSWERS = {letter: Answer(letter) for letter in "kmfsgbcx"}
+KEPT = BARE_ANSWERS["k"]
 
 
 def is_kept(answer: Answer | HoldfastError) -> bool:
     return isinstance(answer, Answer) and answer.letter == "k"
 
 
-_APPEND_ONE = (
-    "select outcome, seq, mac, epoch, suffix from hf.append_one(%s::bigint, %s::bigint, %s, "
-    "%s::bigint, %s, %s, %s, %s::bigint, %s::bytea, %s::int, %s::bigint, %s::bigint, %s, %s)"
+_APPEND_ONE = PreparedStatement(
+    "holdfast_append_one",
+    "select outcome, seq, mac, epoch, suffix from "
+    "hf.append_one($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+    (
+        *(BIGINT, BIGINT, BYTEA, BIGINT, UUID_TYPE, BYTEA_ARRAY, BYTEA, BIGINT, BYTEA),
+        *(INT, BIGINT, BIGINT, TEXT),
+    ),
 )
-_APPEND_MANY = (
-    "select hf.append_many(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s::bigint, %s)"
+_APPEND_MANY = PreparedStatement(
+    "holdfast_append_many",
+    "select hf.append_many($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+    (
+        *(BIGINT_ARRAY, BIGINT_ARRAY, BYTEA_ARRAY, BIGINT_ARRAY, UUID_ARRAY, INT_ARRAY),
+        *(BYTEA_ARRAY, BIGINT_ARRAY, BYTEA_ARRAY, INT_ARRAY, BIGINT_ARRAY, INT_ARRAY),
+        *(INT_ARRAY, BYTEA_ARRAY, BIGINT, TEXT),
+    ),
 )
 
 
-def send_one(
-    wire: Wire, item: FramedAppend, *, timeline: str, ahead_ms: int | None, wait: bool
-) -> Answer:
+def send_one(wire: Wire, item: FramedAppend, *, timeline: str, ahead_ms: int | None) -> Answer:
     """Send the lines of one journal: one round trip, one commit."""
     number, first_seq = item.segment or (None, None)
-    (row,) = wire.rows(
+    letter, seq, mac, epoch, suffix = wire.ask(
         _APPEND_ONE,
         (
-            item.tail.journal,
-            item.after.seq,
+            bigint(item.tail.journal),
+            bigint(item.after.seq),
             item.after.mac,
-            item.epoch,
-            item.claim,
+            bigint(item.epoch),
+            None if item.claim is None else item.claim.bytes,
             bytea_array(item.lines),
-            item.position.head.mac,
-            item.position.fence.at,
+            item.position.fence.mac,
+            bigint(item.position.fence.at),
             item.prefix,
-            number,
-            first_seq,
-            ahead_ms,
-            timeline,
-            wait,
+            integer(number),
+            bigint(first_seq),
+            bigint(ahead_ms),
+            timeline.encode(),
         ),
     )
-    return Answer(*row)
+    if letter == b"k":
+        return KEPT
+    return Answer(
+        (letter or b"").decode(), bigint_of(seq), mac, bigint_of(epoch), bytea_array_of(suffix)
+    )
 
 
 def send_many(
@@ -235,7 +261,7 @@ def send_many(
     segments = [item.segment or (None, None) for item in items]
     opens = any(number is not None for number, _ in segments)
     fenced = any(item.prefix is not None for item in items)
-    (row,) = wire.rows(
+    (said,) = wire.ask(
         _APPEND_MANY,
         (
             bigint_array([item.tail.journal for item in items]),
@@ -244,7 +270,7 @@ def send_many(
             bigint_array([item.epoch for item in items]),
             uuid_array([item.claim for item in items]),
             int_array([len(item.lines) for item in items]),
-            bytea_array([item.position.head.mac for item in items]),
+            bytea_array([item.position.fence.mac for item in items]),
             bigint_array([item.position.fence.at for item in items]),
             bytea_array([item.prefix for item in items]) if fenced else None,
             int_array([number for number, _ in segments]) if opens else None,
@@ -252,11 +278,11 @@ def send_many(
             int_array([n for n, item in enumerate(items, 1) for _ in item.lines]),
             int_array([place for item in items for place in range(1, len(item.lines) + 1)]),
             bytea_array([line for item in items for line in item.lines]),
-            ahead_ms,
-            timeline,
+            bigint(ahead_ms),
+            timeline.encode(),
         ),
     )
-    letters: str = row[0] or ""
+    letters = (said or b"").decode(errors="replace")
     if len(letters) != len(items) or not BARE_ANSWERS.keys() >= set(letters):
         # Not our function's answer. Each append is asked for again, with the same bytes.
         raise Lost(f"{len(items)} appends were answered with {letters[:ITEMS_MAX]!r}")

@@ -100,11 +100,11 @@ class Lane:
         return self._queue.qsize()
 
     @property
-    def is_this_thread(self) -> bool:
-        return threading.current_thread() is self._thread
+    def thread_id(self) -> int | None:
+        return self._thread.ident
 
     def _refuse_nesting(self) -> None:
-        if any(lane.is_this_thread for lane in self._store.lanes):
+        if threading.get_ident() in self._store.lane_threads:
             raise InvariantBroken(
                 "append called from inside a decide of the same thread; return drafts instead"
             )
@@ -203,7 +203,7 @@ class Lane:
             prefix=None,
             epoch=epoch if epoch is not None else max(tail.epoch, position.fence.epoch),
         )
-        if any(request.check is Check.FENCE for request in requests):
+        if Check.FENCE in [request.check for request in requests]:
             item.prefix = position.prefix
         size = 0
         for number, request in enumerate(requests):
@@ -227,7 +227,7 @@ class Lane:
     def _decide(self, item: FramedAppend, request: AppendRequest) -> None:
         tail, position = item.tail, item.position
         known = tail.records_after(request.since, lambda seq: self._read(tail, seq))
-        suffix = [*known, *(each for each in item.records if not is_own(each))]
+        suffix = [*known, *[each for each in item.records if not is_own(each)]]
         now = max(self._store.now_ms(), position.fence.at)
         drafts = list(request.decide(Section(suffix=tuple(suffix), now=now)))
         for draft in drafts:
@@ -261,7 +261,7 @@ class Lane:
             return []
         try:
             if len(items) == 1:
-                return [self._ask(items[0], wait=False)]
+                return [self._ask(items[0])]
             return list(self._ask_many(items))
         except Lost:
             return self._resolved(items)
@@ -271,10 +271,10 @@ class Lane:
             # The statement was refused as a whole. One item never harms another.
             return [exc] if len(items) == 1 else [self._sent([item])[0] for item in items]
 
-    def _ask(self, item: FramedAppend, *, wait: bool) -> Answer:
+    def _ask(self, item: FramedAppend) -> Answer:
         store = self._store
         with self._comparing() as wire:
-            return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms, wait=wait)
+            return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms)
 
     def _ask_many(self, items: Sequence[FramedAppend]) -> list[Answer]:
         store = self._store
@@ -319,9 +319,7 @@ class Lane:
             left = [number for number in range(len(items)) if number not in found]
             try:
                 for number in left:
-                    answer = self._ask(items[number], wait=True)
-                    if answer.letter == "b":
-                        continue
+                    answer = self._ask(items[number])
                     kept = answer.letter in "mfsg" and was_kept_before(
                         self.wire(), items[number], answer
                     )
@@ -393,7 +391,7 @@ class Lane:
                 item.__dict__.update(again.__dict__)
                 if not item.requests:
                     return Answer("k")
-                outcome = self._ask(item, wait=True)
+                outcome = self._ask(item)
         except Lost as exc:
             if again is None or not item.requests:
                 return Busy(f"the connection was lost: {exc}; nothing was written")

@@ -65,7 +65,7 @@ class HomeCommits:
 
     def _send(self, wire: Wire, item: FramedAppend) -> Answer:
         store = self._store
-        return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms, wait=True)
+        return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms)
 
     def create(
         self,

@@ -107,7 +107,8 @@ create table process (
   lease_until timestamptz not null
 );
 
-create function timeline() returns text language sql stable as $$
+-- Volatile, as the function that it asks: only then is it part of the statement that calls it.
+create function timeline() returns text language sql as $$
   select substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)
 $$;
 
@@ -153,10 +154,12 @@ create function outcome_of(
 $$;
 
 -- Compare the head and append. `m` comes with up to 256 records.
+-- Nearly every append is kept, so the first statement locks, compares and moves the head at once. If
+-- it finds no such row, the second part says why.
 create function append_one(
   p_journal bigint, p_seq bigint, p_mac bytea, p_epoch bigint, p_claim uuid, p_lines bytea[],
   p_new_mac bytea, p_at bigint, p_prefix bytea, p_segment int, p_segment_seq bigint,
-  p_ahead_ms bigint, p_timeline text, p_wait boolean,
+  p_ahead_ms bigint, p_timeline text,
   out outcome text, out seq bigint, out mac bytea, out epoch bigint, out suffix bytea[]
 )
 language plpgsql security definer set search_path from current as $$
@@ -165,49 +168,63 @@ declare
   h head; n int := coalesce(cardinality(p_lines), 0);
   latest bigint := (extract(epoch from clock_timestamp()) * 1000)::bigint + p_ahead_ms;
 begin
-  perform check_server(p_timeline);
-  if p_wait then
+  if current_setting('lock_timeout') = '0' then
+    perform bound_wait();
+  end if;
+  if n > 0 and p_prefix is null and current_setting('synchronous_commit') <> 'off' then
+    update head set seq = p_seq + n, mac = p_new_mac, at = p_at,
+        segment_seq = coalesce(p_segment_seq, segment_seq)
+      where journal = p_journal
+        and p_timeline = timeline() || '/' || (select id from era where only_one)
+        and outcome_of(ended, sealed, seq, mac, epoch, claim,
+          p_seq, p_mac, p_epoch, p_claim, p_at, latest) = 'k';
+    outcome := case when found then 'k' end;
+  end if;
+  if outcome is null then
+    perform check_server(p_timeline);
     select * into h from head where journal = p_journal for no key update;
+    if not found then
+      outcome := 'g';
+      return;
+    end if;
+    seq := h.seq;
+    mac := h.mac;
+    epoch := h.epoch;
+    outcome := outcome_of(h.ended, h.sealed, h.seq, h.mac, h.epoch, h.claim,
+      p_seq, p_mac, p_epoch, p_claim, case when n > 0 then p_at end, latest);
+    if outcome = 'k' and p_prefix is not null and p_prefix is distinct from (
+      select sha256(string_agg(r.line, ''::bytea order by r.seq))
+      from record r where r.journal = h.journal and r.seq >= h.segment_seq) then
+      outcome := 'x';
+    elsif outcome = 'm' then
+      select array_agg(q.line order by q.seq) into suffix from (
+        select r.line, r.seq from record r
+        where r.journal = h.journal and r.seq > p_seq order by r.seq limit 256) q;
+    end if;
+    if outcome <> 'k' or n = 0 then
+      return;
+    end if;
+    update head set seq = p_seq + n, mac = p_new_mac, at = p_at,
+      segment_seq = coalesce(p_segment_seq, segment_seq) where journal = p_journal;
+  end if;
+  if n = 1 then  -- without a scan over the array
+    insert into record (journal, seq, line) values (p_journal, p_seq + 1, p_lines[1]);
   else
-    select * into h from head where journal = p_journal for no key update skip locked;
-  end if;
-  if not found then
-    outcome := case when exists (select 1 from head where journal = p_journal)
-      then 'b' else 'g' end;
-    return;
-  end if;
-  outcome := outcome_of(h.ended, h.sealed, h.seq, h.mac, h.epoch, h.claim,
-    p_seq, p_mac, p_epoch, p_claim, case when n > 0 then p_at end, latest);
-  if outcome = 'k' and p_prefix is not null and p_prefix is distinct from (
-    select sha256(string_agg(r.line, ''::bytea order by r.seq))
-    from record r where r.journal = h.journal and r.seq >= h.segment_seq) then
-    outcome := 'x';
-  end if;
-  if outcome = 'k' and n > 0 then
     insert into record (journal, seq, line)
-      select h.journal, h.seq + l.place, l.line
+      select p_journal, p_seq + l.place, l.line
       from unnest(p_lines) with ordinality as l (line, place);
-    if p_segment is not null then
-      insert into segment (journal, number, first_seq)
-        values (h.journal, p_segment, p_segment_seq);
-    end if;
-    update head set seq = h.seq + n, mac = p_new_mac, at = p_at,
-      segment_seq = coalesce(p_segment_seq, h.segment_seq) where journal = h.journal;
-    update moved set seq = h.seq + n, at = clock_timestamp() where journal = h.journal;
-    if not found then  -- the lists may add the row at the same time
-      insert into moved (journal, seq) values (h.journal, h.seq + n)
-        on conflict (journal) do update set seq = excluded.seq, at = clock_timestamp();
-    end if;
-    h.seq := h.seq + n;
-    h.mac := p_new_mac;
-  elsif outcome = 'm' then
-    select array_agg(q.line order by q.seq) into suffix from (
-      select r.line, r.seq from record r
-      where r.journal = h.journal and r.seq > p_seq order by r.seq limit 256) q;
   end if;
-  seq := h.seq;
-  mac := h.mac;
-  epoch := h.epoch;
+  if p_segment is not null then
+    insert into segment (journal, number, first_seq) values (p_journal, p_segment, p_segment_seq);
+  end if;
+  update moved set seq = p_seq + n, at = clock_timestamp() where journal = p_journal;
+  if not found then  -- the lists may add the row at the same time
+    insert into moved (journal, seq) values (p_journal, p_seq + n)
+      on conflict (journal) do update set seq = excluded.seq, at = clock_timestamp();
+  end if;
+  seq := p_seq + n;
+  mac := p_new_mac;
+  epoch := p_epoch;
 end $$;
 
 -- The appends of many sessions, sorted by journal: one order of locks for all. Return one outcome
@@ -291,7 +308,7 @@ declare
   a record; j bigint;
 begin
   select * into a from append_one(p_home, p_seq, p_home_mac, p_epoch, null, p_home_lines, p_new_mac,
-    p_home_at, null, p_segment, p_segment_seq, p_ahead_ms, p_timeline, true);
+    p_home_at, null, p_segment, p_segment_seq, p_ahead_ms, p_timeline);
   if a.outcome = 'k' then
     update head h set ended = true where h.session = p_session and not h.ended;
     insert into head (session, instance, seq, mac, at, segment_seq)
@@ -346,7 +363,7 @@ begin
     raise exception using errcode = 'HF006', message = 'the home''s record is not this deletion';
   end if;
   select * into a from append_one(p_home, p_seq, p_home_mac, p_epoch, null, p_home_lines, p_new_mac,
-    p_home_at, null, p_segment, p_segment_seq, p_ahead_ms, p_timeline, true);
+    p_home_at, null, p_segment, p_segment_seq, p_ahead_ms, p_timeline);
   if a.outcome = 'k' then
     select * into h from head where session = p_session and instance = p_instance for update;
     if found and p_at_seq is not null and h.seq <> p_at_seq then

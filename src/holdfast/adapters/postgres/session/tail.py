@@ -42,7 +42,8 @@ class Tail:
     def adopt(self, position: Position, records: Sequence[Record]) -> None:
         """Move to a position that is durable and verified. Never moves back."""
         with self.guard:
-            if position.head.seq <= self.position.head.seq and self.position.head.seq:
+            known_seq = self.position.fence.seq
+            if position.fence.seq <= known_seq and known_seq:
                 return
             self.position = position
             self.epoch = max(self.epoch, position.fence.epoch)

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.errors import Refused
-from holdfast.journal.record import Draft, check_draft
+from holdfast.journal.record import Draft, check_draft, check_drafts
 from holdfast.secrecy import (
     HIDDEN,
     SECRET_CHARS_MIN,
@@ -226,6 +226,22 @@ def test_no_record_is_written_that_holds_what_the_process_knows(form: str) -> No
             forget(owner)
     check_draft(Draft("input_accepted", 1, msgspec.json.encode({"text": secret})))
     assert not known().holds(secret)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_secret_is_found_among_the_records_of_one_commit(form: str, place: int) -> None:
+    """The bodies are looked at together first, which must not hide what one of them holds."""
+    owner, secret = object(), "a secret " + os.urandom(8).hex()
+    drafts = [Draft("note", 1, b'{"n":1}'), Draft("note", 1, b'{"text":"50% of 0a 0b 0c"}')]
+    body = msgspec.json.encode({"text": FORMS[form](secret.encode())})
+    drafts.insert(place, Draft("input_accepted", 1, body))
+    learn(owner, (secret,))
+    try:
+        with pytest.raises(Refused, match="input_accepted"):
+            check_drafts(drafts)
+    finally:
+        forget(owner)
 
 
 @pytest.mark.parametrize("separator", [" ", ":", ", ", "  "])

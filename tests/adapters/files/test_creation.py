@@ -1,6 +1,7 @@
 """Births: whole or not at all; two at once make one; leftovers are nobody's and are removed."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -178,6 +179,67 @@ async def test_a_deletion_that_died_after_its_record_is_finished_by_the_next_one
         assert list(files.folder.parent.iterdir()) == []
         with pytest.raises(Refused):
             await store.delete(OPS, by="alice")
+
+
+@in_loop
+async def test_folders_above_a_session_are_synced_once_by_each_process(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A folder that another process made may not be durable yet, so the first session that a process
+    creates in it syncs the folders above. Later sessions of that process do not.
+    """
+    synced = recorded_syncs(monkeypatch)
+    sessions = files.path / "sessions"
+    async with files.store() as store:
+        await create(store, "ops/a")
+    async with files.store() as store:
+        synced.clear()
+        await create(store, "ops/b")
+        assert {str(files.path), str(sessions)} <= set(synced)
+        synced.clear()
+        await create(store, "ops/c")
+        assert not {str(files.path), str(sessions)} & set(synced)
+        assert str(sessions / "ops") in synced
+        await create(store, "lab/a")
+        assert str(sessions) in synced
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+@in_loop
+async def test_a_replaced_folder_above_a_session_is_synced_again(
+    files: Any, monkeypatch: pytest.MonkeyPatch, is_back: bool
+) -> None:
+    synced = recorded_syncs(monkeypatch)
+    sessions = files.path / "sessions"
+    async with files.store() as store:
+        await create(store, "ops/a")
+        (sessions / "ops").rename(sessions / "moved")
+        if is_back:
+            shutil.copytree(sessions / "moved", sessions / "ops")
+        synced.clear()
+        await create(store, "ops/b")
+        assert str(sessions) in synced
+        assert (await store.verify_session(SessionId("ops/b"))).verdict == "holds"
+
+
+def recorded_syncs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record the path of every file and folder at its fsync."""
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def record(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        fsync(fd)
+
+    monkeypatch.setattr(os, "fsync", record)
+    return synced
+
+
+async def create(store: FileStore, name: str) -> None:
+    instance = InstanceId(name.replace("/", "-"))
+    journal = await store.create(SessionId(name), instance, [], origin="created", by="tests")
+    await journal.close()
 
 
 @in_loop

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -331,19 +331,23 @@ async def test_a_load_after_an_opening_has_what_came_between(files: Any) -> None
 
 
 @in_loop
-async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
+async def test_cancelling_an_append_waits_for_its_outcome(
+    files: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Once begun it is awaited to its end; then the cancellation goes on."""
     await files.bear(0)
     async with files.store() as store:
         journal = await store.open(OPS)
         inside, go = threading.Event(), threading.Event()
+        fdatasync = os.fdatasync
 
-        def decide(_: Section) -> list[Draft]:
+        def wait_in_sync(fd: int) -> None:
             inside.set()
             assert go.wait(30)
-            return [Draft("note", 1, b'{"n":1}')]
+            fdatasync(fd)
 
-        task = asyncio.create_task(journal.append(decide, since=journal.head))
+        monkeypatch.setattr(os, "fdatasync", wait_in_sync)
+        task = asyncio.create_task(journal.append(files.says(1), since=journal.head))
         await asyncio.to_thread(inside.wait, 30)
         task.cancel()
         await asyncio.sleep(0)
@@ -352,6 +356,23 @@ async def test_cancelling_an_append_waits_for_its_outcome(files: Any) -> None:
         go.set()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert await files.numbers(journal) == [1]
+
+
+@in_loop
+async def test_the_first_append_of_an_open_session_is_decided_at_once(files: Any) -> None:
+    """No thread has to be changed to take a lock that is free."""
+    await files.bear(0)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        decided_in: list[int] = []
+
+        def decide(section: Section) -> Sequence[Draft]:
+            decided_in.append(threading.get_ident())
+            return files.says(1)(section)
+
+        await journal.append(decide, since=journal.head)
+        assert decided_in == [threading.get_ident()]
         assert await files.numbers(journal) == [1]
 
 

@@ -10,9 +10,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.adapters.inmemory import InMemoryDisk, InMemoryStore
+from holdfast.errors import InvariantBroken
 from holdfast.ids import InstanceId, SessionId
 from holdfast.limits import KIB
-from holdfast.ports.journal_store import Draft, Journal
+from holdfast.ports.journal_store import Draft, Journal, SealMark
+from holdfast.runtime.ledger.attempt import nothing
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.open_sessions import IDLE_BYTES_MAX, OpenSessions
 from holdfast.session.codec import encode
@@ -157,3 +159,43 @@ async def test_unused_sessions_take_no_more_memory_than_allowed() -> None:
         assert shelf.open_ledgers() == (third,)
         assert shelf._idle_bytes == third.weight
     assert shelf._idle_bytes == 0
+
+
+@in_loop
+async def test_a_created_session_is_taken_in_and_not_opened_again() -> None:
+    async with slow() as (store, shelf):
+        await shelf.take_in(await new(store, "ops/new"))
+        async with shelf.use(SessionId("ops/new")) as ledger:
+            assert ledger.state.seq == ledger.journal.head.seq
+        assert store.opened == 0
+        assert len(shelf.open_ledgers()) == 1
+
+
+@in_loop
+async def test_a_created_session_that_another_task_has_opened_is_closed() -> None:
+    """A session never has two ledgers: their states would drift apart."""
+    async with slow() as (store, shelf):
+        journal = await new(store, "ops/new")
+        async with shelf.use(SessionId("ops/new")) as first:
+            await shelf.take_in(journal)
+            assert shelf.get(SessionId("ops/new")) is first
+        with pytest.raises(InvariantBroken):
+            await journal.append(nothing, since=journal.head)
+
+
+@in_loop
+async def test_a_created_session_that_was_sealed_meanwhile_is_left_to_its_next_user() -> None:
+    async with slow() as (store, shelf):
+        journal = await new(store, "ops/new")
+        await journal.seal(SealMark("broken", "changed by hand", 1))
+        await shelf.take_in(journal)
+        async with shelf.use(SessionId("ops/new")) as ledger:
+            assert ledger.journal.sealed is not None
+
+
+async def new(store: InMemoryStore, name: str) -> Journal:
+    session = SessionId(name)
+    born = SessionBorn(session=session, instance=InstanceId("life"), origin="created", by="alice")
+    return await store.create(
+        session, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice"
+    )

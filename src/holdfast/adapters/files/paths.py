@@ -25,6 +25,8 @@ FILE_MODE = 0o600
 _PLAIN = stat.S_IFREG | FILE_MODE
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
+_SYNCED_FOLDERS_MAX = 1024  # channels in one home; with more, some are synced again
+
 Identity = tuple[int, int]
 """The device and inode of a file or a folder."""
 
@@ -97,11 +99,49 @@ def make_folder(parent: int, name: str) -> None:
     """Make the folder exist durably, even if another process created it."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, FOLDER_MODE, dir_fd=parent)
-    os.fsync(
-        parent
-        # Sync an existing folder too: its creator may have died before the sync. It costs nothing
-        # if the folder is clean.
-    )
+    # Sync an existing folder too: its creator may have died before the sync. Even for a clean
+    # folder, the sync waits until the disk has emptied its cache.
+    os.fsync(parent)
+
+
+class SyncedFolders:
+    """
+    The folders of a home that this process has made durable. A further session in the same channel
+    then needs no sync of the folders above it.
+    """
+
+    def __init__(self) -> None:
+        self._synced: dict[tuple[str, ...], Identity] = {}
+
+    def enter(self, parent: int, *parts: str) -> int:
+        """
+        Return the descriptor of a folder that exists durably; `parts` name it from the home. There
+        are two cases:
+
+        1. It is the very folder that was made durable here before. Nothing is synced.
+        2. It is new here, or was replaced. Its parent is synced before it counts as durable.
+        """
+        known = self._synced.get(parts)
+        if known is None:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(parts[-1], FOLDER_MODE, dir_fd=parent)
+        try:
+            fd = open_folder(parent, parts[-1])
+        except FileNotFoundError:
+            if self._synced.pop(parts, None) is None:
+                raise
+            return self.enter(parent, *parts)
+        found = identity(os.fstat(fd))
+        if found != known:
+            try:
+                os.fsync(parent)
+            except BaseException:
+                os.close(fd)
+                raise
+            if len(self._synced) >= _SYNCED_FOLDERS_MAX:
+                self._synced.clear()
+            self._synced[parts] = found
+        return fd
 
 
 def open_file(folder: int, name: str, flags: int) -> int:

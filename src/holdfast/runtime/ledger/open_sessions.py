@@ -8,13 +8,20 @@ others need the room: the next user opens it again.
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from weakref import WeakValueDictionary
 
-from holdfast.errors import Fenced, InDoubt, NewerVersion, ReadOnly, Untrusted
+from holdfast.errors import (
+    Fenced,
+    HoldfastError,
+    InDoubt,
+    NewerVersion,
+    ReadOnly,
+    Untrusted,
+)
 from holdfast.ids import InstanceId, SessionId
 from holdfast.limits import MIB
-from holdfast.ports.journal_store import JournalStore
+from holdfast.ports.journal_store import Journal, JournalStore
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.rules import LedgerRules
 
@@ -67,6 +74,21 @@ class OpenSessions:
         finally:
             await self._put_back(session, ledger)
 
+    async def take_in(self, journal: Journal) -> None:
+        """
+        Keep the handle of a session that was just created open for its next user. Nothing is lost
+        if that fails: the next user opens the session again, and meets the same error.
+        """
+        session = journal.session
+        async with self._opening.setdefault(session, asyncio.Lock()):
+            if session in self._ledgers:
+                await journal.close()
+                return
+            with suppress(HoldfastError):
+                ledger = await Ledger.open(journal, self._rules)
+                self._ledgers[session] = ledger
+                self._count_as_idle(ledger)
+
     async def _take(self, session: SessionId) -> Ledger:
         lock = self._opening.setdefault(session, asyncio.Lock())
         async with lock:
@@ -110,6 +132,10 @@ class OpenSessions:
             del self._ledgers[session]
             self._idle_bytes -= self._idle.pop(ledger, 0)
 
+    def _count_as_idle(self, ledger: Ledger) -> None:
+        self._idle[ledger] = ledger.weight
+        self._idle_bytes += ledger.weight
+
     async def _close_if_unused(self, session: SessionId, ledger: Ledger) -> None:
         if self._ledgers.get(session) is not ledger and ledger not in self._users:
             await ledger.close()
@@ -120,8 +146,7 @@ class OpenSessions:
             del self._users[ledger]
             if self._ledgers.get(session) is ledger:
                 ledger.rest()
-                self._idle[ledger] = ledger.weight
-                self._idle_bytes += ledger.weight
+                self._count_as_idle(ledger)
         await self._close_if_unused(session, ledger)
         # A task may take or close any of them while one is being closed.
         while self._idle_bytes > self._idle_bytes_max:

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.errors import Refused, Unusable
 from holdfast.ids import SessionId, new_instance
-from holdfast.ports.journal_store import Draft
+from holdfast.ports.journal_store import Draft, Journal
 from holdfast.runtime.context import World
 from holdfast.runtime.delegates.delegation import refuse_delegates_name
 from holdfast.runtime.redaction import refuse_secrets
@@ -80,21 +80,29 @@ def written_as_json(arguments: object) -> str:
 
 async def ensure_session(world: World, session: SessionId, *, by: str) -> None:
     """Create a session of that name if it does not exist. Two concurrent calls create one."""
-    if await world.store.current(session) is not None:
-        return
+    if await world.store.current(session) is None:
+        created = await create_session(world, session, by=by)
+        if created is not None:
+            await created.close()
+
+
+async def create_session(world: World, session: SessionId, *, by: str) -> Journal | None:
+    """
+    Create a session of that name and return its handle, which the caller closes or hands on. Return
+    None if another task or process was faster.
+    """
     refuse_delegates_name(session)
     await world.check_clock()
     instance = new_instance(world.random_bytes)
     born = SessionBorn(session=session, instance=instance, origin="created", by=by)
     try:
-        journal = await world.store.create(
+        return await world.store.create(
             session, instance, [Draft(*encode(born))], origin="created", by=by
         )
     except Refused as exc:
         if exc.code != "exists":
             raise
-    else:
-        await journal.close()
+        return None
 
 
 def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:

@@ -23,7 +23,7 @@ from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.verbs.accept import (
     Incoming,
     accepting,
-    ensure_session,
+    create_session,
     no_answer,
     refuse_unfit,
 )
@@ -40,7 +40,9 @@ async def send(
     if await runtime.world.store.current(session) is None:
         # Its agent or its model may be unknown here. Then no empty session is left behind.
         accepting(runtime.world, initial(session, InstanceId("")), incoming)
-        await ensure_session(runtime.world, session, by=incoming.sender)
+        created = await create_session(runtime.world, session, by=incoming.sender)
+        if created is not None:
+            await runtime.sessions.take_in(created)
     async with runtime.sessions.use(session) as ledger:
         accept = accepting(runtime.world, ledger.state, incoming)
         if wait:

@@ -12,16 +12,14 @@ from holdfast.adapters.files.session.tail_repair import move_anchor, write_ancho
 from holdfast.errors import InDoubt, Refused
 from holdfast.journal.anchor import Anchor
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, Record, check_draft
+from holdfast.journal.record import Draft, Record, body_of, check_drafts
 from holdfast.limits import BATCH_BYTES_MAX
 
 
-def check_drafts(drafts: Sequence[Draft]) -> int:
+def checked_size(drafts: Sequence[Draft]) -> int:
     """Return an upper bound of the drafts' bytes. Raise Refused for drafts that can't be kept."""
-    size = 0
-    for draft in drafts:
-        check_draft(draft)
-        size += len(draft.body) + 512
+    check_drafts(drafts)
+    size = sum(map(len, map(body_of, drafts))) + 512 * len(drafts)
     if size > BATCH_BYTES_MAX:
         raise Refused(
             f"{len(drafts)} records of {size} bytes are more than one commit holds",

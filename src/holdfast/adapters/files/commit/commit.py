@@ -20,7 +20,7 @@ There are three cases for step 1:
 import threading
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.files.commit.batch import Batch, check_drafts
+from holdfast.adapters.files.commit.batch import Batch, checked_size
 from holdfast.adapters.files.commit.queued_append import QueuedAppend
 from holdfast.adapters.files.paths import disk_refused
 from holdfast.adapters.files.session.catch_up import Damaged, catch_up, unchanged_anchor
@@ -120,7 +120,7 @@ class Commit:
                 self._check_epoch(request.epoch, anchor)
             request.before = request.journal.records_after(request.since)
             drafts = request.decide(Section((*request.before, *batch.records), batch.now))
-            size = check_drafts(drafts)
+            size = checked_size(drafts)
         except Damaged:
             raise
         except Exception as exc:  # noqa: BLE001  a refusal, delivered after this commit

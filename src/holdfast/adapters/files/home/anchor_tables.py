@@ -196,7 +196,7 @@ class AnchorCell:
         Return the head if both slots verify together. Return None if the caller must read again
         under the write lock.
         """
-        reading = self.read_slots(keys)
+        reading = self.reading_of(self.read_raw(), keys)
         return reading.anchor if reading.slots is Slots.SETTLED else None
 
     def read_raw(self) -> bytes:

@@ -23,7 +23,13 @@ from holdfast.adapters.files.home.layout import (
     SESSIONS,
     HomeFiles,
 )
-from holdfast.adapters.files.paths import FOLDER_MODE, READ_ONLY, open_folder, refused
+from holdfast.adapters.files.paths import (
+    FOLDER_MODE,
+    READ_ONLY,
+    SyncedFolders,
+    open_folder,
+    refused,
+)
 from holdfast.adapters.files.session.create import create_instance
 from holdfast.errors import Refused, Unusable
 from holdfast.journal.chain import Keyring
@@ -145,7 +151,9 @@ def _create_all(home: int, path: Path, now: int) -> None:
     files = HomeFiles(home, path, {1: key}, generation=lambda: 1)
     try:
         created = Draft(*encode_home_event(HomeCreated(home="h-" + secrets.token_hex(8))))
-        create_instance(files.own(), [created], at=now, writer=f"w{os.getpid()}-create")
+        create_instance(
+            files.own(), SyncedFolders(), [created], at=now, writer=f"w{os.getpid()}-create"
+        )
         os.fsync(home)
         parent = os.open(path.resolve().parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -12,12 +12,13 @@ import os
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.adapters.files.paths import (
     FILE_MODE,
     FOLDER_MODE,
+    SyncedFolders,
     create_whole,
-    make_folder,
     open_folder,
     walk,
     write_and_close,
@@ -26,18 +27,26 @@ from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.quarantine import QUARANTINE
 from holdfast.ids import InstanceId
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import Draft, check_draft, times_of_creation
+from holdfast.journal.record import Draft, Record, check_draft, times_of_creation
 from holdfast.journal.segment import parse_segment_name
 
 _log = logging.getLogger("holdfast.files")
 
 
+class CreatedInstance(NamedTuple):
+    """A new instance, durable and not yet named by the home's journal."""
+
+    fence: Fence  # at the head
+    first_mac: str
+    records: Sequence[Record]  # all of them if one segment holds them, else none
+
+
 def create_instance(
-    files: SessionFiles, first: Sequence[Draft], *, at: int, writer: str
-) -> tuple[Fence, str]:
+    files: SessionFiles, folders: SyncedFolders, first: Sequence[Draft], *, at: int, writer: str
+) -> CreatedInstance:
     """
-    Create the anchor, then the folder and the segments, all durably. Return the fence at the head,
-    and the first mac. An instance that carries over a long history has many segments.
+    Create the anchor, then the folder and the segments, all durably. An instance that carries over
+    a long history has many segments.
     """
     for draft in first:
         check_draft(draft)
@@ -60,17 +69,17 @@ def create_instance(
         lines.append(fence.write(draft, at=happened, epoch=0, writer=writer, more=left < 0)[0])
     segments.append(b"".join(lines))
     files.anchor.create(files.anchor_at(fence, 0, 0), files.keys)
-    _place_segments(files, segments)
-    return fence, first_mac
+    _place_segments(files, folders, segments)
+    records = files.fence().feed(segments[0]).records if len(segments) == 1 else []
+    return CreatedInstance(fence, first_mac, records)
 
 
-def _place_segments(files: SessionFiles, segments: Sequence[bytes]) -> None:
+def _place_segments(files: SessionFiles, folders: SyncedFolders, segments: Sequence[bytes]) -> None:
     *above, name = files.parts
     fd = os.dup(files.home)
     try:
-        for part in above:
-            make_folder(fd, part)
-            deeper = open_folder(fd, part)
+        for depth in range(1, len(above) + 1):
+            deeper = folders.enter(fd, *above[:depth])
             os.close(fd)
             fd = deeper
         try:

@@ -17,6 +17,7 @@ from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.home.journal import HomeJournal, draft
 from holdfast.adapters.files.home.keys import KnownKeys, make_next_key
 from holdfast.adapters.files.home.layout import HomeFiles, session_parts
+from holdfast.adapters.files.paths import SyncedFolders
 from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.create import (
     create_instance,
@@ -53,6 +54,7 @@ class SessionDirectory:
             weakref.WeakValueDictionary()
         )
         self._guard = threading.Lock()
+        self._folders = SyncedFolders()
 
     def create(
         self,
@@ -87,18 +89,17 @@ class SessionDirectory:
             files = self._files.at(session, instance, slot)
             # A crash from here to the commit of the record below leaves leftovers, which the next
             # creation removes.
-            fence, first_mac = create_instance(
-                files, first, at=section.now, writer=self._store.writer
+            created = create_instance(
+                files, self._folders, first, at=section.now, writer=self._store.writer
             )
-            made.append(
-                FileJournal(self._store, self._queue(session, instance, lambda: files), fence)
-            )
+            queue = self._queue(session, instance, lambda: files)
+            made.append(FileJournal(self._store, queue, created.fence, records=created.records))
             return [
                 draft(
                     SessionCreated(
                         session=session,
                         instance=instance,
-                        first_mac=first_mac,
+                        first_mac=created.first_mac,
                         slot=slot,
                         origin=origin,
                         by=by,

@@ -357,7 +357,7 @@ def test_the_picture_of_the_costs_is_shown_on_light_and_dark_pages(page: Path) -
 
 def test_the_readme_is_short_enough_to_be_read() -> None:
     """About a hundred lines; the rest has pages of its own."""
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 105
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
 def test_every_make_target_that_a_document_names_exists() -> None:

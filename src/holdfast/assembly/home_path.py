@@ -3,13 +3,8 @@
 import os
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from holdfast.errors import Unusable
-
-if TYPE_CHECKING:
-    pass
-
 
 HOME_VARIABLE = "HOLDFAST_HOME"
 

@@ -210,7 +210,7 @@ def _replayed(gate: holdfast.Gate) -> Any:
 
 
 class _GatedOnly(FunctionMiddleware):
-    """Ends the run when a tool without a gate is called, whoever added it."""
+    """Ends the run when any tool without a gate is called."""
 
     async def process(self, context: FunctionInvocationContext, call_next: _Next) -> None:
         if not isinstance(context.function, GatedTool):

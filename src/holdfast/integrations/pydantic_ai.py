@@ -278,7 +278,7 @@ async def _passed(turn: holdfast.ExternalTurn, gate: holdfast.Gate, run: Any, *,
 
 
 def _timed(run: Any) -> Any:
-    """The framework tells its model of its own time-out. The journal is told that it was one."""
+    """The framework reports its own time-out to its model. The journal records it as one."""
 
     async def timed(given: dict[str, Any]) -> Any:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.cli.commands.demo.command import _tell
+from holdfast.cli.commands.demo.command import _command, _tell
 from holdfast.cli.commands.demo.story import NotShown, Story
 from holdfast.cli.shared.options import Options
 
@@ -109,3 +109,14 @@ def test_a_step_that_does_not_hold_ends_it_with_1(
     monkeypatch.setattr(Story, "_ask", fail)
     assert _tell(Options(), tmp_path, 0.0, "") == 1
     assert capsys.readouterr().out == "Step 1 did not show what it claims: the tool ran twice\n"
+
+
+def test_the_demo_ends_with_a_command_that_the_reader_can_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`make demo` installs into an environment that is not on the reader's PATH."""
+    script = Path(sys.executable).parent / "holdfast"
+    monkeypatch.setenv("PATH", str(script.parent))
+    assert _command() == "holdfast"
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert _command() == str(script)

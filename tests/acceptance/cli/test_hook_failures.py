@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.token_form import token_of
+
 # A hook decides about this event by itself, without a server.
 EVENT = json.dumps({"hook_event_name": "Other", "tool_name": "Bash", "tool_input": {}}).encode()
 BLOCKED = 2
@@ -46,3 +48,27 @@ def test_a_hook_that_cannot_read_or_say_blocks_the_call(
     )
     assert (done.returncode, done.stdout) == (BLOCKED, b"")
     assert done.stderr.startswith(b"Holdfast")
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        ({"tool_name": "Bash", "tool_input": {}}, b"start it with `holdfast serve`"),
+        ({"tool_input": {}}, b"missing required field `tool_name`"),
+    ],
+)
+def test_a_hook_that_fails_names_the_reason_and_the_next_step(
+    tmp_path: Path, event: dict[str, object], words: bytes
+) -> None:
+    """The agent shows these words to the person whose call was blocked."""
+    gateway = ["--url", "http://127.0.0.1:1"]  # nobody listens at port 1
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--home", str(tmp_path), "hook", "codex", *gateway],
+        input=json.dumps(event).encode(),
+        env={**os.environ, "HOLDFAST_TOKEN": token_of(bytes(32))},
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (BLOCKED, b"")
+    assert words in done.stderr

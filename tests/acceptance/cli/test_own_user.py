@@ -186,6 +186,8 @@ def test_the_unit_is_one_that_systemd_takes(place: Path) -> None:
     )
     path = place / "holdfast.service"
     path.write_text(done.stdout)
+    as_json = subprocess.run([*done.args, "--json"], capture_output=True, text=True, check=True)
+    assert json.loads(as_json.stdout)["unit"].strip() == done.stdout.strip()
     assert "User=daemon" in done.stdout
     assert "RestrictNamespaces" not in done.stdout  # bubblewrap makes one for each command
     if (analyze := shutil.which("systemd-analyze")) is None:

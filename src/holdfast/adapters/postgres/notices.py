@@ -131,7 +131,7 @@ class PostgresNotices:
                     wire = self._connected()
                 self._round(wire)
             except (HoldfastError, Lost, OSError):
-                # Nothing is lost: whoever waits looks again by itself.
+                # Nothing is lost: every waiting task looks again by itself.
                 if wire is not None:
                     wire.close()
                 wire, self.hears = None, False

@@ -15,13 +15,14 @@ import msgspec
 import typer
 
 from holdfast.cli.shared.options import Options, command, group, options_of
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, Unusable
 
 CodingAgent = Literal["claude-code", "codex"]
 _EVENT = "PreToolUse"
 _STDIN_BYTES_MAX = 2 * 1024 * 1024  # as every body of a request to the gateway
 _BLOCKED = 2  # the only exit code by which a hook stops a call
 _SILENT_SECONDS = 4000.0  # longer than any `mcp.wait`
+_START = "start it with `holdfast serve`, or name another gateway with --url"
 _TOKEN = Annotated[
     Path | None,
     typer.Option(
@@ -71,6 +72,8 @@ def _hook(options: Options, agent: CodingAgent, token_file: Path | None, url: st
         options.out.object(_answer(agent, decision, reason))
     except HoldfastError as exc:
         _block(options, f"Holdfast: {exc.message}" + (f"; {exc.hint}" if exc.hint else ""))
+    except OSError as exc:
+        _block(options, f"Holdfast does not answer ({exc.strerror or exc}); {_START}")
     except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001  # other codes let it run
         why = f"Holdfast could not be asked ({type(exc).__name__}), so this call is blocked"
         _block(options, why)
@@ -107,8 +110,11 @@ def _decided(
 
     given = sys.stdin.buffer.read(_STDIN_BYTES_MAX + 1)
     if len(given) > _STDIN_BYTES_MAX:
-        raise ValueError
-    event = msgspec.convert(strict_json(given, what="the event's contents"), _Event)
+        raise Unusable(f"the event has more than {_STDIN_BYTES_MAX:,} bytes")
+    try:
+        event = msgspec.convert(strict_json(given, what="the event's contents"), _Event)
+    except msgspec.ValidationError as exc:
+        raise Unusable(f"the event is not one of a {_EVENT} hook: {exc}") from exc
     if event.hook_event_name != _EVENT:
         return "deny", f"Holdfast gates {_EVENT}, not {event.hook_event_name[:64]!a}"
     asked = {"agent": agent, "tool": event.tool_name, "arguments": event.tool_input}

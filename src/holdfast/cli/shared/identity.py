@@ -84,7 +84,7 @@ def _owns(home: Path) -> bool:
 
 
 def person_named(text: str) -> str:
-    """Return the name unchanged if it can be told from every other name."""
+    """Return the name unchanged if it can't be mistaken for another name."""
     from holdfast.settings.values import is_name
 
     if not is_name(text):

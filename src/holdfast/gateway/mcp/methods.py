@@ -292,7 +292,7 @@ def _listed(result: dict[str, Any], client: ProxyClient) -> dict[str, Any]:
 
 
 def _unkept(reply: bytes, client: ProxyClient) -> bytes:
-    """Newer clients need the type of a result, and are told to keep none. See `_listed`."""
+    """Newer clients need the type of a result, and a note to keep none. See `_listed`."""
     result = msgspec.json.decode(reply, type=_Typed).result
     if not client.is_stateless or result is None:
         return reply

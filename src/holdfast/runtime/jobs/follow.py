@@ -5,7 +5,7 @@ While the job runs, its output comes from its own file. Once it has ended, the r
 journal, so nothing is sent twice and nothing is left out. If the two cannot be matched for sure,
 the whole result is sent, since twice is better than not at all. A running job's output is not
 verified: any program that may write into the home can change it. The result is verified, and the
-follower is told where both differ.
+follower gets a note if both differ.
 """
 
 import asyncio

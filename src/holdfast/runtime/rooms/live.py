@@ -14,7 +14,6 @@ from contextlib import (
     AbstractContextManager,
     asynccontextmanager,
 )
-from typing import TYPE_CHECKING
 
 from holdfast.ids import ApprovalId, InstanceId, SessionId
 from holdfast.journal.record import Record
@@ -33,9 +32,6 @@ from holdfast.secrecy import Secret
 from holdfast.session.authority.context import Workspace
 from holdfast.session.authority.policy import Policy
 from holdfast.session.state import CallStatus, Reader, Turn
-
-if TYPE_CHECKING:
-    pass
 
 
 class LiveVerbs:

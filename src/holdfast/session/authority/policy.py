@@ -120,8 +120,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     remember_for_seconds: int = limits.GRANT_EXPIRES_AFTER_SECONDS
     may_edit: bool = True
     """
-    False where the requester may not answer: whoever edited would decide alone about a call of
-    their own.
+    False where the requester may not answer: a person who edits a call would decide about it
+    alone.
     """
 
 

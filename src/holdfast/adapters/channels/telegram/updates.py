@@ -118,8 +118,8 @@ def _is_for_us(message: dict[str, Any], me: Me) -> bool:
 
 def _forwarded(message: dict[str, Any]) -> QuotedText | None:
     """
-    Return the words of somebody else that the sender forwarded, or let another bot write. They are
-    not the sender's own, whoever the message is from.
+    Return text of another author that the sender forwarded, or that another bot wrote. It is never
+    the sender's own.
     """
     origin = message.get("forward_origin")
     author = origin.get("sender_user") if isinstance(origin, dict) else None

@@ -170,8 +170,8 @@ class Batch:
             raise failure
         # Commit point: the records are durable. After a crash before this line, the next process
         # that opens the journal finds whole records past the anchor, makes them durable and keeps
-        # them, or finds a torn tail and cuts it; nobody was told. From here on, a journal without
-        # them is cut short.
+        # them, or finds a torn tail and cuts it; nothing was acknowledged. From here on, a journal
+        # without them is cut short.
         try:
             if self._before_last is not None:
                 self._anchor = write_anchor(self._files, self._before_last, self._anchor)

@@ -2,8 +2,8 @@
 The last record of each session, for lists and followers, without opening journals.
 
 Which sessions exist is known from the home's own journal, never from a row. `hf.moved` has a row
-for each session that was written to lately: whoever looks every second reads those rows alone, and
-the cost does not grow with the number of sessions.
+for each session that was written to lately. A look every second reads those rows alone, so its
+cost does not grow with the number of sessions.
 """
 
 from collections.abc import Collection
@@ -30,7 +30,7 @@ _MOVED = (
     "(select * from hf.head where journal = m.journal offset 0) h where not h.ended"
 )
 _NAMED_MAX = 1024  # more are read in one pass over the table
-_NO_ROW = 2**53  # a session without its row is opened by whoever lists it, and found damaged
+_NO_ROW = 2**53  # a session without its row is opened by the list, and found damaged
 
 
 def page_of_heads(

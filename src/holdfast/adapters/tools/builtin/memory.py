@@ -81,7 +81,7 @@ def recall(memory: Memory | None) -> Builtin:
     types = ArgumentTypes("recall", {"query": (str, REQUIRED)})
     definition = definition_of(
         "recall",
-        "Find what was remembered for whoever asked, by words.",
+        "Find memories of the requester by words.",
         types,
         contract="pure",
         mode="auto",

@@ -8,7 +8,7 @@ the keyboard is not read.
 """
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -18,9 +18,6 @@ from holdfast.cli.shared.arguments import SESSION_HELP
 from holdfast.cli.shared.identity import refuse_tools, who
 from holdfast.cli.shared.options import command, options_of
 from holdfast.cli.shared.service import home_of, making_service, run
-
-if TYPE_CHECKING:
-    pass
 
 
 def register(app: typer.Typer) -> None:

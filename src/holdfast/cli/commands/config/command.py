@@ -32,8 +32,8 @@ def register(app: typer.Typer) -> None:
     @command(config, "show", example="holdfast config show")
     def show(ctx: typer.Context) -> None:
         """
-        The settings in force: those of the file, and defaults for the rest. Values of secrets are
-        never shown.
+        Show the settings in force: those of the file, and defaults for the rest. Values of secrets
+        are never shown.
         """
         _show(options_of(ctx))
 

@@ -33,7 +33,7 @@ def register(config: typer.Typer) -> None:
         ] = None,
     ) -> None:
         """
-        Which rule would decide a call, on which line, with which verdict, and whom it would ask.
+        Say which rule would decide a call, on which line, with which verdict, and whom it asks.
 
         Nothing runs. Without ARGUMENTS the answer holds for any call that stays in the workspace.
         """

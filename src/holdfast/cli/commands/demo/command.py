@@ -77,11 +77,17 @@ def _tell(options: Options, folder: Path, pause_seconds: float, leaving: str) ->
         return 1
     seconds = time.monotonic() - started
     end = (
-        f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `holdfast chat`, and the"
+        f"All {number} steps held, in {seconds:.1f} s. {leaving} Next: `{_command()} chat`, and the"
         " README."
     )
     options.out.result({"step": "end", "ok": True, "says": end, "steps": number}, end)
     return 0
+
+
+def _command() -> str:
+    """Return the command as the reader can type it: `make demo` puts nothing on the PATH."""
+    beside = Path(sys.executable).parent / "holdfast"
+    return "holdfast" if shutil.which("holdfast") or not beside.exists() else str(beside)
 
 
 def _show(options: Options, number: int, step: "StoryStep") -> None:

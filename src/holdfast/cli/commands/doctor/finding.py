@@ -1,9 +1,6 @@
-"""One finding of a check: what is so, and the next step."""
+"""One finding of a check: its state, its detail and the next step."""
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
-
-if TYPE_CHECKING:
-    pass
+from typing import Literal, NamedTuple
 
 
 class Finding(NamedTuple):

@@ -116,7 +116,11 @@ def register(app: typer.Typer) -> None:
         if print_unit:
             from holdfast.cli.commands.serve.own_user import unit
 
-            options.out.verbatim(unit(as_user or "holdfast"))
+            text = unit(as_user or "holdfast")
+            if options.out.json:
+                options.out.object({"unit": text})
+            else:
+                options.out.verbatim(text)
             return
         if as_user is not None:
             from holdfast.cli.commands.serve.own_user import become

@@ -6,7 +6,7 @@ The way of one call through its turn, from wherever it stands to its end.
                    └─ started elsewhere ─> closed
 
 Several processes may take up one turn. The session's claim lets one of them act at a time, and the
-start of a call is one commit: whoever comes later finds it started or closed.
+start of a call is one commit: a later process finds it started or closed.
 """
 
 import asyncio

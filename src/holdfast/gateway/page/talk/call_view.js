@@ -122,7 +122,7 @@ export class CallView {
     }
     if (!this.watching) {
       this.watching = setInterval(() => this.lookAtJob(call.job.id), JOB_LOOK_MS);
-      this.lookAtJob(call.job.id);
+      setTimeout(() => this.lookAtJob(call.job.id)); // after this drawing
     }
     const last = this.lastOutput ?? "";
     const since = h(

@@ -37,6 +37,14 @@ def state_words() -> StateWords:
     return msgspec.json.decode(state_words_json(), type=StateWords)
 
 
+def phase_words(phase: str) -> str:
+    """
+    >>> phase_words("parked")
+    'waits for a person'
+    """
+    return state_words().phases.get(phase, phase)
+
+
 def asker_words(kind: str, *, requester: str, agent: str, editor: str | None = None) -> str:
     """
     Say who asked for a call and who wrote it.

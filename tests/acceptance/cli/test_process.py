@@ -385,13 +385,9 @@ def test_an_app_that_fails_to_load_is_named_with_a_command_that_shows_where(cli:
     assert (ran.code, ran.json["error"]["hint"]) == (2, hint)
 
 
-def test_a_script_deletes_nothing_without_yes(cli: Cli) -> None:
-    """A history can't be brought back, and without a terminal nobody can be asked."""
+def test_a_script_deletes_only_by_the_whole_name(cli: Cli) -> None:
+    """Without a terminal nobody can be asked, so a prefix must not choose the session."""
     cli.json("send", "notes", "hello")
-    refused = cli("--json", "sessions", "delete", "notes")
-    assert (refused.code, refused.json["error"]["code"]) == (6, "declined")
-    assert refused.json["error"]["hint"] == (
-        "`holdfast sessions delete local/notes --yes` deletes it for good"
-    )
+    assert cli("--json", "sessions", "delete", "note").code == 6
     assert cli.json("sessions", "show", "notes")["turns"] == 1
-    assert cli.json("sessions", "delete", "notes", "--yes")["deleted"]
+    assert cli.json("sessions", "delete", "notes")["deleted"]

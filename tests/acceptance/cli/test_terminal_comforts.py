@@ -44,6 +44,15 @@ def test_explain_names_the_rule_its_line_the_verdict_and_who_is_asked(cli: Cli) 
     assert cli.ran() == 0
 
 
+def test_a_terminal_says_states_and_scopes_in_words(cli: Cli) -> None:
+    """As the page does; programs get the names with --json."""
+    cli.ask()
+    assert "state       waits for a person" in cli("sessions", "show", "ops/api").out
+    assert "waits for a person" in cli("sessions", "list").out
+    told = cli("config", "explain", "ops/api", "shell", "--as", "alice").out
+    assert "remember  in this conversation, for a folder, or in all conversations of alice" in told
+
+
 def test_explain_says_the_same_as_the_prompt_that_follows(cli: Cli) -> None:
     cli.settings('[policy.personal]\nshell = { ask = ["bob", "carol"] }\n')
     cli.json("send", "ops/api", "what time is it", "--as", "alice")

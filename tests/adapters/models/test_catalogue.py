@@ -47,7 +47,8 @@ def test_resolving_imports_no_provider() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "said", "hint"),
     [
-        ("gpt-5", "unknown_model", "'gpt-5'", "PROVIDER:MODEL"),
+        ("gpt-5", "unknown_model", "did you mean 'openai:gpt-5'?", "PROVIDER:MODEL"),
+        ("claude-x", "unknown_model", "did you mean 'anthropic:claude-x'?", "PROVIDER:MODEL"),
         ("opnai:gpt-5", "unknown_model", "did you mean 'openai'?", "PROVIDER:MODEL"),
         ("openai:", "unknown_model", "'openai:'", "PROVIDER:MODEL"),
         ("", "unknown_model", "''", "PROVIDER:MODEL"),

@@ -92,7 +92,7 @@ def test_a_late_listener_gets_the_reply_from_its_beginning() -> None:
     assert told == [("one two ", 0, 7), ("three", 8, 7)]
     with feed.listen(OPS, asyncio.Event()) as later:
         assert later.take() == []
-    assert not feed.replies
+    assert not feed.live
 
 
 def test_a_reply_is_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

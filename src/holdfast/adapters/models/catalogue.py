@@ -159,12 +159,26 @@ def infer(name: str) -> "ForeignModel":
     return infer_model(name)
 
 
+# A name without its provider is the usual first mistake.
+_FAMILIES = {
+    "gpt-": "openai",
+    "claude-": "anthropic",
+    **dict.fromkeys(("llama", "qwen", "mistral", "gemma", "phi"), "ollama"),
+}
+
+
 def unknown(name: str, configured: Sequence[str] = ()) -> Unusable:
+    """
+    >>> unknown("gpt-5").message
+    "no model 'gpt-5'; did you mean 'openai:gpt-5'?"
+    """
     provider = name.partition(":")[0]
+    family = next((of for start, of in _FAMILIES.items() if name.startswith(start)), None)
     near = get_close_matches(provider, ["demo", "script", *PROVIDERS, *configured], n=1)
+    meant = [f"{family}:{name}"] if family and ":" not in name else near
     return Unusable(
         f"no model {name!r}"
-        + (f"; did you mean {near[0]!r}?" if near and near[0] != provider else ""),
+        + (f"; did you mean {meant[0]!r}?" if meant and meant[0] != provider else ""),
         code="unknown_model",
         hint="use demo, script:FILE, or PROVIDER:MODEL such as openai:..., anthropic:... or "
         "ollama:...",

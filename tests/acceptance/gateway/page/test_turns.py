@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import expect
 
-from tests.acceptance.gateway.conftest import Gateway
+from tests.acceptance.gateway.conftest import Gateway, until
 from tests.acceptance.gateway.page.browser import IN_BROWSER, Tab
 
 pytestmark = IN_BROWSER
@@ -124,6 +124,28 @@ def test_the_history_is_verified_in_front_of_the_reader_and_a_turn_is_replayed(
     )
     expect(page.locator(".replay-words")).to_contain_text("2. turn started")
     expect(page.locator(".t-answered")).to_have_count(0)
+
+
+def test_a_reader_who_comes_late_sees_what_a_running_command_has_said(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    slow = "echo step 1; touch said; until [ -e stop ]; do sleep 0.05; done; echo step 2"
+    gateway.send(client, "ops/slow", f"run: {slow}")
+    assert gateway.answer(client, gateway.waiting(client), "approve_once").status_code == 200
+    until((gateway.work / "said").exists, "the command's first line")
+    alice = tab(gateway).sign_in(token)
+    page = alice.go("#/s/ops/slow")
+    output = page.locator(".call .output")
+    expect(output.locator("summary")).to_have_text("Output so far")
+    expect(output.locator("pre")).to_have_text("step 1\n")
+    expect(output.locator("pre")).to_be_visible()
+    alice.keep("running-output-desk-light")
+    (gateway.work / "stop").touch()
+    expect(output.locator("summary")).to_have_text("Result")
+    expect(output.locator("pre")).to_have_text("step 1\nstep 2")
 
 
 def test_a_job_shows_its_time_and_its_last_output_and_can_be_stopped(

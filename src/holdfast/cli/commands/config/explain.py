@@ -1,13 +1,16 @@
 """`holdfast config explain`: which rule would decide a call, and whom it would ask."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holdfast.cli.shared.arguments import SessionArgument
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, run
+
+if TYPE_CHECKING:
+    from holdfast.runtime.reports.explain import Explanation
 
 
 def register(config: typer.Typer) -> None:
@@ -68,7 +71,18 @@ async def _explain(
         f"why       {found.reason}",
         f"rule      {found.rule}",
         f"for       {found.requester}, {found.audience}",
-        *([f"asks      {people}", f"remember  {found.remember}"] if found.verdict == "ask" else []),
+        *(_asking(found, people) if found.verdict == "ask" else []),
     ]
     options.out.result(found, "\n".join(lines))
     return 0
+
+
+def _asking(found: "Explanation", people: str) -> list[str]:
+    """Say who is asked, and for how much an answer may stand."""
+    everywhere = f"all conversations of {found.requester}"
+    scopes = {
+        "never": "never: every call asks",
+        "session": "in this conversation only",
+        "any": f"in this conversation, for a folder, or in {everywhere}",
+    }
+    return [f"asks      {people}", f"remember  {scopes[found.remember or 'never']}"]

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
         session: SessionArgument,
         yes: Annotated[
             bool,
-            typer.Option("--yes", help="Don't ask. Needed without a terminal and with --json."),
+            typer.Option("--yes", help="Don't ask; without a terminal nobody is asked anyway."),
         ] = False,
         as_: RecordedAs = None,
     ) -> None:
@@ -34,11 +34,12 @@ def register(app: typer.Typer) -> None:
         Only that it was deleted, when and by whom stays, in the home's journal.
         """
         options = options_of(ctx)
-        run(lambda: _delete(options, session, as_, asks=not yes))
+        asks = not yes and not options.out.json and sys.stdin is not None and sys.stdin.isatty()
+        run(lambda: _delete(options, session, as_, asks=asks))
 
 
 async def _delete(options: Options, session: str, asserted: str | None, *, asks: bool) -> int:
-    from holdfast.cli.shared.id_prefix import existing_session, whole_session
+    from holdfast.cli.shared.id_prefix import whole_session
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
 
@@ -51,13 +52,6 @@ async def _delete(options: Options, session: str, asserted: str | None, *, asks:
             raise Refused(f"only the home's owner may delete {name}", code="no_authority")
         if asks:
             name = session_id(await whole_session(service, session))
-            if options.out.json or sys.stdin is None or not sys.stdin.isatty():
-                await existing_session(service, name)
-                raise Refused(
-                    f"{name} was not deleted: nobody can be asked here",
-                    code="declined",
-                    hint=f"`{options.typed(f'sessions delete {name} --yes')}` deletes it for good",
-                )
             if not typer.confirm(f"Delete {name} and its whole history?", default=False, err=True):
                 raise Refused(f"{name} was not deleted", code="declined")
         await _delete_named(service, name, by=me.person)

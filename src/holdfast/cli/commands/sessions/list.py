@@ -49,25 +49,28 @@ async def _list(options: Options, limit: int | None, after: str | None) -> int:
         options.out.text("no sessions")
     else:
         options.out.table(
-            ("SESSION", "TITLE", "PHASE", "RECORDS", "TURNS", "WAITING"),
+            ("SESSION", "TITLE", "STATE", "RECORDS", "TURNS", "WAITING"),
             [_row(each) for each in found],
         )
     return 0
 
 
 def _row(line: "SessionLine") -> tuple[str, ...]:
-    phase = (
-        f"{line.phase}, owes {', '.join(line.owes)}"
+    from holdfast.state_words import phase_words
+
+    words = phase_words(line.phase)
+    state = (
+        f"{words}, owes {', '.join(line.owes)}"
         if line.owes
         else f"sealed ({line.sealed.code})"
         if line.sealed
-        else line.phase
+        else words
     )
-    phase += f", works for {line.parent}" if line.parent is not None else ""
-    phase += (
+    state += f", works for {line.parent}" if line.parent is not None else ""
+    state += (
         f", being written by {line.busy.holder} for {line.busy.held_seconds:.0f} s or more"
         if line.busy is not None
         else ""
     )
     counts = str(line.seq), str(line.turns), str(line.waiting)
-    return line.session, line.title[:60], phase, *counts
+    return line.session, line.title[:60], state, *counts

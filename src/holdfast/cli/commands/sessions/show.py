@@ -43,12 +43,13 @@ async def _show(options: Options, session: str) -> int:
 def _text(options: Options, report: "SessionReport", waiting: "list[ApprovalReport]") -> str:
     from holdfast.cli.output.prompt_text import next_step
     from holdfast.cli.output.usage_text import usage_text
+    from holdfast.state_words import phase_words
 
     facts = [
         ("session", report.session),
         ("title", report.title),
         ("instance", report.instance),
-        ("phase", report.phase),
+        ("state", phase_words(report.phase)),
         ("records", str(report.seq)),
         ("turns", str(report.turns)),
         ("queued", str(report.queued)),

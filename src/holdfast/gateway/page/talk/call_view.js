@@ -29,7 +29,8 @@ export class CallView {
     this.talk = talk;
     this.node = h("div", { data: { call: id } });
     this.text = h("pre", { tabindex: "0" });
-    this.output = h("details", { class: "output" }, h("summary", null, "Result"), this.text);
+    this.label = h("summary", null, "Result");
+    this.output = h("details", { class: "output" }, this.label, this.text);
     this.jobLine = h("p", { class: "job-line" });
   }
 
@@ -90,15 +91,27 @@ export class CallView {
     // A job's first result is for the model: it says how to ask for the job's state.
     const shown = call.job ? call.job.text : call.result || call.output;
     if (!shown) return false;
+    const isLive = !call.job && !call.result;
+    this.label.textContent = isLive ? "Output so far" : "Result";
     if (this.text.textContent !== shown) {
-      const isShort = shown.length <= SHORT_CHARS && shown.split("\n").length <= SHORT_LINES;
-      if (!this.wasOpened && call.asked && call.result) {
-        this.wasOpened = true;
-        this.output.open = isShort;
-      }
       this.text.textContent = shown;
+      if (isLive) this.followOutput();
+      else this.openResult(call, shown);
     }
     return true;
+  }
+
+  // The output of a running call is open, at its end, until the reader closes it.
+  followOutput() {
+    if (!this.wasLive) this.output.open = true;
+    this.wasLive = true;
+    this.text.scrollTop = this.text.scrollHeight;
+  }
+
+  openResult(call, shown) {
+    if (this.wasOpened || !call.result || !(call.asked || this.wasLive)) return;
+    this.wasOpened = true;
+    this.output.open = shown.length <= SHORT_CHARS && shown.split("\n").length <= SHORT_LINES;
   }
 
   // A job that runs: how long, its last line of output, and a way to end it.
@@ -107,7 +120,10 @@ export class CallView {
       this.unwatch();
       return null;
     }
-    this.watching ??= setInterval(() => this.lookAtJob(call.job.id), JOB_LOOK_MS);
+    if (!this.watching) {
+      this.watching = setInterval(() => this.lookAtJob(call.job.id), JOB_LOOK_MS);
+      setTimeout(() => this.lookAtJob(call.job.id)); // after this drawing
+    }
     const last = this.lastOutput ?? "";
     const since = h(
       "span",

@@ -15,12 +15,8 @@ from holdfast.adapters.postgres.home.node_folder import KnownServer
 from holdfast.adapters.postgres.home.nodes import Era, is_new_history
 from holdfast.adapters.postgres.node_jobs import LOST_SECONDS, NodeJobs
 from holdfast.adapters.postgres.notices import payloads
-from holdfast.adapters.postgres.server import (
-    DatabaseAddress,
-    ServerFacts,
-    check_server,
-    connect,
-)
+from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, Untrusted
 from holdfast.ids import CallId, InstanceId, JobId

@@ -22,6 +22,7 @@ from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.session.tail import Tail, missing
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, HoldfastError, Untrusted
+from holdfast.journal.record import Record
 from holdfast.testing.journal_notes import OPS, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
 
@@ -99,6 +100,29 @@ def test_the_kernel_looks_whether_the_server_is_still_there(
             assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == seconds * 1000
             assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
         wire.close()
+
+
+@in_loop
+async def test_a_read_that_is_cut_in_the_middle_hands_over_each_record_once(
+    world: PostgresWorld, postgres: Cluster, proxy: CuttingProxy
+) -> None:
+    """Records come in pages. The caller folds them, so one that came twice would count twice."""
+    store = await cut_store(world, postgres, proxy)
+    try:
+        journal = await create_session(store)
+        await say(journal, *map(str, range(200)))
+        found: list[Record] = []
+
+        def fold(record: Record) -> None:
+            found.append(record)
+            if len(found) == 100:
+                proxy.cut_next("before")
+
+        await journal.load(fold)
+        assert proxy.cuts == 1
+        assert texts(found) == ["born", *map(str, range(200))]
+    finally:
+        await store.close()
 
 
 @in_loop

@@ -100,6 +100,22 @@ async def _hears(store: PostgresStore, cause: Callable[[], None], seconds: float
 
 
 @in_loop
+async def test_a_process_that_was_away_while_a_key_was_rotated_goes_on(
+    world: PostgresWorld,
+) -> None:
+    """It appends to a session whose next segment is under the new key, and has not read the home."""
+    first, second = await world.store(), await world.store()
+    there = await create_session(first)
+    here = await second.open(OPS)
+    await first.rotate_keys(by="tests")
+    await say(there, "under the new key")
+    await say(here, "after it")
+    assert texts(await everything(await (await world.store()).open(OPS))) == [
+        *("born", "under the new key", "after it")
+    ]
+
+
+@in_loop
 async def test_a_notice_reaches_another_node_at_once(world: PostgresWorld) -> None:
     first = await world.store()
     second = await opened(world, another_folder(world))

@@ -4,6 +4,7 @@ A TCP proxy that cuts connections on purpose, at the moments that matter for a c
     before  the request is lost and never reaches the server
     after   the request arrives, and its reply is lost
     during  the request arrives, and the client's side ends at once; the server finds out later
+    silent  the request arrives, its reply is lost, and the connection stays open
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import threading
 import time
 from typing import Literal
 
-Cut = Literal["before", "after", "during"]
+Cut = Literal["before", "after", "during", "silent"]
 
 
 class CuttingProxy:
@@ -23,6 +24,7 @@ class CuttingProxy:
         self._guard = threading.Lock()
         self._next: Cut | None = None
         self._dropping: set[socket.socket] = set()
+        self._silent: set[socket.socket] = set()
         self.cuts = 0
         self.requests = 0  # arrivals from clients; a round trip is one, if it is short
         threading.Thread(target=self._accept, daemon=True).start()
@@ -58,6 +60,10 @@ class CuttingProxy:
                     break
                 if how == "after":
                     self._dropping.add(target)
+                if how == "silent":
+                    self._silent.add(target)
+                if not is_request and source in self._silent:
+                    continue
                 if not is_request and source in self._dropping:
                     break
                 target.sendall(data)

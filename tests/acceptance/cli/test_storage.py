@@ -3,6 +3,7 @@ A home in PostgreSQL by the commands: it works as a home of files does, and what
 the database is said with its cause and the next command. Nothing falls back to files.
 """
 
+import asyncio
 import time
 from collections.abc import Generator
 
@@ -11,6 +12,8 @@ import pytest
 from proof.rigs.pgbouncer import Pooler, find_pgbouncer
 from proof.rigs.postgres_cluster import Cluster
 
+from holdfast.assembly.service import open_service
+from holdfast.ids import SessionId
 from tests.acceptance.cli.conftest import Cli, everything_below
 
 
@@ -48,6 +51,29 @@ def test_a_home_in_a_database_is_used_like_any_other(cli: Cli, database: str) ->
     assert cli.json("sessions", "quarantine", "notes")["quarantine"] == []
     assert cli("sessions", "delete", "notes", "--yes").code == 0
     assert cli.json("sessions", "list")["sessions"] == []
+
+
+@pytest.mark.parametrize("is_in_database", [True, False])
+def test_an_item_in_quarantine_is_listed_and_printed_over_every_store(
+    cli: Cli, database: str, *, is_in_database: bool
+) -> None:
+    """A person has no path to read in a database. The command prints the item of either store."""
+    if is_in_database:
+        chosen(cli, database)
+        cli.json("storage", "init")
+    cli("send", "notes", "hello")
+
+    async def put_aside() -> None:
+        async with open_service(cli.home) as service:
+            journal = await service.runtime.world.store.open(SessionId("local/notes"))
+            await journal.quarantine("reply", b'{"text":"too late"}')
+            await journal.close()
+
+    asyncio.run(put_aside())
+    assert len(cli.json("sessions", "quarantine", "notes")["quarantine"]) == 1
+    assert "too late" in cli("sessions", "quarantine", "notes", "1").out
+    wrong = cli("sessions", "quarantine", "notes", "2")
+    assert (wrong.code, "no item 2" in wrong.err) == (6, True)
 
 
 @pytest.mark.parametrize(

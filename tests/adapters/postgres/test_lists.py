@@ -199,6 +199,20 @@ def test_a_memory_outlives_a_rotation_of_the_keys(
     assert {each.id for each in found.items} == {"m-1", "m-2"}
 
 
+def test_a_process_that_was_away_while_a_key_was_rotated_believes_what_is_under_it(
+    world: PostgresWorld,
+) -> None:
+    """It has not read the home since, and must not report a memory of ours as one that was changed."""
+    first, second = (asyncio.run(world.store()) for _ in range(2))
+    memory = PostgresMemory(second)
+    memory.add(item("1"))
+    asyncio.run(first.rotate_keys(by="tests"))
+    PostgresMemory(first).add(item("2"))
+    found = memory.find(query_words("door code"), ALICE, limit=8, seconds=60)
+    assert {each.id for each in found.items} == {"m-1", "m-2"}
+    assert found.unverified == 0
+
+
 def test_the_counts_behind_the_ranking_follow_what_is_forgotten(
     world: PostgresWorld, store: PostgresStore
 ) -> None:

@@ -4,7 +4,9 @@ in order; the answer is definite, or said to be in doubt.
 """
 
 import asyncio
+import os
 import random
+import socket
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -13,12 +15,14 @@ from proof.rigs.cutting_proxy import Cut, CuttingProxy
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.postgres import silence
 from holdfast.adapters.postgres.commit import lane as lanes
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
-from holdfast.adapters.postgres.server import DatabaseAddress, Wire
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.session.tail import Tail, missing
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, HoldfastError, Untrusted
+from holdfast.journal.record import Record
 from holdfast.testing.journal_notes import OPS, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
 
@@ -63,6 +67,62 @@ async def test_an_append_whose_connection_is_cut_is_kept_once_and_acknowledged(
         await store.close()
     there = await (await world.store()).open(OPS)
     assert texts(await everything(there)) == ["born", *(f"{number}" for number in range(10))]
+
+
+@in_loop
+async def test_a_server_that_answers_nothing_is_given_up_and_asked_again(
+    world: PostgresWorld, postgres: Cluster, proxy: CuttingProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine that hangs keeps the connection open. The append is sent again on another one."""
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "CHECK_SECONDS", 0.05)
+    store = await cut_store(world, postgres, proxy)
+    try:
+        journal = await create_session(store)
+        for text in ("one", "two", "three"):
+            if text == "two":
+                proxy.cut_next("silent")
+            await say(journal, text)
+        assert proxy.cuts == store.resolved == 1
+    finally:
+        await store.close()
+    there = await (await world.store()).open(OPS)
+    assert texts(await everything(there)) == ["born", "one", "two", "three"]
+
+
+def test_the_kernel_looks_whether_the_server_is_still_there(
+    world: PostgresWorld, postgres: Cluster
+) -> None:
+    """A machine without power is noticed within seconds, unless the address says otherwise."""
+    for asked, seconds in (("", 15.0), ("?tcp_user_timeout=7000", 7.0)):
+        wire = connect(DatabaseAddress(postgres.url() + asked, world.place.schema))
+        with socket.socket(fileno=os.dup(wire.fileno())) as twin:
+            assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == seconds * 1000
+            assert twin.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+        wire.close()
+
+
+@in_loop
+async def test_a_read_that_is_cut_in_the_middle_hands_over_each_record_once(
+    world: PostgresWorld, postgres: Cluster, proxy: CuttingProxy
+) -> None:
+    """Records come in pages. The caller folds them, so one that came twice would count twice."""
+    store = await cut_store(world, postgres, proxy)
+    try:
+        journal = await create_session(store)
+        await say(journal, *map(str, range(200)))
+        found: list[Record] = []
+
+        def fold(record: Record) -> None:
+            found.append(record)
+            if len(found) == 100:
+                proxy.cut_next("before")
+
+        await journal.load(fold)
+        assert proxy.cuts == 1
+        assert texts(found) == ["born", *map(str, range(200))]
+    finally:
+        await store.close()
 
 
 @in_loop

@@ -15,12 +15,8 @@ from holdfast.adapters.postgres.home.node_folder import KnownServer
 from holdfast.adapters.postgres.home.nodes import Era, is_new_history
 from holdfast.adapters.postgres.node_jobs import LOST_SECONDS, NodeJobs
 from holdfast.adapters.postgres.notices import payloads
-from holdfast.adapters.postgres.server import (
-    DatabaseAddress,
-    ServerFacts,
-    check_server,
-    connect,
-)
+from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, Untrusted
 from holdfast.ids import CallId, InstanceId, JobId
@@ -101,6 +97,22 @@ async def _hears(store: PostgresStore, cause: Callable[[], None], seconds: float
         except TimeoutError:
             pass
     return heard
+
+
+@in_loop
+async def test_a_process_that_was_away_while_a_key_was_rotated_goes_on(
+    world: PostgresWorld,
+) -> None:
+    """It appends to a session whose next segment is under the new key, and has not read the home."""
+    first, second = await world.store(), await world.store()
+    there = await create_session(first)
+    here = await second.open(OPS)
+    await first.rotate_keys(by="tests")
+    await say(there, "under the new key")
+    await say(here, "after it")
+    assert texts(await everything(await (await world.store()).open(OPS))) == [
+        *("born", "under the new key", "after it")
+    ]
 
 
 @in_loop

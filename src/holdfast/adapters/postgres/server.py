@@ -1,5 +1,5 @@
 """
-The way to the server: connections, what they must find there, and what its errors mean.
+The way to the server: connections, and what its errors mean.
 
 A connection is used by one thread, with autocommit, and has no state of its own. Every error of the
 driver is translated here, once. `Lost` is the only error after which nobody knows whether a
@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast.adapters.postgres import silence
 from holdfast.errors import (
     Busy,
     HoldfastError,
@@ -25,7 +26,6 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     import psycopg
 
-OLDEST_VERSION = 140000
 CONNECT_SECONDS = 10  # a dead address is reported, not waited for
 LOCK_WAIT_MS = 10_000  # as over files: then Busy
 IDLE_MS = 5_000  # a process that is stopped while it holds a row keeps others no longer
@@ -61,25 +61,10 @@ class DatabaseAddress(NamedTuple):
         return self._replace(url=self.listen_url or self.url)
 
 
-class ServerFacts(NamedTuple):
-    """
-    The facts by which a node knows that this is the server that it knew. `lsn` is synced: a crash
-    takes back what is only written, and that is not a loss.
-    """
-
-    system: str
-    timeline: str
-    lsn: int
-
-    @property
-    def history(self) -> str:
-        return f"{self.system}/{self.timeline}"
-
-
 def connect(place: DatabaseAddress) -> "Wire":
     """Connect, or raise Busy or Unusable with the cause and the next step. Writes nothing."""
     psycopg = driver()
-    options = _protected(place)
+    options = _protected(place) | _noticing_loss(place)
     try:
         connection = psycopg.connect(
             place.url,
@@ -163,6 +148,26 @@ def _protected(place: DatabaseAddress) -> dict[str, str]:
     return {}
 
 
+# A machine that lost its power says nothing. The kernel asks it after ten seconds of silence, and
+# gives an unanswered statement up after fifteen; by default it would take hours.
+_NOTICING = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "2",
+    "tcp_user_timeout": "15000",
+}
+
+
+def _noticing_loss(place: DatabaseAddress) -> dict[str, str]:
+    """Settings of the connection that the address does not name itself."""
+    psycopg = driver()
+    try:
+        named = psycopg.conninfo.conninfo_to_dict(place.url)
+    except psycopg.ProgrammingError:
+        return {}  # connecting says what is wrong with it
+    return {name: value for name, value in _NOTICING.items() if name not in named}
+
+
 class PreparedStatement(NamedTuple):
     """A statement of ours that returns one row, and the types of its values. `$1` is the first."""
 
@@ -201,11 +206,14 @@ class Wire:
         """
         psycopg = driver()
         self._not_replicated = None
+        silence.begin(self._connection)
         try:
             found = self._connection.execute(_qualified(sql, self._schema), values, binary=True)
             rows = found.fetchall() if found.description is not None else []
         except psycopg.Error as exc:
             raise translated(exc, self._connection) from exc
+        finally:
+            silence.end(self._connection)
         self._check_replicated()
         return rows
 
@@ -226,6 +234,7 @@ class Wire:
         """
         psycopg = driver()
         self._not_replicated = None
+        silence.begin(self._connection)
         try:
             result = self._executed(statement, values)
             if result.status != psycopg.pq.ExecStatus.TUPLES_OK:
@@ -234,6 +243,8 @@ class Wire:
             raise translated(exc, self._connection) from exc
         except MemoryError as exc:  # the driver's word for a connection that takes no statement
             raise Lost("the connection takes no statement") from exc
+        finally:
+            silence.end(self._connection)
         self._check_replicated()
         return [result.get_value(0, column) for column in range(result.nfields)]
 
@@ -281,8 +292,11 @@ class Wire:
         try:
             with self._connection.transaction():
                 yield
+                silence.begin(self._connection)  # the commit comes now
         except psycopg.Error as exc:
             raise translated(exc, self._connection) from exc
+        finally:
+            silence.end(self._connection)
 
     # --- Notices
 
@@ -434,55 +448,3 @@ def translated(exc: Exception, connection: Any) -> Exception:
     if state.startswith(("40", "53")):
         return Busy(f"the server could not do it now: {text} ({state})")
     return NotSaved(f"the server refused it: {text} ({state})", hint="look at the server's log")
-
-
-def check_server(wire: Wire) -> ServerFacts:
-    """Refuse a server that can't keep the promises. Return its facts."""
-    (settings,) = wire.rows(
-        "select current_setting('server_version_num')::int, current_setting('fsync'), "
-        "current_setting('full_page_writes'), current_setting('synchronous_commit'), "
-        "pg_is_in_recovery(), getdatabaseencoding()::text"
-    )
-    _refuse(ServerSettings(*settings))
-    (facts,) = wire.rows(
-        "select (select system_identifier from pg_control_system())::text, "
-        "substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8), "
-        "pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
-    )
-    return ServerFacts(*facts)
-
-
-class ServerSettings(NamedTuple):
-    version: int
-    fsync: str
-    full_page_writes: str
-    synchronous_commit: str
-    is_recovering: bool
-    encoding: str
-
-
-def _refuse(found: ServerSettings) -> None:
-    if found.version < OLDEST_VERSION:
-        raise Unusable(
-            f"PostgreSQL {found.version // 10000} is too old",
-            code="storage",
-            hint="14 is the oldest that is supported",
-        )
-    if found.is_recovering:
-        raise ReadOnly(
-            "this server is a standby and takes no writes",
-            hint="name the primary in [storage] url, or add target_session_attrs=read-write",
-        )
-    for name in ("fsync", "full_page_writes", "synchronous_commit"):
-        if getattr(found, name) == "off":
-            raise Unusable(
-                f"{name} is off on this server, so nothing would be durable",
-                code="storage",
-                hint=f"set {name} = on",
-            )
-    if found.encoding != "UTF8":
-        raise Unusable(
-            f"the database is encoded as {found.encoding}",
-            code="storage",
-            hint="make one with encoding UTF8",
-        )

@@ -4,7 +4,8 @@ from typing import Any, NamedTuple
 
 from holdfast.adapters.postgres import schema
 from holdfast.adapters.postgres.home.nodes import NodeFacts, all_nodes, read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, check_server, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server_facts import check_server
 
 
 def database_facts(place: DatabaseAddress) -> dict[str, Any]:

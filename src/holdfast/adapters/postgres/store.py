@@ -46,7 +46,7 @@ from holdfast.adapters.postgres.home.node_folder import (
 )
 from holdfast.adapters.postgres.home.node_start import begin, join
 from holdfast.adapters.postgres.home.nodes import NodeFacts, Nodes, all_nodes
-from holdfast.adapters.postgres.home.registry import PostgresRegistry
+from holdfast.adapters.postgres.home.registry import PostgresRegistry, with_new_keys
 from holdfast.adapters.postgres.notices import PostgresNotices
 from holdfast.adapters.postgres.readers import Readers
 from holdfast.adapters.postgres.server import (
@@ -271,7 +271,9 @@ class PostgresStore:
     async def in_thread(self, work: Callable[[Wire], T]) -> T:
         """Run statements off the event loop. They are awaited to their end."""
         self.check_alive()
-        return await until_done(self.readers.submit(work))
+        return await until_done(
+            self.readers.submit(lambda wire: with_new_keys(self, wire, lambda: work(wire)))
+        )
 
     def read_now(self, work: Callable[[Wire], T], seconds: float | None = None) -> T:
         """

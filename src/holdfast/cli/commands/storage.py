@@ -92,7 +92,8 @@ async def _migrate(options: Options) -> int:
     import asyncio
 
     from holdfast.adapters.postgres import schema
-    from holdfast.adapters.postgres.server import check_server, connect
+    from holdfast.adapters.postgres.server import connect
+    from holdfast.adapters.postgres.server_facts import check_server
 
     place = _place(options)
 

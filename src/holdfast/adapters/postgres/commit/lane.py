@@ -34,6 +34,7 @@ from holdfast.adapters.postgres.commit.append import (
     was_kept_before,
 )
 from holdfast.adapters.postgres.commit.refusal import fenced, refusal
+from holdfast.adapters.postgres.home.registry import with_new_keys
 from holdfast.adapters.postgres.home.seals import seal_now
 from holdfast.adapters.postgres.server import ANOTHER_TIMELINE, Lost, RowInTheWay, Wire
 from holdfast.adapters.postgres.session.stream import load
@@ -247,9 +248,15 @@ class Lane:
         request.suffix = suffix
 
     def _read(self, tail: Tail, seq: int) -> list[Record]:
-        found: list[Record] = []
+        wire = self.wire()
+
+        def read() -> list[Record]:
+            found: list[Record] = []
+            load(wire, tail, found.append, after=seq)
+            return found
+
         try:
-            load(self.wire(), tail, found.append, after=seq)
+            found = with_new_keys(self._store, wire, read)
         except Untrusted as exc:
             raise seal_now(self._store, tail, exc) from exc
         return [record for record in found if record.seq <= tail.head.seq]
@@ -385,7 +392,7 @@ class Lane:
                 if row is not None:
                     if row[0] < tail.head.seq:
                         raise missing(tail.session, row[0], tail.head.seq)
-                    tail.catch_up(wire, row[0])
+                    with_new_keys(self._store, wire, lambda: tail.catch_up(wire, row[0]))
                     tail.epoch = row[1]
                 again = self._framed(tail, item.requests)
                 item.__dict__.update(again.__dict__)

@@ -19,7 +19,8 @@ from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.home.commits import first_home_lines
 from holdfast.adapters.postgres.home.node_folder import new_node, open_node_folder, write_known
 from holdfast.adapters.postgres.home.nodes import read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, check_server, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Lost, connect
+from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.errors import Busy
 from holdfast.ports.clock import Clock

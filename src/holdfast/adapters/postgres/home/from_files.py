@@ -24,7 +24,8 @@ from holdfast.adapters.files.session.outputs import OUTPUTS
 from holdfast.adapters.files.session.quarantine import Quarantine
 from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.home.node_folder import open_node_folder
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, check_server, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
+from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.adapters.postgres.session.side_data import SideData
 from holdfast.adapters.postgres.session.tail import Tail

@@ -23,8 +23,8 @@ REMEMBERED_SECONDS = 90.0
 
 _HEADS = "select session, instance, seq from hf.head where not ended"
 _NAMED = _HEADS + " and session = any(%s::text[])"
-# `offset 0` keeps the server from joining in another way than by each row's key. It would read every
-# head whenever its statistics say that many sessions move.
+# `offset 0` keeps the server from joining in another way than by each row's key. It would read
+# every head whenever its statistics say that many sessions move.
 _MOVED = (
     "select h.session, h.instance, h.seq from hf.moved m cross join lateral "
     "(select * from hf.head where journal = m.journal offset 0) h where not h.ended"

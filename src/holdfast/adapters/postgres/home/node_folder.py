@@ -22,7 +22,7 @@ from holdfast.adapters.files.home.anchor_tables import AnchorCell, AnchorTables
 from holdfast.adapters.files.home.keys import Keys, load_keys
 from holdfast.adapters.files.paths import create_whole, read_file
 from holdfast.adapters.postgres.home.nodes import Era
-from holdfast.adapters.postgres.server import ServerFacts
+from holdfast.adapters.postgres.server_facts import ServerFacts
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.journal.anchor import Anchor, CellReading
 from holdfast.journal.chain import key_id, subkey

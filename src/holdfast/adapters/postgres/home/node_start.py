@@ -15,7 +15,8 @@ from holdfast.adapters.postgres.home.node_folder import new_node, read_known, wr
 from holdfast.adapters.postgres.home.nodes import declare_era, is_new_history, read_era
 from holdfast.adapters.postgres.home.registry import PostgresRegistry
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import Wire, check_server
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row, verify_to_head
 from holdfast.adapters.postgres.session.tail import Tail, missing
 from holdfast.errors import Busy, Unusable

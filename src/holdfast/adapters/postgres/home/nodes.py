@@ -11,7 +11,8 @@ import time
 import uuid
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.adapters.postgres.server import ServerFacts, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_facts import ServerFacts
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.home.node_folder import KnownServer

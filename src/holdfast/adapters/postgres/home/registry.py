@@ -7,14 +7,14 @@ trusted once a record under a trusted key names it, as over files.
 
 import contextlib
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.session.tail import Tail, broken, lines_from, missing
 from holdfast.adapters.session_names import SessionNames
-from holdfast.errors import NewerVersion
+from holdfast.errors import NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.record import Record
@@ -28,6 +28,9 @@ from holdfast.session.home.events import (
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.home.node_folder import NodeKeys
+    from holdfast.adapters.postgres.store import PostgresStore
+
+T = TypeVar("T")
 
 _ROTATED = "key_rotated"
 
@@ -98,3 +101,20 @@ class PostgresRegistry:
     def is_over(self, session: SessionId, instance: InstanceId) -> bool:
         created = self.created(session)
         return session != HOME_SESSION and (created is None or created.instance != instance)
+
+
+def with_new_keys(store: "PostgresStore", wire: Wire, work: Callable[[], T]) -> T:
+    """
+    Run work. If it needs a key that this process does not know, read the home, which may name the
+    key by now, and run it again: other processes rotate keys and write under them.
+    """
+    known = len(store.keys)
+    try:
+        return work()
+    except Refused as exc:
+        if exc.code != "no_key":
+            raise
+        store.refresh(wire)
+        if len(store.keys) == known:
+            raise
+    return work()

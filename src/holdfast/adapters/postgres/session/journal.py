@@ -85,8 +85,17 @@ class PostgresJournal:
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         self._check_open()
+        last = after
+
+        def fold_once(record: Record) -> None:
+            """A read that is lost in the middle begins anew."""
+            nonlocal last
+            if record.seq > last:
+                last = record.seq
+                fold(record)
+
         head = await self._store.in_thread(
-            lambda wire: self._store.load_for(wire, self, fold, after=after)
+            lambda wire: self._store.load_for(wire, self, fold_once, after=after)
         )
         self.move(head)
         return head

@@ -102,6 +102,7 @@ class Home:
         second.folder = ground.fresh("node-second")
         shutil.copytree(self.folder / "keys", second.folder / "keys")
         self._write_settings(second.folder)
+        init_home(self.place, second.folder)
         return self, second
 
     @asynccontextmanager

@@ -7,6 +7,7 @@ characters (`od -c`). The cost is linear in the text. Decimal numbers, bits, and
 own are not read.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -30,9 +31,12 @@ _BEGUN = re.compile(
 _BEGUN_CHARS_MAX = 80  # further blanks than that are not the beginning of a dump
 _HEX = re.compile(rb"(?:0x)?((?:[0-9A-Fa-f]{2})+),?\Z")
 _OCTAL = re.compile(rb"[0-7]+\Z")
-_HEX_BYTES = {2: 1, 4: 2, 8: 4, 16: 8}  # of a group, by its digits
+_HEX_BYTES = {2: 1, 4: 2, 8: 4, 10: 5, 12: 6, 14: 7, 16: 8}  # of a group, by its digits
 _OCTAL_BYTES = {3: 1, 6: 2, 11: 4, 22: 8}
 _TEXT_COLUMN = (b"|", b">")
+_NO_OFFSET = b" " * 7
+_GAP = re.compile(rb"  +")
+_GAPS_MAX = 4
 _BARE_GROUPS_MIN = 4  # in a line with no offset that does not begin with a space
 _CELL = 4  # columns of a character in `od -c`
 _NAMED = {b"\\0": b"\0", b"\\a": b"\a", b"\\b": b"\b", b"\\t": b"\t", b"\\n": b"\n", b"\\v": b"\v"}
@@ -44,6 +48,7 @@ class _Line(NamedTuple):
     end: int
     forward: bytes
     backward: bytes  # each group in the other byte order
+    has_offset: bool
 
 
 def may_hold(data: bytes) -> bool:
@@ -58,9 +63,23 @@ def may_hold(data: bytes) -> bool:
 def spans(data: bytes, find: Find) -> Iterator[Span]:
     """Return the lines whose bytes hold something that `find` finds."""
     for ends in _line_ends(data):
-        for run in _runs(data, ends):
+        for run in itertools.chain.from_iterable(map(_formats, _runs(data, ends))):
             yield from _spans_in([(line, line.forward) for line in run], find)
             yield from _spans_in([(line, line.backward) for line in run], find)
+
+
+def _formats(run: list[_Line]) -> Iterator[list[_Line]]:
+    """
+    Yield the run, and the lines of each format if it has several: `od -tx1 -c` prints the same
+    bytes twice, and an offset before the first format alone.
+    """
+    yield run
+    offsets = [number for number, line in enumerate(run) if line.has_offset]
+    if offsets and len(offsets) < len(run):
+        count = offsets[1] - offsets[0] if len(offsets) > 1 else len(run) - offsets[0]
+        if count > 1:
+            for first in range(count):
+                yield run[offsets[0] + first :: count]
 
 
 def _line_ends(data: bytes) -> tuple[re.Pattern[bytes], ...]:
@@ -137,14 +156,33 @@ def _read(data: bytes, start: int, end: int) -> _Line | None:
     if offset is None:
         is_bare = line[:1] == b" " or len(line.split()) >= _BARE_GROUPS_MIN
         read = _groups(line) if is_bare else None
-        return _Line(start, end, *read) if read is not None else None
+        if read is None and line.startswith(_NO_OFFSET):  # the next format of the same bytes
+            read = _characters(line[len(_NO_OFFSET) :])
+        return _Line(start, end, *read, has_offset=False) if read is not None else None
     rest = line[offset.end() :]
-    if offset[2]:  # `xxd`: two spaces before its text, one between groups
-        rest = rest.strip().partition(b"  ")[0]
+    if offset[2]:
+        rest = _without_text(rest.lstrip())
     elif len(rest.split(maxsplit=1)[0]) == len(offset[1]):
         rest = line[offset.start() :]  # a group like the others, and no offset
     read = _groups(rest) or _characters(line[offset.end() :])
-    return _Line(start + offset.start(), end, *read) if read is not None else None
+    if read is None:
+        return None
+    return _Line(start + offset.start(), end, *read, has_offset=True)
+
+
+def _without_text(rest: bytes) -> bytes:
+    """
+    Return the groups of a line of `xxd`. Two spaces stand before its text, and with `-e` also
+    before a last group that is short; the text has one character for each byte.
+    """
+    for found in itertools.islice(_GAP.finditer(rest), _GAPS_MAX):
+        groups, text = rest[: found.start()], rest[found.start() + 2 :]
+        read = _groups(groups)
+        if read is None:
+            break
+        if len(text.lstrip()) <= len(read[0]) <= len(text):
+            return groups
+    return rest.strip().partition(b"  ")[0]
 
 
 def _groups(text: bytes) -> tuple[bytes, bytes] | None:

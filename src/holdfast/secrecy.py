@@ -2,10 +2,9 @@
 Known secrets, found in any text (S1): tokens and codes by their form, other secrets by their value.
 
 Each is found as written, with JSON escapes or a terminal's colours, wrapped over lines,
-percent-encoded, in base64 (three
-alignments, both alphabets), in hex, with or without a space, colon or comma between bytes, and in
-dumps (`dump_form`). Other encodings, compression, encryption and a secret in several parts are not
-found.
+percent-encoded, in base64 (three alignments, both alphabets), in hex (escaped, or with or without a
+space, colon, comma or dash between bytes), and in dumps (`dump_form`). Other encodings,
+compression, encryption and a secret in several parts are not found.
 
 `learn` registers secrets in this process. The journal refuses every record that holds one
 (`check_draft`), so that no path can skip the check.
@@ -28,28 +27,28 @@ Secret = str | bytes
 _HIDDEN = HIDDEN.encode()
 # A run of backslashes is tried from its first one only: else a long run takes quadratic time. For
 # the same reason, searches that end at `\Z` see few bytes, or see them backwards.
-_CODED = re.compile(rb"%([0-9A-Fa-f]{2})|(?<!\\)\\+u00([0-9A-Fa-f]{2})")
+_CODED = re.compile(rb"%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:u00|x)([0-9A-Fa-f]{2})")
 _DROPPED = b"\\\r\n\t"
 # A terminal's colours and moves, which a program may print inside a word.
 _CONTROL = re.compile(rb"\x1b\[[0-9;:?]*[@-~]")
 _PIECES = re.compile(
     rb"(?:\x1b|%1[Bb]|(?<!\\)\\+u001[Bb])\[[0-9;:?]*[@-~]"
-    rb"|%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:u00([0-9A-Fa-f]{2})|[nrt])|[\\\r\n\t]"
+    rb"|%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:(?:u00|x)([0-9A-Fa-f]{2})|[nrt])|[\\\r\n\t]"
 )
 _CUT_CODE = re.compile(
-    rb"(?:(?:\x1b|%1[Bb]|\\+u001[Bb])(?:\[[0-9;:?]*)?|%[0-9A-Fa-f]?|\\+(?:u0{0,2}[0-9A-Fa-f]?)?)\Z"
+    rb"(?:(?:\x1b|%1[Bb]|\\+u001[Bb])(?:\[[0-9;:?]*)?|%[0-9A-Fa-f]?|\\+(?:(?:u0{0,2}|x)[0-9A-Fa-f]?)?)\Z"
 )
 _CUT_CODE_BYTES = 64
 _SHORT_LINE_BYTES = 128
 _SHORT_LINE = re.compile(rb"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_=-]{0,39}[\r\n]+\Z")
 # Hex with one separator between bytes, as `od -tx1` and fingerprints print it.
-_PAIRS = re.compile(rb"(?:[0-9a-f]{2}[ :,]+){7,}[0-9a-f]{2}")
-_PAIRS_BEGUN_BACKWARDS = re.compile(rb"[ :,]*[0-9a-f]{0,2}(?:[ :,]+[0-9a-f]{2})*(?![0-9a-z])")
-_SEPARATORS = b" :,"
+_PAIRS = re.compile(rb"(?:[0-9a-f]{2}[ :,-]+){7,}[0-9a-f]{2}")
+_PAIRS_BEGUN_BACKWARDS = re.compile(rb"[ :,-]*[0-9a-f]{0,2}(?:[ :,-]+[0-9a-f]{2})*(?![0-9a-z])")
+_SEPARATORS = b" :,-"
 # The same pairs as a shape, in which a run of separators is one blank. To search the shape takes an
 # eighth of the time of the expression.
 _PAIR_SHAPE = bytes(
-    ord("#") if chr(byte) in "0123456789abcdefABCDEF" else ord(" ") if byte in b" :," else ord(".")
+    ord("#") if chr(byte) in "0123456789abcdefABCDEF" else ord(" ") if byte in b" :,-" else ord(".")
     for byte in range(256)
 )
 _EIGHT_PAIRS = b" ".join([b"##"] * 8)
@@ -321,7 +320,7 @@ def _normal(data: bytes) -> bytes:
     >>> _normal(rb"a\"b\u0063%64\ne")
     b'a"bcde'
     """
-    if b"%" in data or b"\\u00" in data:
+    if b"%" in data or b"\\u00" in data or b"\\x" in data:
         data = _CODED.sub(_decoded, data)
     if b"\\" in data:
         data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")

@@ -34,6 +34,21 @@ def leave_stdout() -> None:
     os.close(hear)
 
 
+def test_a_hook_does_not_wait_for_a_token_that_never_comes(tmp_path: Path) -> None:
+    """A hook that waits is ended by its agent, which then runs the tool."""
+    os.mkfifo(tmp_path / "token", 0o600)
+    hook = [sys.executable, "-m", "holdfast", "--home", str(tmp_path), "hook", "claude-code"]
+    done = subprocess.run(
+        [*hook, "--token-file", str(tmp_path / "token")],
+        input=EVENT.replace(b"Other", b"PreToolUse"),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (BLOCKED, b"")
+    assert b"is not a file" in done.stderr
+
+
 @pytest.mark.parametrize("broken", [close_stdin, close_stdout, fill_stdout, leave_stdout])
 def test_a_hook_that_cannot_read_or_say_blocks_the_call(
     tmp_path: Path, broken: Callable[[], None]

@@ -27,6 +27,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.status = 200
+        self.says = b""
         self.takes_metrics = True
         self.headers: dict[str, str] = {}
         self.spans: list[Any] = []
@@ -45,6 +46,7 @@ class Collector:
                 is_known = collector.takes_metrics or self.path != "/v1/metrics"
                 status = collector.status if is_known else 404
                 answer = collector.take(self.path, body) if status == 200 else b""
+                answer = answer or collector.says
                 collector.requests += 1
                 self.send_response(status)
                 self.send_header("content-length", str(len(answer)))
@@ -167,6 +169,19 @@ def test_spans_that_a_collector_refuses_do_not_stop_the_others(
     assert b"ops/first" not in sent
     gateway.run("sessions", "trace", "ops/first", "--otlp", f"http://127.0.0.1:{collector.port}")
     assert ids_in_journal(gateway, "ops/first") <= set(collector.ids)
+
+
+def test_an_answer_that_cannot_be_read_does_not_stop_the_export(
+    gateway: Gateway, collector: Collector
+) -> None:
+    settings(gateway, collector)
+    collector.says = b"\x1f\x8b no message at all"
+    alice = gateway.start().client(gateway.token("alice"))
+    gateway.send(alice, "ops/first", "what time is it?")
+    until(lambda: "cannot be read" in gateway.log.read_text(), "a word about it in the log")
+    collector.says = b""
+    gateway.send(alice, "ops/second", "what time is it?")
+    until(lambda: collector.drives == 2, "the second turn")
 
 
 def test_content_leaves_only_where_settings_say_so(gateway: Gateway, collector: Collector) -> None:

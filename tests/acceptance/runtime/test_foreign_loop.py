@@ -191,6 +191,24 @@ async def test_a_loop_that_raises_leaves_its_turn_for_another_loop(stage: Stage)
 
 
 @in_loop
+async def test_one_answer_with_one_id_for_two_calls_is_refused(stage: Stage) -> None:
+    """Equal calls of one id are one call; equal calls without an id are two."""
+    calls = [holdfast.LoopCall("c1", "look", each) for each in ({}, {"at": "b"})]
+    same = [holdfast.LoopCall("c2", "look", each) for each in ("{}", "{ }")]
+    nameless = [holdfast.LoopCall(None, "look", {})] * 2
+    async with (
+        stage.open(loop_agent(stage)) as home,
+        home.turn("ops/api", "look around", source=alice) as turn,
+    ):
+        with pytest.raises(holdfast.Refused) as refused:
+            await turn.said("", calls)
+        assert refused.value.code == "id_conflict"
+        first, again, third, fourth = await turn.said("", [*same, *nameless])
+        assert first.call == again.call
+        assert len({first.call, third.call, fourth.call}) == 3
+
+
+@in_loop
 async def test_a_loops_mistake_is_said_before_anything_is_written_and_its_turn_goes_on(
     stage: Stage,
 ) -> None:

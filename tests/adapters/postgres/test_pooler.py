@@ -14,6 +14,7 @@ from proof.rigs.pgbouncer import Pooler, find_pgbouncer
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.lists.index import PostgresIndex
 from holdfast.adapters.postgres.lists.memory import PostgresMemory
 from holdfast.adapters.postgres.server import DatabaseAddress, connect
@@ -70,6 +71,7 @@ async def test_the_contract_holds_through_a_pooler(world: PostgresWorld, pooler:
     other = world.folder.parent / "other"
     other.mkdir(mode=0o700)
     shutil.copytree(world.folder / "keys", other / "keys")
+    await asyncio.to_thread(init_home, world.place, other)
     first = await opened(through(world, pooler), world.folder)
     second = await opened(through(world, pooler), other)
     try:

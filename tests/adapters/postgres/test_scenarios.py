@@ -16,6 +16,7 @@ from proof.rigs.postgres_world import PostgresWorld
 from proof.scenarios.pure_session import Stored
 from proof.scenarios.teller import SEPARATOR, Teller
 
+from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Draft, Record
@@ -35,6 +36,7 @@ def nodes(
     world = PostgresWorld(postgres.url(), "hf_scenarios", folder / "one")
     (folder / "two").mkdir(mode=0o700)
     shutil.copytree(folder / "one" / "keys", folder / "two" / "keys")
+    init_home(world.place, folder / "two")
     first = asyncio.run(world.store())
     second = asyncio.run(PostgresStore.open_home(world.place, folder / "two", ahead_ms=None))
     yield first, second

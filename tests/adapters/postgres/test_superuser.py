@@ -1,13 +1,16 @@
 """A superuser of the database edits, deletes, swaps and sets back rows: each is found, none is used."""
 
+import shutil
 from collections.abc import Callable, Generator
 
 import pytest
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.schema import migrations
 from holdfast.adapters.postgres.session.position import STORED_SEGMENT_BYTES
-from holdfast.errors import CutShort, Untrusted
+from holdfast.adapters.postgres.store import PostgresStore
+from holdfast.errors import CutShort, Untrusted, Unusable
 from holdfast.ports.journal_store import Check
 from holdfast.testing.journal_notes import OPS, OTHER, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
@@ -63,6 +66,94 @@ async def test_an_open_handle_and_the_next_open_both_find_it(
     assert OPS in await store.seals()
     await say(other, "goes on", check=Check.FENCE)
     assert "late" not in texts(await everything(reopened))
+
+
+WIPES = {
+    "a cell": lambda node: (node / "anchors/0000.anchors").write_bytes(bytes(512)),
+    "a table": lambda node: (node / "anchors/0000.anchors").unlink(),
+    "the tables and their list": lambda node: shutil.rmtree(node / "anchors"),
+    "the node's file": lambda node: (
+        (node / "anchors/0000.anchors").unlink(),
+        (node / "server.json").unlink(),
+    ),
+    "a changed node's file": lambda node: (
+        (node / "anchors/0000.anchors").unlink(),
+        (node / "server.json").write_bytes(b"{}"),
+    ),
+    "everything but the keys": lambda node: (
+        shutil.rmtree(node / "anchors"),
+        (node / "server.json").unlink(),
+    ),
+}
+
+
+@pytest.mark.parametrize("wiped", WIPES)
+@in_loop
+async def test_a_wiped_anchor_does_not_undo_an_acknowledged_record(
+    world: PostgresWorld, wiped: str
+) -> None:
+    """
+    A superuser takes records away, and somebody without a key wipes what the node knew of them: the
+    session is sealed, or the folder is refused until a person makes it a new node.
+    """
+    store = await world.store()
+    journal = await create_session(store)
+    for number in range(6):
+        await say(journal, f"{number}")
+    await store.close()
+    for statement in HANDS["sets the head back"].split("; "):
+        world.outsider.execute(statement, {"journal": world.journal(OPS)})
+    WIPES[wiped](world.folder)
+    if wiped not in ("a cell", "a table"):
+        with pytest.raises(Unusable, match="not a node"):
+            await world.store()
+        return
+    again = await world.store()
+    assert (await again.verify_session(OPS)).verdict == "cut_short"
+    assert (await again.open(OPS)).sealed is not None
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+@in_loop
+async def test_a_wiped_anchor_of_the_home_does_not_undo_a_deletion(
+    world: PostgresWorld, wiped: bool
+) -> None:
+    """The home's journal has every revocation and seal, and its anchor counts like a session's."""
+    store = await world.store()
+    await create_session(store)
+    before = world.rows("select seq, mac, at from head where journal = 1")
+    await create_session(store, OTHER)
+    await store.close()
+    ((seq, mac, at),) = before
+    world.rows("delete from record where journal = 1 and seq > %s", seq)
+    world.rows("update head set seq = %s, mac = %s, at = %s where journal = 1", seq, mac, at)
+    if wiped:
+        (world.folder / "anchors/_home").unlink()
+    with pytest.raises(Untrusted):
+        await world.store()
+
+
+@in_loop
+async def test_a_session_of_another_node_is_not_taken_for_a_wiped_one(
+    world: PostgresWorld,
+) -> None:
+    """A node that never saw a session has no anchor of it, and opens it."""
+    first = await world.store()
+    await say(await create_session(first), "here")
+    folder = world.folder.parent / "second"
+    folder.mkdir(mode=0o700)
+    shutil.copytree(world.folder / "keys", folder / "keys")
+    with pytest.raises(Unusable, match="not a node"):
+        await PostgresStore.open_home(world.place, folder, ahead_ms=None)
+    init_home(world.place, folder)
+    second = await PostgresStore.open_home(world.place, folder, ahead_ms=None)
+    try:
+        opened = await second.open(OPS)
+        await say(opened, "there")
+        assert texts(await everything(opened)) == ["born", "here", "there"]
+        assert first.node != second.node
+    finally:
+        await second.close()
 
 
 @in_loop

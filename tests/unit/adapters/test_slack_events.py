@@ -79,7 +79,18 @@ def test_a_press_of_another_workspace_is_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"[]", b"payload=", b"payload=%7B", b"\xff", b"payload=\xff"]
+    "body",
+    [
+        b"",
+        b"[]",
+        b"payload=",
+        b"payload=%7B",
+        b"\xff",
+        b"payload=\xff",
+        b"[" * 90_000,
+        b"payload=" + b"%5B" * 90_000,
+    ],
+    ids=range(8),
 )
 def test_a_body_that_cannot_be_read_is_nothing(body: bytes) -> None:
     assert envelope(body) is None

@@ -32,6 +32,7 @@ from holdfast.adapters.postgres.commit.claims import (
 from holdfast.adapters.postgres.commit.lane import Lane
 from holdfast.adapters.postgres.commit.refusal import AHEAD_MS
 from holdfast.adapters.postgres.gauges import gauges_of
+from holdfast.adapters.postgres.home.anchored_slots import AnchoredSlots
 from holdfast.adapters.postgres.home.commits import HomeCommits
 from holdfast.adapters.postgres.home.heads import (
     REMEMBERED_SECONDS,
@@ -106,7 +107,7 @@ class PostgresStore:
         self.tails_guard = threading.Lock()
         self.tails: weakref.WeakValueDictionary[int, Tail] = weakref.WeakValueDictionary()
         self.held_claims: dict[tuple[int, int], LeasedClaim] = {}
-        self.anchors = NodeAnchors(folder)
+        self.anchors = NodeAnchors(folder, AnchoredSlots(folder, self.keys))
         self.timeline = ""
         self.node = "00000000-0000-0000-0000-000000000000"
         self.nodes = Nodes()

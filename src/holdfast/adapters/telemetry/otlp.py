@@ -47,6 +47,7 @@ class OtlpCollector:
         self._timeout_seconds = timeout_seconds
 
     async def send_spans(self, spans: Sequence[Span]) -> None:
+        from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
             ExportTraceServiceRequest,
             ExportTraceServiceResponse,
@@ -59,7 +60,14 @@ class OtlpCollector:
         for span in spans:
             _fill_span(scope.spans.add(), span)
         answer = await self._post("/v1/traces", request.SerializeToString())
-        taken = ExportTraceServiceResponse.FromString(answer).partial_success
+        try:
+            taken = ExportTraceServiceResponse.FromString(answer).partial_success
+        except DecodeError as exc:
+            raise NotCollected(
+                f"{self._parts.netloc} answered for {len(spans)} spans, and its answer cannot be "
+                f"read: {exc}",
+                may_pass=False,
+            ) from exc
         if taken.rejected_spans:
             raise NotCollected(
                 f"{self._parts.netloc} refused {taken.rejected_spans} of {len(spans)} spans: "

@@ -69,6 +69,8 @@ async def _init(options: Options, roles: bool) -> int:
     said = (
         f"made a home in {place.name}; back up {home / 'keys'}, and keep it apart from the database"
         if made.is_new
+        else f"{place.name} has a home already; {home} is a new node of it"
+        if made.is_new_node
         else f"{place.name} has a home already"
     )
     role = await asyncio.to_thread(create_roles, place) if roles else None
@@ -80,6 +82,7 @@ async def _init(options: Options, roles: bool) -> int:
         {
             "store": place.name,
             "made": made.is_new,
+            "new_node": made.is_new_node,
             "migrations": list(made.migrations),
             "role": role,
         },

@@ -39,8 +39,12 @@ def client_token(file: Path | None) -> str:
 
 def _read(file: Path) -> str:
     try:
-        with file.expanduser().open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
+        # A FIFO without a writer would keep us waiting, and a hook that waits fails open.
+        fd = os.open(file.expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb") as opened:
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
+                raise Unusable(f"{file} is not a file", code="no_token", hint=_HINT)
             if stat.S_IMODE(mode) & 0o077:
                 raise Unusable(
                     f"others may read {file}", code="unsafe_path", hint=f"chmod 600 {file}"

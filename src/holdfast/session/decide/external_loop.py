@@ -3,6 +3,8 @@ Decide the steps of a turn that an external loop drives: the answers of its mode
 leaving and its return.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from holdfast import limits
@@ -51,11 +53,16 @@ def propose_calls(state: SessionState, command: ProposeCalls) -> Decided[tuple[C
         return NOTHING
     if command.inputs is not None and state.inputs != command.inputs:
         return NOTHING
+    new = _new_calls(turn, command.calls)
     for each in command.calls:
-        if (flaw := _conflict(turn, each)) is not None:
+        if (flaw := _conflict(turn, new, each)) is not None:
             return Decided(refusal=flaw)
     made = calls_to_make(state, turn, command.calls)
-    outcome = tuple(_id_of(turn, each, made) for each in command.calls)
+    ids = {key: each.call for key, each in zip(new, made, strict=True)}
+    outcome = tuple(
+        known.call if (known := known_call(turn, each.provider_id)) is not None else ids[key]
+        for key, each in _keyed(command.calls)
+    )
     if command.calls and not made:
         return Decided(outcome=outcome)
     proposed = CallsProposed(
@@ -85,11 +92,22 @@ def calls_to_make(
     Return the calls that the turn does not know yet, with their ids. The same call twice in one
     answer is one call.
     """
-    new: dict[object, ProposedCall] = {}
-    for index, each in enumerate(calls):
-        if known_call(turn, each.provider_id) is None:
-            new.setdefault(each.provider_id if each.provider_id is not None else index, each)
+    new = _new_calls(turn, calls)
     return calls_of_reply(state, turn, turn.model_calls + 1, tuple(new.values()))
+
+
+def _keyed(calls: tuple[ProposedCall, ...]) -> Iterator[tuple[str | int, ProposedCall]]:
+    """Give each call the key that it has in one answer: its id, or else its place."""
+    for place, each in enumerate(calls):
+        yield each.provider_id if each.provider_id is not None else place, each
+
+
+def _new_calls(turn: Turn, calls: tuple[ProposedCall, ...]) -> dict[str | int, ProposedCall]:
+    new: dict[str | int, ProposedCall] = {}
+    for key, each in _keyed(calls):
+        if known_call(turn, each.provider_id) is None:
+            new.setdefault(key, each)
+    return new
 
 
 def known_call(turn: Turn, provider_id: str | None) -> Call | None:
@@ -101,24 +119,19 @@ def known_call(turn: Turn, provider_id: str | None) -> Call | None:
     )
 
 
-def _id_of(turn: Turn, call: ProposedCall, made: tuple[CallMade, ...]) -> CallId:
+def _conflict(turn: Turn, new: dict[str | int, ProposedCall], call: ProposedCall) -> Refused | None:
+    if call.provider_id is None:
+        return None
     known = known_call(turn, call.provider_id)
-    if known is not None:
-        return known.call
-    return next(
-        each.call
-        for each in made
-        if (each.provider_id, each.tool, each.arguments)
-        == (call.provider_id, call.tool, call.arguments)
+    tool, arguments = (
+        (known.tool, known.made)
+        if known is not None
+        else (new[call.provider_id].tool, new[call.provider_id].arguments)
     )
-
-
-def _conflict(turn: Turn, call: ProposedCall) -> Refused | None:
-    known = known_call(turn, call.provider_id)
-    if known is None or (known.tool == call.tool and _same(known.made, call.arguments)):
+    if tool == call.tool and _same(arguments, call.arguments):
         return None
     return Refused(
-        f"the call id {call.provider_id!r} belongs to another call of this turn: {known.tool}",
+        f"the call id {call.provider_id!r} belongs to another call of this turn: {tool}",
         code="id_conflict",
         hint="give each call of a turn an id of its own, and the same call the same id",
     )

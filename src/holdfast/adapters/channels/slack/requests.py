@@ -38,6 +38,6 @@ def envelope(body: bytes) -> tuple[str, dict[str, Any]] | None:
             payload, kind = msgspec.json.decode(text), "interactive"
         else:
             payload, kind = msgspec.json.decode(body), "events_api"
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return None
     return (kind, payload) if isinstance(payload, dict) else None

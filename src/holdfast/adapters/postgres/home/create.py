@@ -16,11 +16,17 @@ from holdfast.adapters.clock import SystemClock
 from holdfast.adapters.files.home.keys import load_keys, make_first_key, no_key
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.adapters.postgres import schema as schemas
+from holdfast.adapters.postgres.home.anchored_slots import AnchoredSlots
 from holdfast.adapters.postgres.home.commits import first_home_lines
-from holdfast.adapters.postgres.home.node_folder import new_node, open_node_folder, write_known
+from holdfast.adapters.postgres.home.node_folder import (
+    make_node,
+    open_node_folder,
+    read_known,
+)
+from holdfast.adapters.postgres.home.node_start import check_key
 from holdfast.adapters.postgres.home.nodes import read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, connect
-from holdfast.adapters.postgres.server_facts import check_server
+from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
+from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.errors import Busy
 from holdfast.ports.clock import Clock
@@ -29,7 +35,9 @@ from holdfast.ports.clock import Clock
 class MadeHome(NamedTuple):
     migrations: tuple[str, ...]
     is_new: bool
-    """False if the schema had a home already; this node may then need its keys."""
+    """False if the schema had a home already."""
+    is_new_node: bool
+    """True if the folder became a node of the home."""
 
 
 def create_roles(place: DatabaseAddress) -> str:
@@ -53,9 +61,11 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
         facts = check_server(wire)
         applied = tuple(schemas.migrate(wire, place.schema))
         schemas.check_version(wire, place.schema)
-        if head_row(wire, HOME_SESSION, HOME_INSTANCE) is not None:
-            return MadeHome(applied, is_new=False)
+        home = head_row(wire, HOME_SESSION, HOME_INSTANCE)
         fd = stack.enter_context(_open(folder))
+        if home is not None:
+            is_new_node = _join(wire, facts, folder, fd, home.journal)
+            return MadeHome(applied, is_new=False, is_new_node=is_new_node)
         key = load_keys(fd).by_generation.get(1) or make_first_key(fd)
         lines, position = first_home_lines(
             {1: key}, secrets.token_hex(16), now=(clock or SystemClock()).now_ms(), writer="init"
@@ -66,13 +76,25 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
         )
         if row[0] is None:
             raise no_key("another node made the home just now; copy keys/ from it")
-        write_known(fd, key, new_node(), facts, read_era(wire))
-        return MadeHome(applied, is_new=True)
+        make_node(fd, key, facts, read_era(wire))
+        return MadeHome(applied, is_new=True, is_new_node=True)
     except Lost as exc:
         raise Busy(f"the connection was lost: {exc}", hint="run it again") from exc
     finally:
         stack.close()
         wire.close()
+
+
+def _join(wire: Wire, facts: ServerFacts, folder: Path, fd: int, journal: int) -> bool:
+    """Make the folder a node of the home, unless it is one or has no key. Return True if made."""
+    key = load_keys(fd).by_generation.get(1)
+    if key is None:
+        return False
+    check_key(key, wire, journal, folder)
+    if read_known(fd, key) is not None and AnchoredSlots(fd, {1: key}).is_whole():
+        return False
+    make_node(fd, key, facts, read_era(wire))
+    return True
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ from holdfast.adapters.files.home.layout import (
 from holdfast.adapters.files.session.outputs import OUTPUTS
 from holdfast.adapters.files.session.quarantine import Quarantine
 from holdfast.adapters.postgres import schema as schemas
-from holdfast.adapters.postgres.home.node_folder import open_node_folder
+from holdfast.adapters.postgres.home.node_folder import make_node, open_node_folder
+from holdfast.adapters.postgres.home.nodes import read_era
 from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
 from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row
@@ -82,10 +83,19 @@ def load_files(
             HOME_INSTANCE
         ]
         wire.rows("select hf.end_load(%s)", (home,))
+        _make_node(wire, node)
     except Lost as exc:
         raise Busy(f"the connection was lost: {exc}", hint="run it again") from exc
     finally:
         wire.close()
+
+
+def _make_node(wire: Wire, node: Path) -> None:
+    fd = open_node_folder(node)
+    try:
+        make_node(fd, load_keys(fd).by_generation[1], check_server(wire), read_era(wire))
+    finally:
+        os.close(fd)
 
 
 def _copy_keys(node: Path, source: Path) -> None:

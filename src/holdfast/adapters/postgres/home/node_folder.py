@@ -21,10 +21,12 @@ from blake3 import blake3
 from holdfast.adapters.files.home.anchor_tables import AnchorCell, AnchorTables
 from holdfast.adapters.files.home.keys import Keys, load_keys
 from holdfast.adapters.files.paths import create_whole, read_file
+from holdfast.adapters.postgres.home.anchored_slots import AnchoredSlots
 from holdfast.adapters.postgres.home.nodes import Era
 from holdfast.adapters.postgres.server_facts import ServerFacts
 from holdfast.adapters.postgres.session.tail import Tail
-from holdfast.journal.anchor import Anchor, CellReading
+from holdfast.errors import Unusable
+from holdfast.journal.anchor import NOTHING_SEEN, Anchor, CellReading
 from holdfast.journal.chain import key_id, subkey
 
 _LOCK = "anchors.lock"
@@ -93,8 +95,10 @@ def key_lock(folder: int) -> contextlib.AbstractContextManager[None]:
 
 
 class NodeAnchors:
-    def __init__(self, home: int) -> None:
-        self._tables = AnchorTables(home)
+    """The anchors of a node. A backup has cells alone, and no list of them."""
+
+    def __init__(self, home: int, listed: AnchoredSlots | None) -> None:
+        self._tables, self._listed = AnchorTables(home), listed
         self._home, self._lock = home, -1  # opened when an anchor is first looked at
         # Threads of this process: a flock of one descriptor does not keep them apart.
         self._guard = threading.Lock()
@@ -123,11 +127,17 @@ class NodeAnchors:
         return cell
 
     def read_slots(self, tail: Tail) -> CellReading | None:
-        """Read the journal's cell. None: this node never saw the journal."""
+        """
+        Read the journal's cell. None: this node never saw the journal. A cell that was wiped reads
+        as one that does not verify.
+        """
         with self._locked():
             cell = self._cell(tail)
             raw = cell.read_raw()
-            return cell.reading_of(raw, tail.keys) if raw.strip(b"\0") else None
+            if raw.strip(b"\0"):
+                return cell.reading_of(raw, tail.keys)
+            is_wiped = self._listed is not None and self._listed.has(tail.slot)
+            return NOTHING_SEEN if is_wiped else None
 
     def move(self, tails: Sequence[Tail]) -> None:
         """Move the anchors to the tails' heads, which are durable. An anchor never moves back."""
@@ -138,6 +148,13 @@ class NodeAnchors:
                 raw = cell.read_looked_at() if cell.table in looked_at else cell.read_raw()
                 looked_at.add(cell.table)
                 self._move(tail, cell, raw)
+            if self._listed is not None:
+                self._listed.add(tail.slot for tail in tails)
+
+    def are_listed(self) -> bool:
+        """Whether the list of anchors is here, as this node wrote it."""
+        with self._locked():
+            return self._listed is not None and self._listed.is_whole()
 
     def _move(self, tail: Tail, cell: AnchorCell, raw: bytes) -> None:
         fence = tail.position.fence
@@ -191,8 +208,23 @@ def write_known(home: int, key: bytes, node: str, facts: ServerFacts, era: Era) 
     return known
 
 
-def new_node() -> str:
-    return str(uuid.uuid4())
+def make_node(home: int, key: bytes, facts: ServerFacts, era: Era) -> None:
+    """
+    Make a folder with the home's keys a new node, which has seen no journal yet. A person decides
+    that: a folder whose anchors were wiped looks the same.
+    """
+    AnchoredSlots(home, {1: key}).create()
+    write_known(home, key, str(uuid.uuid4()), facts, era)
+
+
+def not_a_node(path: Path) -> Unusable:
+    return Unusable(
+        f"{path} is not a node of this home, or the list of its anchors was removed or changed",
+        code="storage",
+        hint="if you are adding this folder, `holdfast storage init` makes it a new node; if it was"
+        " a node before, put server.json and anchors/ back, or run `holdfast verify` on another"
+        " node first: a new node believes the database",
+    )
 
 
 def open_node_folder(path: Path) -> int:

@@ -5,13 +5,14 @@ compare the node's anchors with the server's history. Runs in the lane.
 
 import logging
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.home.keys import load_keys, no_key
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.commit.claims import machine
-from holdfast.adapters.postgres.home.node_folder import new_node, read_known, write_known
+from holdfast.adapters.postgres.home.node_folder import not_a_node, read_known, write_known
 from holdfast.adapters.postgres.home.nodes import declare_era, is_new_history, read_era
 from holdfast.adapters.postgres.home.registry import PostgresRegistry
 from holdfast.adapters.postgres.home.seals import seal_now
@@ -43,7 +44,9 @@ def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> Non
         )
     if 1 not in store.keys:
         raise no_key("this node's folder has no key of it; copy keys/ from a node that has them")
-    _check_key(store, wire, row.journal)
+    check_key(store.keys[1], wire, row.journal, store.path)
+    if read_known(store.folder, store.keys[1]) is None or not store.anchors.are_listed():
+        raise not_a_node(store.path)
     store.registry = PostgresRegistry(row.journal, store.keys)
     reading = store.anchors.read_slots(store.registry.tail)
     store.refresh(wire)
@@ -57,13 +60,13 @@ def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> Non
     store.look_for_memories(wire)
 
 
-def _check_key(store: "PostgresStore", wire: Wire, journal: int) -> None:
+def check_key(key: bytes, wire: Wire, journal: int, path: Path) -> None:
     """Refuse a key of another home, before anything is judged with it."""
     first = wire.one("select line from hf.record where journal = %s and seq = 1", (journal,))
     record = read_unverified(first[0]) if first is not None else None
     opened = read_opened(record.body) if record is not None else None
-    if opened is not None and opened.key.id != (mine := key_id(store.keys[1])):
-        raise no_key(f"its first key is {opened.key.id}, and keys/1.key in {store.path} is {mine}")
+    if opened is not None and opened.key.id != (mine := key_id(key)):
+        raise no_key(f"its first key is {opened.key.id}, and keys/1.key in {path} is {mine}")
 
 
 def join(store: "PostgresStore", wire: Wire, *, accepts: str | None = None) -> None:
@@ -75,12 +78,13 @@ def join(store: "PostgresStore", wire: Wire, *, accepts: str | None = None) -> N
     facts, era = check_server(wire), read_era(wire)
     key = store.keys[1]
     known = read_known(store.folder, key)
-    store.node = known.node if known is not None else new_node()
+    if known is None:
+        raise not_a_node(store.path)
+    store.node = known.node
     if is_new_history(known, facts, era):
-        last = known.era_number if known is not None else 0
-        era = declare_era(wire, facts, after=max(era.number, last))
+        era = declare_era(wire, facts, after=max(era.number, known.era_number))
     store.timeline = f"{facts.timeline}/{era.id}"
-    if known is not None and known.era != era.id:
+    if known.era != era.id:
         _log.warning(
             "the server has another history (%s, era %s): comparing this node's anchors",
             facts.history,

@@ -81,15 +81,13 @@ def read_era(wire: Wire) -> Era:
     return Era(*row)
 
 
-def is_new_history(known: "KnownServer | None", facts: ServerFacts, era: Era) -> bool:
+def is_new_history(known: "KnownServer", facts: ServerFacts, era: Era) -> bool:
     """
     Whether this node must declare a new era: the server is not the one that the era was declared
     for, or it has gone back behind what this node saw.
     """
     if (era.system, era.timeline) != (facts.system, facts.timeline):
         return True
-    if known is None:
-        return False
     if era.id == known.era:
         return facts.lsn < known.lsn
     # Another node declared it after this one looked, unless the database went back to an old one.

@@ -85,7 +85,7 @@ def _copy(store: "PostgresStore", wire: Wire, temporary: Path) -> tuple[SessionI
     (temporary / ANCHORS).mkdir(mode=FOLDER_MODE, parents=True)
     temporary.chmod(FOLDER_MODE)
     fd = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    anchors = NodeAnchors(fd)
+    anchors = NodeAnchors(fd, None)
     try:
         living = list(store.refresh(wire).sessions.values())
         home = store.registry.tail

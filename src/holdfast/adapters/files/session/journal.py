@@ -162,8 +162,7 @@ class FileJournal:
     def _is_head(self, record: Record) -> bool:
         """Return True if this is the last record of a session that was not deleted meanwhile."""
         anchor = self.files.anchor.read(self.files.keys)
-        at_anchor = anchor is not None and (anchor.seq, anchor.mac) == (record.seq, record.mac)
-        return at_anchor and self._store.is_living(self)
+        return anchor is not None and anchor.mac == record.mac and self._store.is_living(self)
 
     def _fold_opened(self, fold: Callable[[Record], None], after: int) -> Head | None:
         """Pass on, once, the records that opening verified. None if they are not enough."""

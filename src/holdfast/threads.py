@@ -173,9 +173,11 @@ class LoopWaker:
             return
         self._is_woken = True
         loop = self.loop()
-        with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits
+        try:
             if loop is not None:
                 loop.call_soon_threadsafe(self._call_all)
+        except RuntimeError:
+            pass  # the loop was closed; nobody waits
 
     def _call_all(self) -> None:
         # Clear the flag before the queue is emptied: a thread that adds an item meanwhile wakes the

@@ -23,7 +23,7 @@ Errors and their meaning for durability:
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -63,7 +63,7 @@ class Check(Enum):
     """
 
 
-class Section(NamedTuple):
+class Section(msgspec.Struct, frozen=True):
     """The input of `decide`."""
 
     suffix: Sequence[Record]
@@ -87,7 +87,7 @@ by one write and one sync.
 """
 
 
-class Appended(NamedTuple):
+class Appended(msgspec.Struct, frozen=True):
     head: Head
     suffix: tuple[Record, ...]
     """

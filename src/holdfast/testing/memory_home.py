@@ -33,9 +33,9 @@ from holdfast.assembly.home_path import folder_identity
 from holdfast.assembly.lazy_adapters import LazyTools
 from holdfast.errors import Unusable
 from holdfast.home import Agent, Home, specs_from_agents
-from holdfast.ids import SessionId
+from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.clock import Clock
-from holdfast.ports.journal_store import Appended, Check, Decide, Head
+from holdfast.ports.journal_store import Appended, Check, Decide, Draft, Head
 from holdfast.runtime.context import AgentSpec, ModelTimes, World
 from holdfast.runtime.service import Service
 from holdfast.session.authority.policy import Policy
@@ -102,7 +102,20 @@ class _CrashingStore(InMemoryStore):
         self._point = point
 
     async def open(self, session: SessionId) -> InMemoryJournal:
-        journal = await super().open(session)
+        return self._crashing(await super().open(session))
+
+    async def create(
+        self,
+        session: SessionId,
+        instance: InstanceId,
+        first: Sequence[Draft],
+        *,
+        origin: str,
+        by: str,
+    ) -> InMemoryJournal:
+        return self._crashing(await super().create(session, instance, first, origin=origin, by=by))
+
+    def _crashing(self, journal: InMemoryJournal) -> InMemoryJournal:
         journal.__class__ = _CrashingJournal
         journal.point = self._point  # type: ignore[attr-defined]
         return journal

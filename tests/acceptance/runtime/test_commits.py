@@ -4,13 +4,16 @@ them than its promises need.
 """
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.adapters.files import FileStore
 from holdfast.adapters.tools.builtin.base import Builtin
 from holdfast.home import Agent
+from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Appended
 from holdfast.runtime.ledger.attempt import Attempt
 from holdfast.testing import ScriptModel
@@ -142,3 +145,47 @@ async def test_a_call_that_is_cancelled_while_it_gets_ready_to_start_with_its_tu
     assert not (tmp_path / "a").exists()
     assert abandoned == ["abandoned"]
     assert "tool_started" not in [each for commit in commits for each in commit]
+
+
+@in_loop
+async def test_a_new_session_up_to_its_prompt_is_opened_once_and_synced_eight_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    docs/internals/path.md names each sync. The session that was created is handed on to its first
+    message, and not opened again.
+    """
+    stage, synced, opened = Stage("files", tmp_path / "home"), list[str](), list[str]()
+    for name in ("fsync", "fdatasync"):
+        sync = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda fd, sync=sync: (synced.append(name_of(fd)), sync(fd)))
+    open_session = FileStore.open
+
+    async def record_open(store: FileStore, session: SessionId) -> Any:
+        opened.append(session)
+        return await open_session(store, session)
+
+    monkeypatch.setattr(FileStore, "open", record_open)
+    async with stage.open(stage.agent([ACT, ACT])) as home:
+        await home.send("ops/first", "act", source=alice)
+        synced.clear()
+        assert (await home.send("ops/api", "act", source=alice)).outcome == "waiting"
+    assert opened == []
+    up_to_the_prompt = synced[: synced.index("0000.anchors", 1) + 1]
+    assert up_to_the_prompt == [
+        "0000.anchors",
+        "segment",
+        ".api.new.tmp",
+        "ops",
+        "segment of the home",
+        "segment",
+        "segment",
+        "0000.anchors",
+    ]
+
+
+def name_of(fd: int) -> str:
+    path = Path(f"/proc/self/fd/{fd}").readlink()
+    if path.suffix != ".jsonl":
+        return path.name
+    return "segment of the home" if path.parent.name == "home" else "segment"

@@ -181,6 +181,20 @@ async def test_a_deletion_that_died_after_its_record_is_finished_by_the_next_one
             await store.delete(OPS, by="alice")
 
 
+@pytest.mark.parametrize("way", ["created", "opened"])
+@in_loop
+async def test_a_handle_does_not_load_from_memory_what_was_deleted(files: Any, way: str) -> None:
+    """The records that a creation or an opening has verified count only while the session lives."""
+    async with files.store() as store, files.store() as other:
+        journal = await store.create(OPS, InstanceId("i1"), [], origin="created", by="tests")
+        if way == "opened":
+            journal = await store.open(OPS)
+        await other.delete(OPS, by="tests")
+        with pytest.raises(Refused) as refused:
+            await journal.load(lambda _: None)
+        assert refused.value.code == "unknown"
+
+
 @in_loop
 async def test_folders_above_a_session_are_synced_once_by_each_process(
     files: Any, monkeypatch: pytest.MonkeyPatch

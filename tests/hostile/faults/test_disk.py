@@ -194,7 +194,7 @@ async def test_a_drivers_record_is_written_out_of_the_reserve(
     home = tmp_path / "home"
     assert lied_to(needs("strace"), home, ["ftruncate:error=EIO:when=1000"])[-1] == "done"
     assert (home / "reserve").stat().st_blocks > 0
-    said = lied_to(needs("strace"), home, ["pwrite64:error=ENOSPC:when=5"])
+    said = lied_to(needs("strace"), home, ["pwrite64:error=ENOSPC:when=6"])
     assert said_of(said, "ack") == set(range(COUNT))
     assert (home / "reserve").stat().st_blocks > 0
 

@@ -357,7 +357,9 @@ async def test_a_symlinked_path_is_the_same_lock(place: Path, tmp_path: Path) ->
             return [note("linked")]
 
         async with asyncio.TaskGroup() as group:
-            group.create_task(direct.append(section, since=direct.head))
+            group.create_task(
+                asyncio.to_thread(direct.append_now, section, since=direct.head)  # it blocks
+            )
             await asyncio.to_thread(section.inside.wait)
             waiting = group.create_task(linked.append(through_link, since=linked.head))
             for _ in range(20):

@@ -185,6 +185,18 @@ class FileStore:
         created = self._own.created(session)
         return created.instance if created is not None else None
 
+    def is_living(self, journal: FileJournal) -> bool:
+        """
+        Return True if this instance is its session's current one. Return False also if the home's
+        journal must be read to know.
+        """
+        created = self._own.created(journal.session)
+        return (
+            created is not None
+            and created.instance == journal.instance
+            and self._own.registry.is_fresh()
+        )
+
     async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
         if os.getpid() != self._pid or self._closed or not self._own.registry.is_fresh():
             await self.in_thread(self._own.refresh)

@@ -222,7 +222,7 @@ class AppendQueue:
         the same error and reports it to the waiting callers.
         """
         try:
-            return self.files.try_locked()
+            return self.files.try_acquire()
         except (OSError, HoldfastError):
             return None
 

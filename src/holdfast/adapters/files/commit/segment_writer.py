@@ -64,13 +64,15 @@ class SegmentWriter:
         self._data, self._wrote_to, self._is_landed = data, None, False
         try:
             before = files.stat_segment(base.number)
-            if not files.is_known(base.number, before):
+            fd = files.known(base.number, before)
+            if fd is None:
                 self._check_prefix()
         except FileNotFoundError:
             raise self._removed() from None
         if before.st_size != base.offset:
             raise self._damaged("changed its size while it was locked")
-        fd = files.active(self._folder, base.number, before)
+        if fd is None:
+            fd = files.active(self._folder, base.number, before)
         self._wrote_to = identity(before)
         write_all(fd, data, base.offset)
         return fd

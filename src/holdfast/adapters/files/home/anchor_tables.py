@@ -230,7 +230,8 @@ class AnchorCell:
         self._is_dirty = True
         self._write(slot, start)
         seen, reading = self._seen
-        is_next = reading.settled is not None and reading.settled.counter + 1 == anchor.counter
+        before = reading.settled
+        is_next = before is not None and before.counter + 1 == anchor.counter
         if len(seen) == ANCHOR_BYTES and is_next:
             self._seen = (
                 seen[:start] + slot + seen[start + len(slot) :],

@@ -181,7 +181,7 @@ class FileRegistry:
             anchor = files.anchor.read_slots_twice(files.keys).settled
             if anchor is not None:
                 return anchor
-            lock = files.try_locked()
+            lock = files.try_acquire()
             if lock is not None:
                 return self._settle(lock)
             time.sleep(pause)

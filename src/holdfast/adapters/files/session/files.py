@@ -107,10 +107,10 @@ class SessionFiles:
     def try_acquire(self) -> FolderLock | None:
         """
         Return the write lock if it is free and the folder is the one we know; else None. The caller
-        then uses `acquire`.
+        then uses `acquire`. A lock that this very thread holds is not free.
         """
-        lock = self._lock
-        if lock is None or not lock.try_acquire():
+        lock = self._lock or self._open_lock()
+        if not lock.try_acquire():
             return None
         try:
             now = os.stat(self._path, dir_fd=self.home, follow_symlinks=False)
@@ -121,14 +121,6 @@ class SessionFiles:
             lock.release()
             return None
         return lock
-
-    def try_locked(self) -> FolderLock | None:
-        """
-        Return the write lock without waiting, or None if it is held, also by this very thread.
-        """
-        if self._lock is None:
-            self._open_lock()
-        return self.try_acquire()
 
     def acquire(self, wait_seconds: float | None = None) -> FolderLock:
         if os.getpid() != self._pid:

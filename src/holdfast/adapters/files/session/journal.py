@@ -159,14 +159,15 @@ class FileJournal:
             self.fence = fence.copy()
         return fence.head
 
-    def _anchor_is_at(self, record: Record) -> bool:
+    def _is_head(self, record: Record) -> bool:
+        """Return True if this is the last record of a session that was not deleted meanwhile."""
         anchor = self.files.anchor.read(self.files.keys)
-        return anchor is not None and (anchor.seq, anchor.mac) == (record.seq, record.mac)
+        return anchor is not None and anchor.mac == record.mac and self._store.is_living(self)
 
     def _fold_opened(self, fold: Callable[[Record], None], after: int) -> Head | None:
         """Pass on, once, the records that opening verified. None if they are not enough."""
         opened, self._of_opening = self._of_opening, ()
-        if not opened or opened[0].seq > after + 1 or not self._anchor_is_at(opened[-1]):
+        if not opened or opened[0].seq > after + 1 or not self._is_head(opened[-1]):
             return None
         head = self.fence.head
         try:

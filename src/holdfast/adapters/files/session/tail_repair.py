@@ -72,14 +72,18 @@ def make_durable(
 
 def move_anchor(files: SessionFiles, fence: Fence, anchor: Anchor) -> Anchor:
     """Move the anchor over one batch, which is durable and ends at the fence."""
-    return write_anchor(files, files.anchor_at(fence, 0, 0), anchor)
+    return _write_slot(files, files.anchor_at(fence, anchor.counter + 1, anchor.epoch), anchor)
 
 
 def write_anchor(files: SessionFiles, place: Anchor, anchor: Anchor) -> Anchor:
     """Write this position into the next slot."""
-    moved = place._replace(counter=anchor.counter + 1, epoch=max(anchor.epoch, place.epoch))
+    epoch = max(anchor.epoch, place.epoch)
+    return _write_slot(files, place._replace(counter=anchor.counter + 1, epoch=epoch), anchor)
+
+
+def _write_slot(files: SessionFiles, moved: Anchor, before: Anchor) -> Anchor:
     files.anchor.write(moved, files.keys)
-    if moved.segment != anchor.segment:
+    if moved.segment != before.segment:
         files.anchor.sync()
     return moved
 

@@ -221,7 +221,7 @@ async def test_other_words_in_the_settings_withdraw_the_tools(rig: Rig) -> None:
 
 @in_loop
 async def test_no_shell_reads_the_words_of_a_command(rig: Rig) -> None:
-    """Whatever a word holds, it is one argument of the program, and nothing else."""
+    """A word is one argument of the program, with every sign that it holds."""
     words = [
         f"{sign}touch {rig.work}/ran{end}" for sign, end in ((";", ""), ("$(", ")"), ("`", "`"))
     ]

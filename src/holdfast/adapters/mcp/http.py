@@ -15,7 +15,7 @@ there is one. A call is not: it is sent once.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.adapters.mcp.messages import (
 from holdfast.adapters.mcp.oauth.challenge import challenge_from
 from holdfast.adapters.mcp.oauth.credentials import Credentials
 from holdfast.adapters.mcp.oauth.web import LoginFailed
+from holdfast.errors import Unusable
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -89,23 +90,25 @@ class HttpConnection:
         if self._over:
             raise NeverSent(self._over)
         extra = {**self._named(method, params), **(headers or {})}
+        token = await _had(self._credentials.token())
         try:
-            self._token = await self._credentials.token()
-            try:
-                return await self._sent(method, params, extra, timeout_seconds)
-            except Challenged as exc:
-                another = await self._credentials.another(exc.challenge, self._token)
-                if another is None or method == _CALL:
-                    raise
-            self._token = another
-        except LoginFailed as exc:
-            raise NeverSent(str(exc)) from exc
-        return await self._sent(method, params, extra, timeout_seconds)
+            return await self._sent(method, params, extra, token, timeout_seconds)
+        except Challenged as exc:
+            another = await _had(self._credentials.another(exc.challenge, token))
+            if another is None or method == _CALL:
+                raise
+        return await self._sent(method, params, extra, another, timeout_seconds)
 
     async def _sent(
-        self, method: str, params: dict[str, Any], extra: Mapping[str, str], timeout_seconds: float
+        self,
+        method: str,
+        params: dict[str, Any],
+        extra: Mapping[str, str],
+        token: str | None,
+        timeout_seconds: float,
     ) -> ServerReply:
         number, self._next = self._next, self._next + 1
+        self._token = token
         body = write_request(number, method, params)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -125,8 +128,9 @@ class HttpConnection:
         self, number: int, body: bytes, extra: Mapping[str, str], *, may_act: bool
     ) -> ServerReply:
         events = EventStream()
+        answer = self._posted(body, extra)  # with the token of this request
         try:
-            return await self._read(self._posted(body, extra), number, events, may_act=may_act)
+            return await self._read(answer, number, events, may_act=may_act)
         except ReplyLost as exc:
             lost = exc
         for _ in range(_RESUMES_MAX):
@@ -217,6 +221,14 @@ class HttpConnection:
                     await self._client.delete(self._url, headers=headers)
         await self._client.aclose()
         self._credentials.close()
+
+
+async def _had(asking: Awaitable[str | None]) -> str | None:
+    """Return a token. Without one that can be had, nothing is sent."""
+    try:
+        return await asking
+    except (LoginFailed, Unusable, OSError) as exc:
+        raise NeverSent(str(exc)) from exc
 
 
 async def _messages(

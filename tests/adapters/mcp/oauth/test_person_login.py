@@ -5,6 +5,7 @@ import json
 import stat
 import urllib.error
 import urllib.request
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.ports.tool_servers import ToolServer
 from holdfast.testing.loop import in_loop
 from tests.adapters.mcp.conftest import alice, outcome
 from tests.adapters.mcp.oauth.conftest import Person, everything_below
-from tests.adapters.mcp.oauth.issuer import issuing
+from tests.adapters.mcp.oauth.issuer import Came, issuing
 
 TEXT = "web.echo text=hi"
 
@@ -92,13 +93,13 @@ async def test_a_call_that_is_refused_for_its_token_is_sent_once(
             issuer.worded = worded
             answered = issuer._mcp
 
-            def ending(came: object) -> object:
-                if came.message.get("method") == "tools/call":  # type: ignore[attr-defined]
+            def ending(came: Came) -> Any:
+                if came.message.get("method") == "tools/call":
                     issuer.tokens.clear()
                     issuer._mcp = answered  # type: ignore[method-assign]
-                return answered(came)  # type: ignore[arg-type]
+                return answered(came)
 
-            issuer._mcp = ending  # type: ignore[method-assign, assignment]
+            issuer._mcp = ending  # type: ignore[method-assign]
             await home.send("ops/a", TEXT, source=alice)
             kind, text = await outcome(home)
             assert len(issuer.calls()) == 1
@@ -203,6 +204,26 @@ async def test_a_login_that_others_may_read_is_not_used(person: Person) -> None:
             with pytest.raises(holdfast.Refused, match="not this user's alone"):
                 await person.pin(home)
         assert issuer.got == []
+
+
+@in_loop
+async def test_a_login_that_is_lost_right_before_the_call_runs_nothing(person: Person) -> None:
+    async with issuing() as issuer:
+        person.settings(issuer)
+        await person.login()
+        async with person.opened() as home:
+            await person.pin(home)
+            answered = issuer._mcp
+
+            def losing(came: Came) -> Any:
+                if came.message.get("method") == "tools/list":
+                    (person.home / "logins" / "web.json").chmod(0o644)
+                return answered(came)
+
+            issuer._mcp = losing  # type: ignore[method-assign]
+            await home.send("ops/a", TEXT, source=alice)
+            kind, text = await outcome(home)
+        assert (kind, "nothing was run" in text, issuer.calls()) == ("error", True, [])
 
 
 @in_loop

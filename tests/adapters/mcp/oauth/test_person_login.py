@@ -31,7 +31,7 @@ async def test_from_a_refusal_to_a_call(person: Person) -> None:
         async with person.opened() as home:
             with pytest.raises(holdfast.Refused, match="run `holdfast mcp login web`"):
                 await person.pin(home)
-            login = await person.login("--json")
+            login = await person.run("login", "web", "--json")
             assert (login.code, json.loads(login.out)) == (
                 0,
                 {"server": "web", "issuer": issuer.origin, "scopes": ["basic"]},
@@ -230,7 +230,7 @@ async def test_a_login_that_is_lost_right_before_the_call_runs_nothing(person: P
 async def test_a_tool_cannot_log_in(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)
-        login = await person.login(env="HOLDFAST_TOOL")
+        login = await person.run("login", "web", env="HOLDFAST_TOOL")
         assert (login.code, issuer.got) == (6, [])
 
 
@@ -238,7 +238,7 @@ async def test_a_tool_cannot_log_in(person: Person) -> None:
 async def test_a_browser_on_another_machine_is_answered_by_pasting(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)
-        login = await person.login("--paste")
+        login = await person.run("login", "web", "--paste")
         assert login.code == 0, login
         assert "Paste the address" in login.said
 

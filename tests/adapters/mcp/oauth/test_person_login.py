@@ -64,6 +64,20 @@ async def test_a_server_that_repeats_its_token_gets_it_into_no_record(person: Pe
 
 
 @in_loop
+async def test_a_token_that_was_replaced_is_still_hidden(person: Person) -> None:
+    async with issuing() as issuer:
+        person.settings(issuer)
+        await person.login()
+        (old,) = issuer.tokens
+        async with person.opened() as home:
+            await person.pin(home)
+            issuer.tokens.clear()
+            issuer.says = f"before it was {old}"
+            await home.send("ops/a", TEXT, source=alice)
+            assert await outcome(home) == ("ok", "before it was [secret]")
+
+
+@in_loop
 async def test_a_token_that_ends_is_renewed_before_the_call_is_sent(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)

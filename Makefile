@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 MCP_SERVERS := .venv-mcp-servers
+# The vulnerable servers of mcp-guardbench need Python 3.12. Their tests are skipped where there is none.
+MCP_PYTHON = $(firstword $(foreach each,python3.13 python3.12,$(shell $(each) -c 'print("$(each)")' 2>/dev/null)) $(PYTHON))
 AGUI := .venv-agui
 LOCKING := .venv-locking
 
@@ -177,7 +179,7 @@ $(PEERS)/.made: requirements/peers.lock
 # of the MCP library comes with its source distribution alone.
 $(MCP_SERVERS)/.made: requirements/mcp-servers.lock requirements/mcp-npm/package.json requirements/mcp-npm/package-lock.json
 	@echo 'installing requirements/mcp-servers.lock and requirements/mcp-npm'
-	@$(PYTHON) -m venv --clear $(MCP_SERVERS)
+	@$(MCP_PYTHON) -m venv --clear $(MCP_SERVERS)
 	@$(MCP_SERVERS)/bin/python $(PIP) install --require-hashes -r $<
 	@sed -n '/^mcp==/,/[^\\]$$/p' $< >$(MCP_SERVERS)/mcp.lock
 	@$(MCP_SERVERS)/bin/python $(PIP) download --require-hashes --no-deps --no-binary mcp --no-build-isolation \

@@ -53,7 +53,6 @@ def pair(postgres: Cluster, tmp_path: Path, warm: WarmStart | None) -> Generator
         made.settings("")
         made.first.run("storage", "init")
         shutil.copytree(made.first.home / "keys", made.second.home / "keys")
-        made.second.run("storage", "init")
         yield made
         for each in (made.first, made.second):
             each.close()

@@ -8,7 +8,6 @@ Not run, each with its reason:
 - `auth/dpop*`, `auth/wif-jwt-bearer`: extensions that the MCP library's own client lacks too.
 - `elicitation-*`: forms of the older wire come inside an open call. They are not offered, because
   a question that dies with its process is not one that a person can answer.
-- `sse-retry`: a broken stream leaves the call in doubt. It is not resumed.
 - `sep-2640-*`: skills are an extension that Holdfast does not have.
 """
 
@@ -55,6 +54,7 @@ OTHER_LOGINS = (
         ("2026-07-28", "json-schema-ref-no-deref"),
         ("2026-07-28", "json-schema-2020-12-preservation"),
         ("2026-07-28", "sep-2322-client-request-state"),
+        ("2025-11-25", "sse-retry"),
         ("2025-11-25", "initialize"),
         ("2025-11-25", "tools_call"),
         ("2025-11-25", "json-schema-2020-12-preservation"),

@@ -220,6 +220,23 @@ async def test_other_words_in_the_settings_withdraw_the_tools(rig: Rig) -> None:
 
 
 @in_loop
+async def test_no_shell_reads_the_words_of_a_command(rig: Rig) -> None:
+    """A word is one argument of the program, with every sign that it holds."""
+    words = [
+        f"{sign}touch {rig.work}/ran{end}" for sign, end in ((";", ""), ("$(", ")"), ("`", "`"))
+    ]
+    settings = rig.home / "holdfast.toml"
+    command = json.dumps([str(rig.work), *words])[1:-1]
+    settings.write_text(settings.read_text().replace(json.dumps(str(rig.work)), command, 1))
+    async with rig.pinned() as home:
+        (tool,) = await home.service.servers.show(["wire"])
+        assert all(word in tool.text for word in words)  # a person has read them
+        await approved(home)
+        assert (await outcome(home))[0] == "ok"
+    assert not (rig.work / "ran").exists()
+
+
+@in_loop
 async def test_a_server_that_dies_between_call_and_reply_leaves_the_call_in_doubt(rig: Rig) -> None:
     async with rig.pinned() as home:
         rig.plan(tools=[ECHO], call={"do": "die"})

@@ -238,3 +238,49 @@ async def test_a_session_that_the_server_ended_is_begun_anew_before_the_call(web
         kind, _ = await outcome(home)
         await home.__aexit__(None, None, None)
         assert (kind, len(server.calls())) == ("ok", 1)
+
+
+BEGUN = b"id: e-1\nretry: 0\ndata: \n\n"
+
+
+@in_loop
+async def test_the_rest_of_a_stream_is_asked_for_and_the_call_is_not_sent_again(web: Web) -> None:
+    """On the older wire a server may end a stream and keep its rest."""
+    parts = iter([b"id: e-2\ndata: \n\n", None])
+
+    def answer(server: WebServer, got: Got) -> Answer:
+        if got.method == "GET" and (part := next(parts)) is not None:
+            return http("200 OK", part, kind="text/event-stream")
+        if got.method == "GET":
+            return reply(server.calls()[0], DONE)
+        begun = http("200 OK", BEGUN, kind="text/event-stream")
+        return handshake(lambda _: begun)(server, got)
+
+    async with serving(answer) as server:
+        home = await web.pinned(server)
+        await approved(home, TEXT)
+        kind, _ = await outcome(home)
+        await home.__aexit__(None, None, None)
+        asked_for = [each.headers for each in server.got if each.method == "GET"]
+        assert (kind, len(server.calls())) == ("ok", 1)
+    assert [each["last-event-id"] for each in asked_for] == ["e-1", "e-2"]
+    assert {each["mcp-session-id"] for each in asked_for} == {"s-1"}
+
+
+@pytest.mark.parametrize(("wire", "looks"), [(handshake, 5), (modern, 0)])
+@in_loop
+async def test_a_rest_that_does_not_come_leaves_the_call_in_doubt(
+    web: Web, wire: Callable[[Call], Callable[[WebServer, Got], Answer]], looks: int
+) -> None:
+    def answer(server: WebServer, got: Got) -> Answer:
+        if got.method == "GET":
+            return http("405 Method Not Allowed", b"", kind="text/plain")
+        return wire(lambda _: http("200 OK", BEGUN, kind="text/event-stream"))(server, got)
+
+    async with serving(answer) as server:
+        home = await web.pinned(server)
+        await approved(home, TEXT)
+        kind, _ = await outcome(home)
+        await home.__aexit__(None, None, None)
+        assert (kind, len(server.calls())) == ("in_doubt", 1)
+        assert len([each for each in server.got if each.method == "GET"]) == looks

@@ -6,18 +6,22 @@ the server's own. So requests are made here, with its HTTP client alone. A redir
 body or an event has a bound. Each request has a connection of its own, since a kept one may be
 closed while a request is on its way. No proxy is taken from the environment.
 
+On the older wire a server may end a stream early and keep its rest. The rest is asked for by the id
+of the last event, which sends no request again. The newer wire has no such thing.
+
 A server may refuse a token. Then a request without effects is sent once more with another token, if
 there is one. A call is not: it is sent once.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.event_stream import EventStream, refuse_long
 from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
     Malformed,
@@ -29,14 +33,15 @@ from holdfast.adapters.mcp.messages import (
 from holdfast.adapters.mcp.oauth.challenge import challenge_from
 from holdfast.adapters.mcp.oauth.credentials import Credentials
 from holdfast.adapters.mcp.oauth.web import LoginFailed
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+from holdfast.errors import Unusable
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX
 
 if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS = 10.0
 _CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it may be lost
-_STREAM_BYTES_MAX = 4 * MCP_MESSAGE_BYTES_MAX  # progress and log messages before the one reply
+_RESUMES_MAX = 5  # of one answer; its time-out bounds them all
 _STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
 _SESSION_CHARS_MAX = 512
@@ -85,23 +90,25 @@ class HttpConnection:
         if self._over:
             raise NeverSent(self._over)
         extra = {**self._named(method, params), **(headers or {})}
+        token = await _had(self._credentials.token())
         try:
-            self._token = await self._credentials.token()
-            try:
-                return await self._sent(method, params, extra, timeout_seconds)
-            except Challenged as exc:
-                another = await self._credentials.another(exc.challenge, self._token)
-                if another is None or method == _CALL:
-                    raise
-            self._token = another
-        except LoginFailed as exc:
-            raise NeverSent(str(exc)) from exc
-        return await self._sent(method, params, extra, timeout_seconds)
+            return await self._sent(method, params, extra, token, timeout_seconds)
+        except Challenged as exc:
+            another = await _had(self._credentials.another(exc.challenge, token))
+            if another is None or method == _CALL:
+                raise
+        return await self._sent(method, params, extra, another, timeout_seconds)
 
     async def _sent(
-        self, method: str, params: dict[str, Any], extra: Mapping[str, str], timeout_seconds: float
+        self,
+        method: str,
+        params: dict[str, Any],
+        extra: Mapping[str, str],
+        token: str | None,
+        timeout_seconds: float,
     ) -> ServerReply:
         number, self._next = self._next, self._next + 1
+        self._token = token
         body = write_request(number, method, params)
         try:
             async with asyncio.timeout(timeout_seconds):
@@ -120,12 +127,32 @@ class HttpConnection:
     async def _exchanged(
         self, number: int, body: bytes, extra: Mapping[str, str], *, may_act: bool
     ) -> ServerReply:
+        events = EventStream()
+        answer = self._posted(body, extra)  # with the token of this request
+        try:
+            return await self._read(answer, number, events, may_act=may_act)
+        except ReplyLost as exc:
+            lost = exc
+        for _ in range(_RESUMES_MAX):
+            if not events.last_id or self._names_requests or self._over:
+                break
+            await asyncio.sleep(events.pause_seconds)
+            try:
+                return await self._read(self._rest(events), number, events, may_act=False)
+            except (NeverSent, ReplyLost) as exc:
+                lost = ReplyLost(str(exc))
+        raise lost
+
+    async def _read(
+        self, answer: Any, number: int, events: EventStream, *, may_act: bool
+    ) -> ServerReply:
+        """Read one answer until the reply to this request. Raise NeverSent or ReplyLost."""
         library = self._library
         try:
-            async with self._posted(body, extra) as response:
+            async with answer as response:
                 self._refuse_challenge(response, may_act=may_act)
                 self._keep_session(response)
-                async for message in _messages(response, self._credentials.hidden):
+                async for message in _messages(response, events, self._credentials.hidden):
                     if isinstance(message, ServerReply) and message.id == number:
                         return message
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
@@ -152,12 +179,23 @@ class HttpConnection:
         return {**self._headers, **own}
 
     def _posted(self, body: bytes, extra: Mapping[str, str]) -> Any:
-        headers = {**self._authorized(), **extra}
+        return self._client.stream(
+            "POST", self._url, content=body, headers={**self._spoken(), **extra}
+        )
+
+    def _rest(self, events: EventStream) -> Any:
+        headers = {**self._spoken(), "accept": _STREAM, "last-event-id": events.last_id}
+        del headers["content-type"]
+        return self._client.stream("GET", self._url, headers=headers)
+
+    def _spoken(self) -> dict[str, str]:
+        """The headers of every request on this connection."""
+        headers = self._authorized()
         if self._version:
             headers["mcp-protocol-version"] = self._version
         if self._session is not None:
             headers[_SESSION] = self._session
-        return self._client.stream("POST", self._url, content=body, headers=headers)
+        return headers
 
     def _keep_session(self, response: "httpx2.Response") -> None:
         found = response.headers.get(_SESSION)
@@ -185,19 +223,27 @@ class HttpConnection:
         self._credentials.close()
 
 
+async def _had(asking: Awaitable[str | None]) -> str | None:
+    """Return a token. Without one that can be had, nothing is sent."""
+    try:
+        return await asking
+    except (LoginFailed, Unusable, OSError) as exc:
+        raise NeverSent(str(exc)) from exc
+
+
 async def _messages(
-    response: "httpx2.Response", hidden: Callable[[bytes], bytes]
+    response: "httpx2.Response", events: EventStream, hidden: Callable[[bytes], bytes]
 ) -> AsyncIterator[object]:
     """Yield the messages of one answer, without our own secrets. Raise ReplyLost or Malformed."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == _STREAM and response.status_code in _OK:
-        async for event in _events(response):
+        async for event in events.data(response):
             yield read_message(hidden(event))
     elif kind == "application/json":
         body = bytearray()
         async for chunk in response.aiter_bytes():
             body += chunk
-            _refuse_long(len(body), MCP_MESSAGE_BYTES_MAX)
+            refuse_long(len(body), MCP_MESSAGE_BYTES_MAX)
         # A refusal with another status may carry the server's own error for this request.
         if response.status_code in _OK or _has_our_shape(bytes(body)):
             yield read_message(hidden(bytes(body)))
@@ -212,31 +258,6 @@ def _has_our_shape(body: bytes) -> bool:
         return isinstance(read_message(body), ServerReply)
     except Malformed:
         return False
-
-
-async def _events(response: "httpx2.Response") -> AsyncIterator[bytes]:
-    """Yield the data of each event that has any, as the format of event streams defines it."""
-    total, data = 0, bytearray()
-    line = bytearray()
-    async for chunk in response.aiter_bytes():
-        total += len(chunk)
-        _refuse_long(total, _STREAM_BYTES_MAX)
-        line += chunk
-        *lines, rest = bytes(line).replace(b"\r\n", b"\n").split(b"\n")
-        line = bytearray(rest)
-        _refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)
-        for each in lines:
-            if not each and data:
-                yield bytes(data)
-                data = bytearray()
-            elif each.startswith(b"data:"):
-                data += (b"\n" if data else b"") + each[5:].removeprefix(b" ")
-                _refuse_long(len(data), MCP_MESSAGE_BYTES_MAX)
-
-
-def _refuse_long(size: int, most: int) -> None:
-    if size > most:
-        raise ReplyLost(f"the server sent more than {most // MIB} MiB")
 
 
 def param_headers(definition: str, arguments: bytes) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A person with a home, who logs in with the real command and opens the address that it shows."""
+"""A person with a home, who logs in and opens the address that the login shows."""
 
 import asyncio
 import json
@@ -10,11 +10,15 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
 import holdfast
+from holdfast.adapters.mcp.oauth.login import begin_login, browser_return, finish_login
+from holdfast.adapters.mcp.oauth.saved_login import LoginFile, SavedLogin
 from holdfast.home import Home
+from holdfast.settings import SettingsSource
 from tests.adapters.mcp.oauth.issuer import Issuer
 
 ROOT = Path(__file__).parents[4]
@@ -38,9 +42,16 @@ class Person:
             encoding="utf-8",
         )
 
-    async def login(self, *words: str, env: str = "") -> CommandRun:
-        """Log in, and open the address that the command shows."""
-        return await self.run("login", "web", *words, env=env)
+    async def login(self) -> SavedLogin:
+        """Log in as the command does, and open the address that it would show."""
+        settings = SettingsSource(self.home).now().servers["web"]
+        file = LoginFile(str(self.home), "web")
+        before = file.load(settings.url or "")
+        port = 0 if before is None else urlsplit(before.redirect).port or 0
+        async with browser_return(port) as back:
+            opened = await begin_login(settings, file, redirect=back.redirect)
+            ended = await asyncio.to_thread(browse, opened.address, stops=True)
+            return await finish_login(opened, ended, settings, file)
 
     async def run(self, *words: str, env: str = "") -> CommandRun:
         running = await asyncio.create_subprocess_exec(
@@ -55,7 +66,7 @@ class Person:
         async for line in running.stderr:
             said.append(line.decode().rstrip())
             if said[-1].startswith("http"):
-                ended = await asyncio.to_thread(browse, said[-1], "--paste" in words)
+                ended = await asyncio.to_thread(browse, said[-1], stops="--paste" in words)
                 running.stdin.write(f"{ended}\n".encode())
         out = (await running.stdout.read()).decode()
         return CommandRun(await running.wait(), out, "\n".join(said))
@@ -75,7 +86,7 @@ class _NoReturn(urllib.request.HTTPRedirectHandler):
         return None
 
 
-def browse(address: str, stops: bool) -> str:
+def browse(address: str, *, stops: bool) -> str:
     """Open the address as a browser does. `stops`: it can't reach the machine of the command."""
     handlers = [_NoReturn()] if stops else []
     try:

@@ -5,6 +5,7 @@ import json
 import stat
 import urllib.error
 import urllib.request
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.ports.tool_servers import ToolServer
 from holdfast.testing.loop import in_loop
 from tests.adapters.mcp.conftest import alice, outcome
 from tests.adapters.mcp.oauth.conftest import Person, everything_below
-from tests.adapters.mcp.oauth.issuer import issuing
+from tests.adapters.mcp.oauth.issuer import Came, issuing
 
 TEXT = "web.echo text=hi"
 
@@ -30,7 +31,7 @@ async def test_from_a_refusal_to_a_call(person: Person) -> None:
         async with person.opened() as home:
             with pytest.raises(holdfast.Refused, match="run `holdfast mcp login web`"):
                 await person.pin(home)
-            login = await person.login("--json")
+            login = await person.run("login", "web", "--json")
             assert (login.code, json.loads(login.out)) == (
                 0,
                 {"server": "web", "issuer": issuer.origin, "scopes": ["basic"]},
@@ -63,6 +64,20 @@ async def test_a_server_that_repeats_its_token_gets_it_into_no_record(person: Pe
 
 
 @in_loop
+async def test_a_token_that_was_replaced_is_still_hidden(person: Person) -> None:
+    async with issuing() as issuer:
+        person.settings(issuer)
+        await person.login()
+        (old,) = issuer.tokens
+        async with person.opened() as home:
+            await person.pin(home)
+            issuer.tokens.clear()
+            issuer.says = f"before it was {old}"
+            await home.send("ops/a", TEXT, source=alice)
+            assert await outcome(home) == ("ok", "before it was [secret]")
+
+
+@in_loop
 async def test_a_token_that_ends_is_renewed_before_the_call_is_sent(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)
@@ -92,13 +107,13 @@ async def test_a_call_that_is_refused_for_its_token_is_sent_once(
             issuer.worded = worded
             answered = issuer._mcp
 
-            def ending(came: object) -> object:
-                if came.message.get("method") == "tools/call":  # type: ignore[attr-defined]
+            def ending(came: Came) -> Any:
+                if came.message.get("method") == "tools/call":
                     issuer.tokens.clear()
                     issuer._mcp = answered  # type: ignore[method-assign]
-                return answered(came)  # type: ignore[arg-type]
+                return answered(came)
 
-            issuer._mcp = ending  # type: ignore[method-assign, assignment]
+            issuer._mcp = ending  # type: ignore[method-assign]
             await home.send("ops/a", TEXT, source=alice)
             kind, text = await outcome(home)
             assert len(issuer.calls()) == 1
@@ -206,10 +221,30 @@ async def test_a_login_that_others_may_read_is_not_used(person: Person) -> None:
 
 
 @in_loop
+async def test_a_login_that_is_lost_right_before_the_call_runs_nothing(person: Person) -> None:
+    async with issuing() as issuer:
+        person.settings(issuer)
+        await person.login()
+        async with person.opened() as home:
+            await person.pin(home)
+            answered = issuer._mcp
+
+            def losing(came: Came) -> Any:
+                if came.message.get("method") == "tools/list":
+                    (person.home / "logins" / "web.json").chmod(0o644)
+                return answered(came)
+
+            issuer._mcp = losing  # type: ignore[method-assign]
+            await home.send("ops/a", TEXT, source=alice)
+            kind, text = await outcome(home)
+        assert (kind, "nothing was run" in text, issuer.calls()) == ("error", True, [])
+
+
+@in_loop
 async def test_a_tool_cannot_log_in(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)
-        login = await person.login(env="HOLDFAST_TOOL")
+        login = await person.run("login", "web", env="HOLDFAST_TOOL")
         assert (login.code, issuer.got) == (6, [])
 
 
@@ -217,7 +252,7 @@ async def test_a_tool_cannot_log_in(person: Person) -> None:
 async def test_a_browser_on_another_machine_is_answered_by_pasting(person: Person) -> None:
     async with issuing() as issuer:
         person.settings(issuer)
-        login = await person.login("--paste")
+        login = await person.run("login", "web", "--paste")
         assert login.code == 0, login
         assert "Paste the address" in login.said
 

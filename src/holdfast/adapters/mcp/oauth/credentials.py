@@ -21,6 +21,8 @@ from holdfast.adapters.mcp.oauth.web import LoginFailed
 from holdfast.ports.tool_servers import ToolServer
 from holdfast.threads import BLOCKING
 
+_KNOWN_MAX = 16  # secrets of one server, the newest first
+
 
 class Credentials(Protocol):
     async def token(self) -> str | None:
@@ -87,15 +89,20 @@ class _Fixed(NoCredentials):
 
 
 class _KnownSecrets:
-    """Secrets that came while this process ran. No journal of it accepts them."""
+    """
+    Secrets that came while this process ran. No journal of it accepts them, nor the ones before: a
+    token that was replaced may still be good.
+    """
 
+    _known: tuple[str, ...] = ()
     _secrecy = secrecy.secrecy_of(())
 
     def _learn(self, found: tuple[str, ...]) -> None:
-        new = secrecy.secrecy_of(found)
-        if new is not self._secrecy:
-            self._secrecy = new
-            secrecy.learn(self, found)
+        if set(found) <= set(self._known):
+            return
+        self._known = tuple(dict.fromkeys((*found, *self._known)))[:_KNOWN_MAX]
+        self._secrecy = secrecy.secrecy_of(self._known)
+        secrecy.learn(self, self._known)
 
     def hidden(self, message: bytes) -> bytes:
         return self._secrecy.hidden_json(message) if self._secrecy.holds(message) else message

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from blake3 import blake3
 
-from holdfast.adapters.files.home.anchor_tables import AnchorCell, AnchorTables
+from holdfast.adapters.files.home.anchor_tables import ANCHORS, AnchorCell, AnchorTables
 from holdfast.adapters.files.home.keys import Keys, load_keys
 from holdfast.adapters.files.paths import create_whole, read_file
 from holdfast.adapters.postgres.home.anchored_slots import AnchoredSlots
@@ -151,11 +151,6 @@ class NodeAnchors:
             if self._listed is not None:
                 self._listed.add(tail.slot for tail in tails)
 
-    def are_listed(self) -> bool:
-        """Whether the list of anchors is here, as this node wrote it."""
-        with self._locked():
-            return self._listed is not None and self._listed.is_whole()
-
     def _move(self, tail: Tail, cell: AnchorCell, raw: bytes) -> None:
         fence = tail.position.fence
         reading = cell.reading_of(raw, tail.keys) if raw.strip(b"\0") else None
@@ -208,22 +203,46 @@ def write_known(home: int, key: bytes, node: str, facts: ServerFacts, era: Era) 
     return known
 
 
+def is_node(home: int, key: bytes, facts: ServerFacts, era: Era) -> bool:
+    """
+    Check that the folder is a node of the home. There are three cases:
+
+    1. It is one: what it knows of the server and the list of its anchors are whole.
+    2. It has never been one: neither is there, and no anchor. It becomes a new node.
+    3. A part of them is missing or does not verify. Only a person may make it a new node.
+    """
+    with _flock(home, _LOCK):
+        if read_known(home, key) is not None and AnchoredSlots(home, {1: key}).is_whole():
+            return True
+        if _exists(home, _KNOWN) or _exists(home, ANCHORS):
+            return False
+        make_node(home, key, facts, era)
+        return True
+
+
+def _exists(home: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=home, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 def make_node(home: int, key: bytes, facts: ServerFacts, era: Era) -> None:
     """
-    Make a folder with the home's keys a new node, which has seen no journal yet. A person decides
-    that: a folder whose anchors were wiped looks the same.
+    Make a folder with the home's keys a new node, which has seen no journal yet. It believes the
+    database, as a node does whose whole folder was rolled back.
     """
     AnchoredSlots(home, {1: key}).create()
     write_known(home, key, str(uuid.uuid4()), facts, era)
 
 
-def not_a_node(path: Path) -> Unusable:
+def damaged_node(path: Path) -> Unusable:
     return Unusable(
-        f"{path} is not a node of this home, or the list of its anchors was removed or changed",
+        f"the anchors in {path}, the list of them or server.json were removed or changed",
         code="storage",
-        hint="if you are adding this folder, `holdfast storage init` makes it a new node; if it was"
-        " a node before, put server.json and anchors/ back, or run `holdfast verify` on another"
-        " node first: a new node believes the database",
+        hint="put server.json and anchors/ back, or run `holdfast verify` on another node; then"
+        " `holdfast storage init` makes this folder a new node, which believes the database",
     )
 
 

@@ -12,7 +12,7 @@ from holdfast.adapters.files.home.keys import load_keys, no_key
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.commit.claims import machine
-from holdfast.adapters.postgres.home.node_folder import not_a_node, read_known, write_known
+from holdfast.adapters.postgres.home.node_folder import damaged_node, is_node, read_known, write_known
 from holdfast.adapters.postgres.home.nodes import declare_era, is_new_history, read_era
 from holdfast.adapters.postgres.home.registry import PostgresRegistry
 from holdfast.adapters.postgres.home.seals import seal_now
@@ -34,7 +34,7 @@ _log = logging.getLogger("holdfast.postgres")
 
 def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> None:
     schemas.check_version(wire, store.place.schema)
-    check_server(wire)
+    facts = check_server(wire)
     row = head_row(wire, HOME_SESSION, HOME_INSTANCE)
     if row is None or row.ended:  # ended: a restore that did not finish
         raise Unusable(
@@ -45,8 +45,8 @@ def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> Non
     if 1 not in store.keys:
         raise no_key("this node's folder has no key of it; copy keys/ from a node that has them")
     check_key(store.keys[1], wire, row.journal, store.path)
-    if read_known(store.folder, store.keys[1]) is None or not store.anchors.are_listed():
-        raise not_a_node(store.path)
+    if not is_node(store.folder, store.keys[1], facts, read_era(wire)):
+        raise damaged_node(store.path)
     store.registry = PostgresRegistry(row.journal, store.keys)
     reading = store.anchors.read_slots(store.registry.tail)
     store.refresh(wire)
@@ -79,7 +79,7 @@ def join(store: "PostgresStore", wire: Wire, *, accepts: str | None = None) -> N
     key = store.keys[1]
     known = read_known(store.folder, key)
     if known is None:
-        raise not_a_node(store.path)
+        raise damaged_node(store.path)
     store.node = known.node
     if is_new_history(known, facts, era):
         era = declare_era(wire, facts, after=max(era.number, known.era_number))

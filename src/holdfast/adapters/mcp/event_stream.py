@@ -1,0 +1,61 @@
+"""
+A stream of events that answers one request, as the format of event streams defines it.
+
+It may come in several parts: on the older wire a server may end a stream and give the rest to
+whoever names the last event. The bounds hold for all parts together.
+"""
+
+import re
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from holdfast.adapters.mcp.connection import ReplyLost
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+
+if TYPE_CHECKING:
+    import httpx2
+
+_STREAM_BYTES_MAX = 4 * MCP_MESSAGE_BYTES_MAX  # progress and log messages before the one reply
+_PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 1.0, 10.0
+_ID = re.compile(rb"[\x21-\x7e]{1,512}\Z")  # a header must be able to carry it
+_DIGITS = re.compile(rb"[0-9]{1,6}\Z")
+
+
+class EventStream:
+    def __init__(self) -> None:
+        self.last_id = ""  # of an event; empty if the rest can't be asked for
+        self.pause_seconds = _PAUSE_SECONDS  # before the rest is asked for
+        self._total = 0
+
+    async def data(self, response: "httpx2.Response") -> AsyncIterator[bytes]:
+        """Yield the data of each event that has any. Raise ReplyLost past a bound."""
+        data, line = bytearray(), bytearray()
+        async for chunk in response.aiter_bytes():
+            self._total += len(chunk)
+            refuse_long(self._total, _STREAM_BYTES_MAX)
+            line += chunk
+            *lines, rest = bytes(line).replace(b"\r\n", b"\n").split(b"\n")
+            line = bytearray(rest)
+            refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)
+            for each in lines:
+                if not each and data:
+                    yield bytes(data)
+                    data = bytearray()
+                elif each.startswith(b"data:"):
+                    data += (b"\n" if data else b"") + each[5:].removeprefix(b" ")
+                    refuse_long(len(data), MCP_MESSAGE_BYTES_MAX)
+                else:
+                    self._note(each)
+
+    def _note(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"id":
+            self.last_id = value.decode() if _ID.match(value) else ""
+        elif name == b"retry" and _DIGITS.match(value):
+            self.pause_seconds = min(int(value) / 1000, _PAUSE_SECONDS_MAX)
+
+
+def refuse_long(size: int, most: int) -> None:
+    if size > most:
+        raise ReplyLost(f"the server sent more than {most // MIB} MiB")

@@ -98,7 +98,9 @@ class GatewayInbox:
         )
         self._gateway.drives.wake(session)
         if report.error is not None and report.error.code == "answer_word":
-            return Taken("refused", words=f"{report.error.message} Press a button of the prompt.")
+            return Taken(
+                "refused", words=f"{report.error.message} Use a button of the prompt, or the page."
+            )
         self._gateway.metrics.messages += 1
         return Taken("taken")
 

@@ -30,7 +30,7 @@ def test_an_approval_in_a_channel_survives_a_kill_and_is_given_by_the_right_pers
     fake.press(stage.bob, direct, "Approve once")
     for message in (in_team, direct):
         fake.wait(lambda each=message: each.edits and not each.buttons, "the prompt's update")
-        assert message.text.startswith("Answered by bob: approve_once.")
+        assert message.text.startswith("Approved by bob, once.")
     until(lambda: stage.workspace("ran").exists(), "the command")
     # The reply is in the thread of the question.
     stage.until_records("turn_ended", 1)
@@ -65,6 +65,30 @@ def test_every_thread_is_answered_where_several_workers_serve(stage: Stage) -> N
         fake.say(stage.alice, f"what time is it? ({number})", place=stage.team)
     stage.until_records("delivery_confirmed", 5)
     assert len(fake.messages) == 5
+
+
+def test_a_question_is_answered_by_a_message_once_and_by_nobody_else(stage: Stage) -> None:
+    fake = stage.start().fake
+    fake.say(stage.alice, "ask me which colour?")
+    asked = fake.message(stage.alice, "which colour?")
+    assert "Write me your answer in this conversation" in asked.text
+    stage.until_records("delivery_confirmed", 1)
+    fake.say(stage.bob, "red")  # a conversation of his own
+    fake.say(stage.alice, "green")
+    stage.until_records("approval_answered", 1)
+    until(lambda: len(stage.bodies("turn_ended")) == 2, "both turns")
+    stage.gateway.kill()
+    stage.gateway.start()
+    stage.until_up()
+    fake.redeliver()
+    fake.say(stage.alice, "what time is it?")
+    until(lambda: len(stage.bodies("turn_ended")) == 3, "the next turn")
+    [answer] = stage.bodies("approval_answered")
+    assert (answer["by"], answer["option"], answer["reason"]) == ("alice", "answer", "green")
+    texts = sorted(body["text"] for body in stage.bodies("input_accepted"))
+    assert texts == ["ask me which colour?", "red", "what time is it?"]
+    fake.wait(lambda: asked.edits and not asked.buttons, "the update")
+    assert asked.text.startswith("Answered by alice.")
 
 
 def _payload(stage: Stage, option: int) -> str:

@@ -47,7 +47,9 @@ def prompt_text(
     options = (APPROVE_ONCE, DENY) if prompt.kind == "approval" and not prompt.risks else (DENY,)
     if prompt.risks:
         after = f"\n{' '.join(prompt.risks)}{after}\nApprove it where its name is typed: {where}"
-    elif not set(options) & set(prompt.options) or prompt.kind == "question":
+    elif prompt.kind == "question":
+        after += f"\n{_answer_way(prompt, where)}"
+    elif not set(options) & set(prompt.options):
         after += f"\nAnswer it here: {where}"
     if size(before) + size(prompt.display) + size(after) <= room:
         return PromptText(before, prompt.display, after, "whole", _buttons(prompt, options))
@@ -66,6 +68,12 @@ def _who(prompt: ChatPrompt) -> str:
     return asker_words(
         prompt.kind, requester=prompt.requester, agent=prompt.agent, editor=prompt.editor
     )
+
+
+def _answer_way(prompt: ChatPrompt, where: str) -> str:
+    if prompt.is_at_home:
+        return f"Write me your answer in this conversation, or answer it here: {where}"
+    return f"Answer it in that conversation, or here: {where}"
 
 
 def _after(prompt: ChatPrompt) -> str:

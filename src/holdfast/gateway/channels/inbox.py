@@ -12,6 +12,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from holdfast.errors import Busy, HoldfastError, Refused, Untrusted, Unusable
+from holdfast.gateway.channels.questions import (
+    is_reply,
+    open_question,
+    option_and_words,
+    was_reply,
+)
 from holdfast.gateway.channels.rules import ChatRules, is_wanted, source_of
 from holdfast.gateway.http.context import Gateway
 from holdfast.ids import ApprovalId, SessionId, session_id
@@ -27,6 +33,7 @@ _PAYLOAD = re.compile(r"(a-[a-z2-7]{26}):([0-9]{1,2}):([0-9a-f]{16})\Z")
 _RECEIPT_LOOKS, _RECEIPT_LOOK_SECONDS = 20, 0.1  # within the 3 s that platforms wait for us
 _THREADS_MAX = 50  # whose missed messages are read at a start; the latest
 _log = logging.getLogger("holdfast.gateway.channels")
+_CLOSED_CODES = ("already_answered", "expired", "superseded", "voided", "cancelled", "unknown")
 _NOT_YOURS = "You may not answer this prompt. It still stands."
 
 
@@ -64,7 +71,10 @@ class GatewayInbox:
         source = source_of(rules, arrived, person)
         try:
             session = session_id(f"{rules.name}/{arrived.thread}")
-            await self._refuse_other_readers(session, source)
+            if await self._service.live.current(session) is not None:
+                await self._refuse_other_readers(session, source)
+                if (taken := await self._answered(session, arrived, person)) is not None:
+                    return taken
             return await self._accept(session, arrived, source, late_ms=late)
         except (Refused, Unusable, Untrusted) as exc:
             if exc.code == "dedup_conflict":
@@ -81,21 +91,59 @@ class GatewayInbox:
                 text=_late_text(arrived) if late_ms > LATE_SECONDS * 1000 else arrived.text,
                 source=source,
                 agent=self._rules.agent,
-                dedup=f"{self._rules.name}:{arrived.place}:{arrived.message}",
+                dedup=self._key(arrived),
                 workspace=self._gateway.workspace(),
             ),
             wait=False,
         )
         self._gateway.drives.wake(session)
         if report.error is not None and report.error.code == "answer_word":
-            return Taken("refused", words=f"{report.error.message} Press a button of the prompt.")
+            return Taken(
+                "refused", words=f"{report.error.message} Use a button of the prompt, or the page."
+            )
         self._gateway.metrics.messages += 1
+        return Taken("taken")
+
+    def _key(self, arrived: Arrived) -> str:
+        return f"{self._rules.name}:{arrived.place}:{arrived.message}"
+
+    async def _answered(self, session: SessionId, arrived: Arrived, person: str) -> Taken | None:
+        """Answer the question that waits for this person in this conversation, if there is one."""
+        key, name = self._key(arrived), self._rules.name
+        async with self._service.live.use(session) as ledger:
+            await ledger.catch_up()
+            state = ledger.state
+        if was_reply(state, key):
+            return Taken("duplicate")
+        if (question := open_question(state, person)) is None:
+            return None
+        asked = question.asked
+        state = await self._state_with_receipt(session, asked.approval)
+        if not is_reply(state, question, name, arrived):
+            return None
+        option, words = option_and_words(question, arrived.text)
+        try:
+            answered = await self._service.answer(
+                asked.approval,
+                option,
+                by=person,
+                digest=asked.digest,
+                reason=words,
+                answer_id=key,
+                way="channels",
+                wait=False,
+            )
+        except Refused as exc:
+            # It has closed a moment ago, so this is a message like any other.
+            if exc.code in _CLOSED_CODES:
+                return None
+            raise
+        self._gateway.drives.wake(session)
+        self._gateway.metrics.answers[answered.result] += 1
         return Taken("taken")
 
     async def _refuse_other_readers(self, session: SessionId, source: MessageSource) -> None:
         """A thread keeps the audience that it began with, whatever settings say later."""
-        if await self._service.live.current(session) is None:
-            return
         readers = await self._service.live.readers_of(session)
         if any(
             (each.audience, each.boundary) != (source.audience.value, source.boundary)

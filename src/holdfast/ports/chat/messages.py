@@ -27,6 +27,7 @@ class ChatPrompt(msgspec.Struct, frozen=True, kw_only=True):
     options: tuple[str, ...]
     may_answer: tuple[str, ...]
     expires_at: int  # Unix milliseconds
+    is_at_home: bool = False  # the message is in the conversation that asks
 
 
 class ChatParcel(msgspec.Struct, frozen=True, kw_only=True):

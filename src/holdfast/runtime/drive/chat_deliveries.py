@@ -29,6 +29,14 @@ OWING: frozenset[type[SessionEvent]] = frozenset(
 _ABOUT_CHARS = 500  # an updated message has to fit on every platform
 CameOver = Callable[[TurnId], str]
 
+_ANSWERED = {
+    "approve_once": "Approved by {}, once.",
+    "approve_session": "Approved by {}, for this conversation.",
+    "approve_folder": "Approved by {}, for this folder.",
+    "approve_everywhere": "Approved by {}, everywhere.",
+    "edit": "Changed by {}. The changed call asks again.",
+    "deny": "Denied by {}. It does not run.",
+}
 _CLOSED = {
     "expired": "Not run: nobody answered in time.",
     "superseded": "Not run: another message was sent instead.",
@@ -62,9 +70,7 @@ def owed_to_chats(
 def closing_words(event: ApprovalAnswered | ApprovalClosed) -> str:
     if isinstance(event, ApprovalClosed):
         return _CLOSED[event.closed_as]
-    if event.option == "deny":
-        return f"Denied by {event.by}. It does not run."
-    return f"Answered by {event.by}: {event.option}."
+    return _ANSWERED.get(event.option, "Answered by {}.").format(event.by)
 
 
 def _about(before: SessionState, event: ApprovalAnswered | ApprovalClosed) -> str:

@@ -201,4 +201,5 @@ def _open_prompt(state: SessionState, owed: Delivery) -> ChatPrompt | None:
         options=tuple(each.option for each in asked.options),
         may_answer=asked.may_answer,
         expires_at=asked.expires_at,
+        is_at_home=state.session == f"{owed.channel}/{owed.to}",
     )

@@ -273,7 +273,7 @@ class ChatSuite:
         async with listening(platform(), inbox):
             fake.say(cast.alice, "now")
             await until(lambda: inbox.messages, "the message")
-        assert [each.text for each in inbox.messages] == ["now"]
+        assert {each.text for each in inbox.messages} == {"now"}
 
     @in_loop
     async def test_only_a_message_that_names_us_is_for_us_and_a_forged_sender_is_nobody(

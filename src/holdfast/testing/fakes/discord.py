@@ -10,6 +10,7 @@ connection.
 """
 
 import asyncio
+import contextlib
 import json
 import time
 import zlib
@@ -387,6 +388,7 @@ class _Socket:
         await self._response.close(code=4000)
 
     async def send(self, payload: dict[str, Any]) -> None:
-        if not self._response.closed:
+        """A server that was killed may leave its connection behind for a moment."""
+        with contextlib.suppress(ConnectionResetError):
             raw = self._zlib.compress(json.dumps(payload).encode())
             await self._response.send_bytes(raw + self._zlib.flush(zlib.Z_SYNC_FLUSH))

@@ -8,6 +8,7 @@ Grid.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -316,7 +317,8 @@ def _root(message: dict[str, Any]) -> str:
 
 
 async def _quietly(socket: "web.WebSocketResponse", envelope: dict[str, Any]) -> None:
-    if not socket.closed:
+    """A server that was killed may leave its connection behind for a moment."""
+    with contextlib.suppress(ConnectionResetError):
         await socket.send_json(envelope)
 
 

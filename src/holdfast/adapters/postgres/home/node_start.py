@@ -12,7 +12,12 @@ from holdfast.adapters.files.home.keys import load_keys, no_key
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
 from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.commit.claims import machine
-from holdfast.adapters.postgres.home.node_folder import damaged_node, is_node, read_known, write_known
+from holdfast.adapters.postgres.home.node_folder import (
+    damaged_node,
+    is_node,
+    read_known,
+    write_known,
+)
 from holdfast.adapters.postgres.home.nodes import declare_era, is_new_history, read_era
 from holdfast.adapters.postgres.home.registry import PostgresRegistry
 from holdfast.adapters.postgres.home.seals import seal_now

@@ -27,6 +27,7 @@ TYPES = (
     "reports.builder",
     "reports.types",
     "reports.decisions",
+    "reports.explain",
     "reports.grants",
     "reports.session_list",
     "reports.lock_budget",

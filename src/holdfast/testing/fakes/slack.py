@@ -82,7 +82,8 @@ class FakeSlack(FakeChat):
             **({"thread_ts": thread} if thread else {}),
             **more.get("fields", {}),
         }
-        self._note(lambda: self.history.append(event))
+        if more.get("team", self.team) == self.team:  # our workspace has no other one's messages
+            self._note(lambda: self.history.append(event))
         kinds = ["app_mention", "message"] if is_mention else ["message"]
         for kind in () if more.get("is_missed") else kinds:
             self._push("events_api", self.event_payload({**event, "type": kind}, **more))

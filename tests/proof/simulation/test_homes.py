@@ -66,16 +66,16 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize(
     "first",
     [
-        *range(0, 200, SEEDS_PER_TEST),
+        *range(0, 100, SEEDS_PER_TEST),
         *(
             pytest.param(first, marks=pytest.mark.long)
-            for first in range(200, 1000, SEEDS_PER_TEST)
+            for first in range(100, 1000, SEEDS_PER_TEST)
         ),
     ],
 )
 def test_every_promise_is_kept_in_every_home(first: int) -> None:
     """
-    D1, D2, D4, L1, L4, L6, L7, C1, T1, T2, T5, T7, A1, A4, P2, P11, M1, over two hundred runs of
+    D1, D2, D4, L1, L4, L6, L7, C1, T1, T2, T5, T7, A1, A4, P2, P11, M1, over a hundred runs of
     six kinds, and in the long suite over a thousand.
     """
     runs = [simulate_home(seed) for seed in range(first, first + SEEDS_PER_TEST)]
@@ -183,7 +183,7 @@ def test_a_fence_that_checks_nothing_is_seen(monkeypatch: pytest.MonkeyPatch) ->
         return verify(run, batch)
 
     monkeypatch.setattr(commit, "_verify_for", short)
-    assert red(55) == "L4"
+    assert red(68) == "L4"
 
 
 def test_messages_of_different_people_merged_into_one_turn_are_seen(
@@ -291,7 +291,7 @@ def test_a_job_reported_by_everybody_who_finds_its_end_is_seen(
         return Decided(decide_jobs._report(state, job, job.context, ended), outcome="ended")  # type: ignore[arg-type]  # it has one
 
     monkeypatch.setattr(decide_jobs, "end_job", again)
-    assert red(112) == "T2"
+    assert red(263) == "T2"
 
 
 def test_memory_that_everybody_may_see_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -287,7 +287,7 @@ def test_a_message_that_would_replace_a_prompt_needs_a_second_press(
     assert not (gateway.work / "ran.txt").exists()
 
 
-@pytest.mark.parametrize("size", ["phone", "desk"])
+@pytest.mark.parametrize("size", ["phone", pytest.param("desk", marks=pytest.mark.long)])
 def test_stop_says_whose_prompt_it_closes_before_it_does(
     gateway: Gateway, tab: Callable[..., Tab], size: str
 ) -> None:

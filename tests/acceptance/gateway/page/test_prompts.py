@@ -42,8 +42,15 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("size", ["phone", "desk"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("scheme", "size"),
+    [
+        ("light", "phone"),
+        ("dark", "desk"),
+        pytest.param("light", "desk", marks=pytest.mark.long),
+        pytest.param("dark", "phone", marks=pytest.mark.long),
+    ],
+)
 def test_without_scrolling_a_prompt_shows_all_that_an_answer_needs(
     gateway: Gateway, short_folder: Path, tab: Callable[..., Tab], size: str, scheme: str
 ) -> None:
@@ -289,7 +296,7 @@ def test_two_prompts_say_who_asks_and_take_no_answer_while_the_server_is_away(
     assert page.evaluate("document.activeElement.id") != "say"
 
 
-@pytest.mark.parametrize("size", ["phone", "desk"])
+@pytest.mark.parametrize("size", ["phone", pytest.param("desk", marks=pytest.mark.long)])
 def test_a_long_text_is_approved_only_after_all_of_it_was_in_view(
     gateway: Gateway, tab: Callable[..., Tab], size: str
 ) -> None:

@@ -195,7 +195,7 @@ def test_a_sessions_reminders_are_listed_beside_it_as_plain_text(
 @pytest.mark.parametrize(
     ("tool", "change"),
     [
-        ("write_file", {"content": "one\nTWO\nthree\n"}),
+        pytest.param("write_file", {"content": "one\nTWO\nthree\n"}, marks=pytest.mark.long),
         ("edit_file", {"old": "two", "new": "TWO"}),
     ],
 )

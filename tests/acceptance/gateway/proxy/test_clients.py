@@ -11,8 +11,15 @@ from tests.acceptance.gateway.proxy.conftest import Proxied, text_of
 pytestmark = [pytest.mark.needs_system("bwrap"), pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-@pytest.mark.parametrize("wire", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize(
+    ("wire", "transport"),
+    [
+        ("legacy", "stdio"),
+        ("2026-07-28", "http"),
+        pytest.param("legacy", "http", marks=pytest.mark.long),
+        pytest.param("2026-07-28", "stdio", marks=pytest.mark.long),
+    ],
+)
 @in_loop
 async def test_a_client_gets_results_prompts_and_outcomes(
     proxied: Proxied, wire: str, transport: str

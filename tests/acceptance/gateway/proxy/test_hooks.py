@@ -105,7 +105,7 @@ def gated(proxied: Proxied, command: str) -> str:
     return decided
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.long), 2])
 def test_one_approval_lets_one_of_several_equal_calls_go(proxied: Proxied, workers: int) -> None:
     settings = proxied.gateway.home / "holdfast.toml"
     settings.write_text(f"{settings.read_text()}[serve]\nworkers = {workers}\n")

@@ -38,7 +38,7 @@ def test_no_argument_with_a_secret_is_kept_or_repeated(cli: Cli, as_json: bool) 
     cli.json("send", "notes", "hello", env=env)
     secrecy, token = secrecy_of((CANARY,)), token_of(os.urandom(32))
     for name, words in WAYS.items():
-        for secret in (CANARY,) if as_json else (token, token.encode().hex(), CANARY):
+        for secret in (CANARY,) if as_json else (token, token.encode().hex()):
             ran = cli(
                 *(("--json",) if as_json else ()),
                 *(word.replace("{}", secret) for word in words),

@@ -91,7 +91,7 @@ class Stage:
         return {path.name: path.read_bytes() for path in self.target.iterdir() if path.is_file()}
 
 
-TARGETS = ["outside", "home/keys", "home/elsewhere"]
+TARGETS = ["outside", "home/keys", pytest.param("home/elsewhere", marks=pytest.mark.long)]
 
 
 def exchange(folder: Path, name: str, other: str) -> None:

@@ -62,7 +62,7 @@ class Storm(NamedTuple):
     given_up: set[
         int
         # Calls that the journal marks as not run: three drivers in a row were killed before they
-        # finished a step.
+        # finished a step, or a forger's file stood where the supervisor makes its own.
     ]
 
     def flaws(self, jobs: int) -> list[str]:
@@ -256,7 +256,7 @@ def _note(found: Storm, numbers: dict[str, int], event: object) -> None:
             numbers.update({call.call: _number(call.arguments) for call in calls})
         case CallFinished(call=call, outcome="in_doubt"):
             found.doubted.add(numbers[call])
-        case CallFinished(call=call, outcome="cancelled"):
+        case CallFinished(call=call, outcome="cancelled" | "voided"):
             found.given_up.add(numbers[call])
         case JobSubmitted(job=job, arguments=arguments):
             numbers[job] = _number(arguments)

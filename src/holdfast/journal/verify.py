@@ -78,6 +78,23 @@ class Walked(NamedTuple):
     byte: int | None
     detail: str | None
 
+    def of(self, session: SessionId, *, sealed: bool) -> Verdict:
+        return Verdict(
+            session=session,
+            verdict=self.verdict,
+            records=self.records,
+            at_seq=self.at_seq or None,
+            segment=self.segment,
+            byte=self.byte,
+            sealed=sealed,
+            detail=self.detail,
+        )
+
+
+def unread(why: str, verdict: VerdictName = "unreadable") -> Walked:
+    """Return the result if no record was read."""
+    return Walked(verdict, 0, 0, None, None, why)
+
 
 def walk(
     fence: Fence,

@@ -31,7 +31,6 @@ KEY, SECRET = b"key-material", b"one-time-code-417"
 LIBC = ctypes.CDLL(None, use_errno=True)
 LIBC.shmat.restype = ctypes.c_void_p
 LIBC.shmat.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int)
-X86 = os.uname().machine == "x86_64"
 
 
 def has(word: bytes, path: "str | Path") -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import id_argument
+from holdfast.cli.shared.arguments import acting_as, id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
@@ -35,14 +35,7 @@ def register(app: typer.Typer) -> None:
             str,
             id_argument("grant", completing.grants),
         ],
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Revoke as this person. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Revoke as this person")] = None,
     ) -> None:
         """
         Revoke a grant: its calls ask again, also those that already wait. Its requester, its giver

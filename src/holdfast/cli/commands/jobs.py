@@ -7,7 +7,7 @@ import typer
 from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.output.result import encoded
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import id_argument
+from holdfast.cli.shared.arguments import ActAs, id_argument, one_session
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 _ID = Annotated[
     str,
     id_argument("job", completing.jobs),
-]
-_AS = Annotated[
-    str | None,
-    typer.Option("--as", metavar="WHO", help="Act as this person. Only the home's owner may."),
 ]
 _EXIT_OF_OUTCOME = {"ok": 0, "error": 1, "timed_out": 1, "in_doubt": 5}
 _EXAMPLE_ID = "j-7kq2c5x3jz4mw6n2p4r6s5t2vb"
@@ -39,17 +35,12 @@ def register(app: typer.Typer) -> None:
     def list_(
         ctx: typer.Context,
         session: Annotated[
-            str | None,
-            typer.Argument(
-                metavar="[SESSION]",
-                help="Only its jobs. [default: every session's]",
-                autocompletion=completing.sessions,
-            ),
+            str | None, one_session("Only its jobs. [default: every session's]")
         ] = None,
         everything: Annotated[
             bool, typer.Option("--all", help="Also those that ended lately.")
         ] = False,
-        as_: _AS = None,
+        as_: ActAs = None,
     ) -> None:
         """
         List the jobs that run. Jobs that have ended are reported as well; `holdfast resume` drives
@@ -59,13 +50,13 @@ def register(app: typer.Typer) -> None:
         run(lambda: _list(options, session, as_, everything=everything))
 
     @command(jobs, "show", example=f"holdfast jobs show {_EXAMPLE_ID}")
-    def show(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+    def show(ctx: typer.Context, job: _ID, as_: ActAs = None) -> None:
         """Show one job: the call, the requester, and the result when it has ended."""
         options = options_of(ctx)
         run(lambda: _show(options, job, as_))
 
     @command(jobs, "follow", example=f"holdfast jobs follow {_EXAMPLE_ID}")
-    def follow(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+    def follow(ctx: typer.Context, job: _ID, as_: ActAs = None) -> None:
         """
         Print a job's output as it comes, until the job ends.
 
@@ -75,7 +66,7 @@ def register(app: typer.Typer) -> None:
         run(lambda: _follow(options, job, as_))
 
     @command(jobs, "cancel", example=f"holdfast jobs cancel {_EXAMPLE_ID}")
-    def cancel(ctx: typer.Context, job: _ID, as_: _AS = None) -> None:
+    def cancel(ctx: typer.Context, job: _ID, as_: ActAs = None) -> None:
         """
         Stop a job. The request is durable before anything stops. The job ends with its real
         outcome, or in doubt.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import id_argument
+from holdfast.cli.shared.arguments import acting_as, id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused
@@ -17,12 +17,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.memory.admin import MemoryReport
     from holdfast.runtime.service import Service
 
-_As = Annotated[
-    str | None,
-    typer.Option(
-        "--as", metavar="WHO", help="Use this person's memories. Only the home's owner may."
-    ),
-]
+_As = Annotated[str | None, acting_as("Use this person's memories")]
 _Id = Annotated[
     str,
     id_argument("memory", completing.memories),

@@ -6,18 +6,19 @@ import typer
 
 from holdfast.cli.output.busy_output import busy_fields, tell_busy
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption, id_argument
+from holdfast.cli.shared.arguments import (
+    ActAs,
+    SessionArgument,
+    WorkspaceOption,
+    id_argument,
+    one_session,
+)
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import home_of, looking_service, making_service, run
 from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.runtime.reports.types import ReminderReport
-
-ActingAs = Annotated[
-    str | None,
-    typer.Option("--as", metavar="WHO", help="Act as this person. Only the home's owner may."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,14 +37,7 @@ def _register_looking(reminders: typer.Typer) -> None:
     @command(reminders, "list", example="holdfast reminders list\nholdfast reminders list ops/api")
     def list_(
         ctx: typer.Context,
-        session: Annotated[
-            str | None,
-            typer.Argument(
-                metavar="[SESSION]",
-                help="Only those of this one.",
-                autocompletion=completing.sessions,
-            ),
-        ] = None,
+        session: Annotated[str | None, one_session("Only those of this one.")] = None,
     ) -> None:
         """List every reminder, the next one first."""
         options = options_of(ctx)
@@ -121,7 +115,7 @@ def _register_add(reminders: typer.Typer) -> None:
                 help="Its turns may ask you. Without it, what needs an approval is denied.",
             ),
         ] = False,
-        as_: ActingAs = None,
+        as_: ActAs = None,
         agent: Annotated[
             str | None,
             typer.Option("--agent", metavar="NAME", help="Which agent. [default: the session's]"),
@@ -162,7 +156,7 @@ def _register_cancel(reminders: typer.Typer) -> None:
             str,
             id_argument("reminder", completing.reminders),
         ],
-        as_: ActingAs = None,
+        as_: ActAs = None,
     ) -> None:
         """Cancel a reminder, durably. The person who set it and the home's owner may."""
         options = options_of(ctx)

@@ -6,7 +6,7 @@ import typer
 
 from holdfast.cli.commands.sessions import unknown
 from holdfast.cli.output.exit_codes import exit_code_of_several
-from holdfast.cli.shared import completion as completing
+from holdfast.cli.shared.arguments import acting_as, one_session
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import driving_service, home_of, run
 from holdfast.errors import HoldfastError
@@ -22,12 +22,7 @@ def register(app: typer.Typer) -> None:
     def resume(
         ctx: typer.Context,
         session: Annotated[
-            str | None,
-            typer.Argument(
-                metavar="[SESSION]",
-                help="Only this one. [default: every session that owes]",
-                autocompletion=completing.sessions,
-            ),
+            str | None, one_session("Only this one. [default: every session that owes]")
         ] = None,
         model: Annotated[
             str | None,
@@ -39,12 +34,7 @@ def register(app: typer.Typer) -> None:
             ),
         ] = None,
         as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Record this person as the one who chose --model. Only the home's owner may.",
-            ),
+            str | None, acting_as("Record this person as the one who chose --model")
         ] = None,
     ) -> None:
         """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption
+from holdfast.cli.shared.arguments import SessionArgument, WorkspaceOption, acting_as
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import home_of, making_service, run
 from holdfast.cli.shared.standard_input import STDIN, read_stdin
@@ -37,14 +37,7 @@ def register(app: typer.Typer) -> None:
         text: Annotated[
             str, typer.Argument(metavar="TEXT", help="The message; - reads it from stdin.")
         ],
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Speak as this person. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Speak as this person")] = None,
         model: Annotated[
             str | None,
             typer.Option(

@@ -14,6 +14,11 @@ SessionArgument = Annotated[
 ]
 
 
+def one_session(about: str) -> Any:
+    """Declare an optional session, with what naming one does."""
+    return typer.Argument(metavar="[SESSION]", help=about, autocompletion=completing.sessions)
+
+
 def id_argument(of: str, candidates: Callable[..., Any] | None = None) -> Any:
     """Declare the id of something as an argument, with the completions for it."""
     return typer.Argument(
@@ -23,12 +28,13 @@ def id_argument(of: str, candidates: Callable[..., Any] | None = None) -> Any:
     )
 
 
-RecordedAs = Annotated[
-    str | None,
-    typer.Option(
-        "--as", metavar="WHO", help="Record this person as the actor. Only the home's owner may."
-    ),
-]
+def acting_as(deed: str) -> Any:
+    """Declare `--as`, with what the command then does for that person."""
+    return typer.Option("--as", metavar="WHO", help=f"{deed}. Only the home's owner may.")
+
+
+ActAs = Annotated[str | None, acting_as("Act as this person")]
+RecordedAs = Annotated[str | None, acting_as("Record this person as the actor")]
 """Who did it, where the journal only records the name."""
 
 WorkspaceOption = Annotated[

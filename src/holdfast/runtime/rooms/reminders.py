@@ -3,13 +3,12 @@
 from holdfast.errors import Refused
 from holdfast.ids import ReminderId, session_id
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.reminders import Wanted
+from holdfast.runtime.reminders import Wanted, set_by_source, when_of
 from holdfast.runtime.reports import prompt_list
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import ReminderReport
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.verbs.accept import Incoming
-from holdfast.runtime.verbs.remind import remind
+from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, refuse_unfit
 from holdfast.session.commands import CancelReminder
 
 
@@ -22,7 +21,15 @@ class ReminderVerbs:
         Set a reminder for the source's person, durably, and notify the process that serves this
         home. The text and its time are those of `wanted`.
         """
-        return await remind(self._runtime, session_id(session), wanted, incoming)
+        world, name = self._runtime.world, session_id(session)
+        refuse_unfit(world, name, incoming)
+        when = when_of(world, wanted)
+        await ensure_session(world, name, by=incoming.sender)
+        async with self._runtime.sessions.use(name) as ledger:
+            await ledger.catch_up()
+            return await set_by_source(
+                world, ledger, wanted, when, accept=accepting(world, ledger.state, incoming)
+            )
 
     async def list(self, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:
         """Return the active reminders of all sessions, the next one first."""

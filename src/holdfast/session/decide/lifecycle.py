@@ -131,10 +131,8 @@ def record_compaction(state: SessionState, command: RecordCompaction) -> Decided
         return refused(
             "superseded", "the summarised turns are no longer on the path", hint="plan again"
         )
-    if command.turns < 1:
-        return Decided(outcome="nothing to do")
-    if command.tokens_after >= command.tokens_before:
-        return Decided(outcome="nothing gained")
+    if why := _not_worth_it(command, command.turns):
+        return Decided(outcome=why)
     compacted = Compacted(
         summary=command.summary,
         turns=command.turns,
@@ -156,10 +154,8 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
         return refused(
             "superseded", "the summarised turns are no longer on the path", hint="plan again"
         )
-    if command.messages < 1:
-        return Decided(outcome="nothing to do")
-    if command.tokens_after >= command.tokens_before:
-        return Decided(outcome="nothing gained")
+    if why := _not_worth_it(command, command.messages):
+        return Decided(outcome=why)
     compacted = TurnCompacted(
         turn=command.turn,
         summary=command.summary,
@@ -171,6 +167,12 @@ def record_turn_compaction(state: SessionState, command: RecordTurnCompaction) -
         usage=command.usage,
     )
     return Decided((compacted,), outcome="compacted")
+
+
+def _not_worth_it(command: RecordCompaction | RecordTurnCompaction, replaced: int) -> str | None:
+    if replaced < 1:
+        return "nothing to do"
+    return "nothing gained" if command.tokens_after >= command.tokens_before else None
 
 
 def rename_session(state: SessionState, command: RenameSession) -> Decided[str]:

@@ -105,7 +105,6 @@ def _with_settled(
     settled: Window[SettledApproval], approvals: OpenPrompts, approval: Approval
 ) -> tuple[Window[SettledApproval], OpenPrompts]:
     asked, answer = approval.asked, approval.answer
-    _, _, seq = approvals[asked.approval]
     entry = SettledApproval(
         asked.turn,
         asked.call,
@@ -113,7 +112,6 @@ def _with_settled(
         answer.option if answer else None,
         answer.by if answer else None,
         approval.closed_as,
-        seq,
         said(answer.option, answer.reason, answer.arguments) if answer else None,
     )
     left = {name: where for name, where in approvals.items() if name != asked.approval}

@@ -66,7 +66,6 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
     option: str | None
     by: str | None
     closed_as: ClosedAs | None
-    asked_seq: int
     said: str | None = None  # digest of the answer's content beside its option
 
 

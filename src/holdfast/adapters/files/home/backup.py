@@ -14,9 +14,9 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
@@ -44,6 +44,8 @@ from holdfast.journal.segment import parse_segment_name
 from holdfast.limits import MIB
 from holdfast.session.home.events import SessionCreated
 
+T = TypeVar("T")
+
 SETTINGS = "holdfast.toml"
 _FORMAT = 1
 _FILE_BYTES_MAX = (
@@ -62,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[str, ...] = ()
 
 
-class _Gone(Exception):
+class SessionGone(Exception):
     """A session was deleted during its copy."""
 
 
@@ -70,16 +72,24 @@ def copy_home(store: FileStore, target: Path, *, now_ms: int) -> Manifest:
     """Copy the home to `target`, which must be absent or empty. Blocks."""
     refuse_taken(target)
     check_above(target.resolve())
+    return copied_whole(target, lambda temporary: _copy(store, temporary, now_ms))
+
+
+def copied_whole(target: Path, copy: Callable[[Path], T]) -> T:
+    """
+    Copy a home into a temporary folder, and move that to `target`. Start again if the copy raises
+    SessionGone.
+    """
     for _ in range(_TRIES):
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
         try:
-            manifest = _copy(store, temporary, now_ms)
-            _place(temporary, target)
-        except _Gone:
+            copied = copy(temporary)
+            place(temporary, target)
+        except SessionGone:
             continue
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
-        return manifest
+        return copied
     raise Busy("sessions are being deleted faster than they can be copied", hint="try again")
 
 
@@ -162,10 +172,6 @@ def _refuse_link(path: Path) -> None:
 def place(temporary: Path, target: Path) -> None:
     """Move a finished home to its place: it appears whole."""
     refuse_taken(target)
-    _place(temporary, target)
-
-
-def _place(temporary: Path, target: Path) -> None:
     os.rename(temporary, target)  # noqa: PTH104  # replaces an empty folder, refuses any other
     sync_folder(target.parent)
 
@@ -206,7 +212,7 @@ def _copy_session(store: FileStore, created: SessionCreated, home: Path, tempora
     # Checked after the copy, because a deletion is recorded before its files go. A folder that is
     # missing without a deletion is missing in the copy too; the rest is worth keeping.
     if not store.keeps(created):
-        raise _Gone
+        raise SessionGone
 
 
 def _copy_instances(store: FileStore, session: SessionId, source: Path, target: Path) -> None:
@@ -225,11 +231,11 @@ def _copy_instances(store: FileStore, session: SessionId, source: Path, target: 
         if (source / OUTPUTS).exists():
             _copy_folder(source / OUTPUTS, target / OUTPUTS)
     except FileNotFoundError:
-        raise _Gone from None
+        raise SessionGone from None
     except Refused as exc:
         if exc.code != "unknown":
             raise
-        raise _Gone from None
+        raise SessionGone from None
     sync_folder(target)
 
 

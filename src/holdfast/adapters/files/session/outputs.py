@@ -23,8 +23,8 @@ OUTPUTS = "outputs"
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 
 
-def keep(files: SessionFiles, data: bytes) -> str:
-    """Keep an output durably and return its digest. The same bytes are kept once."""
+def redacted_output(data: bytes) -> bytes:
+    """Return the output as it may be kept: without secrets, and not too large."""
     data = known().hidden_bytes(data)
     if len(data) > TOOL_OUTPUT_KEPT_BYTES:
         raise Refused(
@@ -32,6 +32,12 @@ def keep(files: SessionFiles, data: bytes) -> str:
             code="too_large",
             hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept",
         )
+    return data
+
+
+def keep(files: SessionFiles, data: bytes) -> str:
+    """Keep an output durably and return its digest. The same bytes are kept once."""
+    data = redacted_output(data)
     digest = blake3(data).hexdigest()
     with walk(files.home, *files.parts) as folder:
         make_folder(folder, OUTPUTS)

@@ -16,11 +16,11 @@ from holdfast.errors import Busy, NewerVersion, Refused
 from holdfast.ids import SessionId
 from holdfast.journal.anchor import CellReading
 from holdfast.journal.chain import KeyMissing
-from holdfast.journal.verify import SegmentBytes, Verdict, VerdictName, walk
+from holdfast.journal.verify import SegmentBytes, Verdict, unread, walk
 
 
 def unreadable(session: SessionId, why: str) -> Verdict:
-    return _verdict(session, "unreadable", why, sealed=False)
+    return unread(why).of(session, sealed=False)
 
 
 def verify_files(
@@ -41,9 +41,7 @@ def verify_files(
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(walk_folders(files.home, *files.parts))
             if not files.keys.newest:
-                return _verdict(
-                    files.session, "unreadable", "no key to verify it with", sealed=sealed
-                )
+                return unread("no key to verify it with").of(files.session, sealed=sealed)
             found = walk(
                 files.fence(),
                 _Segments(files, folder, stack, wait_seconds).found,
@@ -53,33 +51,10 @@ def verify_files(
                 is_lost=is_lost,
             )
     except FileNotFoundError:
-        return _verdict(files.session, "cut_short", "its folder is missing", sealed=sealed)
+        found = unread("its folder is missing", "cut_short")
     except (KeyMissing, NewerVersion, Refused, Busy, OSError) as exc:
-        return _verdict(files.session, "unreadable", str(exc), sealed=sealed)
-    return Verdict(
-        session=files.session,
-        verdict=found.verdict,
-        records=found.records,
-        at_seq=found.at_seq or None,
-        segment=found.segment,
-        byte=found.byte,
-        sealed=sealed,
-        detail=found.detail,
-    )
-
-
-def _verdict(session: SessionId, name: VerdictName, why: str, *, sealed: bool) -> Verdict:
-    """A verdict without a walk: no record was read."""
-    return Verdict(
-        session=session,
-        verdict=name,
-        records=0,
-        at_seq=None,
-        segment=None,
-        byte=None,
-        sealed=sealed,
-        detail=why,
-    )
+        found = unread(str(exc))
+    return found.of(files.session, sealed=sealed)
 
 
 class _Segments:

@@ -6,12 +6,10 @@ sessions, each of them up to one head, an anchor for exactly what was copied, an
 appears whole or not at all. Blocks.
 """
 
+import contextlib
 import os
 import re
-import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +19,9 @@ from holdfast.adapters.files.home.anchor_tables import ANCHORS
 from holdfast.adapters.files.home.backup import (
     SETTINGS,
     Manifest,
+    SessionGone,
+    copied_whole,
     copy_tree,
-    place,
     refuse_taken,
 )
 from holdfast.adapters.files.home.keys import KEYS
@@ -43,7 +42,7 @@ from holdfast.adapters.postgres.session.reader import open_session
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.adapters.sqlite.memory import NAME as MEMORY
 from holdfast.adapters.sqlite.memory import SqliteMemory
-from holdfast.errors import BrokenChain, Busy, Refused
+from holdfast.errors import BrokenChain, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.segment import segment_name
@@ -52,33 +51,15 @@ from holdfast.session.home.events import SessionCreated
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.store import PostgresStore
 
-_TRIES = 3  # a session that is deleted while it is copied makes the copy start again
 _PAGE_ROWS = 256
 _OF_DATABASE = re.compile(r"\s*(url|schema|listen_url|allow_plaintext)\s*=")
-
-
-class _Gone(Exception):
-    """A session was deleted during its copy."""
 
 
 def copy_to_files(store: "PostgresStore", target: Path) -> tuple[SessionId, ...]:
     """Copy the home to `target`, which must be absent or empty. Return its sessions."""
     refuse_taken(target)
-    wire = store.connect()
-    try:
-        for _ in range(_TRIES):
-            temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}.tmp"
-            try:
-                sessions = _copy(store, wire, temporary)
-                place(temporary, target)
-            except _Gone:
-                continue
-            finally:
-                shutil.rmtree(temporary, ignore_errors=True)
-            return sessions
-    finally:
-        wire.close()
-    raise Busy("sessions are being deleted faster than they can be copied", hint="try again")
+    with contextlib.closing(store.connect()) as wire:
+        return copied_whole(target, lambda temporary: _copy(store, wire, temporary))
 
 
 def _copy(store: "PostgresStore", wire: Wire, temporary: Path) -> tuple[SessionId, ...]:
@@ -123,9 +104,9 @@ def _copy_session(
     try:
         handle = open_session(store, wire, session)
     except Refused as exc:
-        raise _Gone from exc
+        raise SessionGone from exc
     if handle.instance != created.instance:
-        raise _Gone
+        raise SessionGone
     # A sealed session is copied with all its rows: the mark is in the home's journal.
     upto = handle.tail.head.seq if handle.sealed is None else None
     tail = Tail(handle.tail.journal, session, created.instance, handle.tail.keys, created.slot)
@@ -141,10 +122,10 @@ def _copy_session(
         _copy_journal(wire, folder, journal, InstanceId(instance), upto=upto if is_living else None)
         _copy_outputs(wire, folder / OUTPUTS, journal)
     if not journals:
-        raise _Gone
+        raise SessionGone
     aside = Quarantine(fd, session)
     for where in store.beside.quarantined(wire, session):
-        with suppress(BrokenChain):  # never kept by us: nothing in it is believed
+        with contextlib.suppress(BrokenChain):  # never kept by us: nothing in it is believed
             aside.keep(*store.beside.read_quarantined(wire, session, where))
     anchors.move([tail])
 
@@ -209,7 +190,7 @@ def _copy_memory(store: "PostgresStore", temporary: Path) -> None:
 
 def _copy_settings(source: Path, target: Path) -> None:
     """Copy the settings without the way to the database: the copy is a home of files."""
-    with suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError):
         lines, section = [], ""
         for line in source.read_text(encoding="utf-8").splitlines():
             section = line.strip() if line.lstrip().startswith("[") else section

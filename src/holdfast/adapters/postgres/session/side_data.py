@@ -8,15 +8,15 @@ import re
 import msgspec
 from blake3 import blake3
 
+from holdfast.adapters.files.session.outputs import redacted_output
 from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.errors import BrokenChain, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import subkey
 from holdfast.journal.record import Head
-from holdfast.limits import MIB, TOOL_OUTPUT_KEPT_BYTES
+from holdfast.limits import MIB
 from holdfast.ports.snapshots import Snapshot
-from holdfast.secrecy import known
 
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 SNAPSHOT_BYTES_MAX = 64 * MIB  # a larger state is folded anew each time
@@ -97,13 +97,7 @@ class SideData:
     # --- Outputs
 
     def keep_output(self, wire: Wire, tail: Tail, data: bytes) -> str:
-        data = known().hidden_bytes(data)
-        if len(data) > TOOL_OUTPUT_KEPT_BYTES:
-            raise Refused(
-                f"an output of {len(data)} bytes is too large",
-                code="too_large",
-                hint=f"at most {TOOL_OUTPUT_KEPT_BYTES} are kept",
-            )
+        data = redacted_output(data)
         digest = blake3(data).hexdigest()
         wire.rows("select hf.keep_output(%s, %s, %s)", (tail.journal, digest, data))
         return digest

@@ -100,14 +100,6 @@ class Tail:
                 return [each for each in remembered if each.seq > since.seq and not is_own(each)]
         return read(since.seq)
 
-    def records_after_seq(self, seq: int) -> list[Record] | None:
-        """The remembered records after `seq`; None if some of them are not remembered."""
-        with self.guard:
-            head, remembered = self.head, list(self._remembered)
-        if seq < head.seq and not (remembered and remembered[0].seq <= seq + 1):
-            return None
-        return [each for each in remembered if each.seq > seq]
-
     def _check_same(self, since: Head, mac: bytes) -> None:
         if since.mac != mac:
             raise Refused(

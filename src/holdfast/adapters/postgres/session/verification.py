@@ -14,7 +14,7 @@ from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.segment import Previous, segment_name
-from holdfast.journal.verify import SegmentBytes, Verdict, Walked, walk
+from holdfast.journal.verify import SegmentBytes, Verdict, Walked, unread, walk
 
 
 def verify_rows(
@@ -31,17 +31,8 @@ def verify_rows(
         if found.verdict == "holds" and row is not None and _is_beyond_head(wire, row.journal):
             found = found._replace(verdict="broken", detail="a row stands beyond the head")
     except (KeyMissing, NewerVersion) as exc:
-        found = Walked("unreadable", 0, 0, None, None, str(exc))
-    return Verdict(
-        session=tail.session,
-        verdict=found.verdict,
-        records=found.records,
-        at_seq=found.at_seq or None,
-        segment=found.segment,
-        byte=found.byte,
-        sealed=sealed,
-        detail=found.detail,
-    )
+        found = unread(str(exc))
+    return found.of(tail.session, sealed=sealed)
 
 
 def _is_beyond_head(wire: Wire, journal: int) -> bool:

@@ -7,7 +7,7 @@ import typer
 from holdfast.cli.output.exit_codes import EXIT_OF_OUTCOME, exit_code_of
 from holdfast.cli.output.result import error_fields, is_sealed
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import id_argument
+from holdfast.cli.shared.arguments import acting_as, id_argument
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import driving_service, home_of, run
 from holdfast.errors import HoldfastError, Refused, Unusable
@@ -41,14 +41,7 @@ def register(approvals: typer.Typer) -> None:
                 autocompletion=completing.options,
             ),
         ],
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Answer as this person. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Answer as this person")] = None,
         reason: Annotated[
             str | None,
             typer.Option(

@@ -14,7 +14,7 @@ import typer
 
 from holdfast.cli.commands.chat.conversation import Chat
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import SESSION_HELP
+from holdfast.cli.shared.arguments import SESSION_HELP, acting_as
 from holdfast.cli.shared.identity import refuse_tools, who
 from holdfast.cli.shared.options import command, options_of
 from holdfast.cli.shared.service import home_of, making_service, run
@@ -47,12 +47,7 @@ def chat(
             "--workspace", metavar="DIR", help="The folder it works in. [default: the current one]"
         ),
     ] = None,
-    as_: Annotated[
-        str | None,
-        typer.Option(
-            "--as", metavar="WHO", help="Speak as this person. Only the home's owner may."
-        ),
-    ] = None,
+    as_: Annotated[str | None, acting_as("Speak as this person")] = None,
 ) -> None:
     """
     Talk in the terminal; approve inline.

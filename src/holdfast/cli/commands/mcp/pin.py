@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from holdfast.cli.commands.mcp.look import TOOLS, asking_service, no_servers, tool_text
+from holdfast.cli.shared.arguments import acting_as
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 from holdfast.errors import Refused, Unusable
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
     from holdfast.cli.shared.identity import Who
     from holdfast.runtime.tool_servers.reports import ToolReport
 
-AS = Annotated[
-    str | None,
-    typer.Option("--as", metavar="WHO", help="Decide as this person. Only the home's owner may."),
-]
+AS = Annotated[str | None, acting_as("Decide as this person")]
 
 
 def register(app: typer.Typer) -> None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands.sessions import unknown
-from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.arguments import SessionArgument, acting_as
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import driving_service, home_of, run
 
@@ -23,14 +23,7 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Option("--turn", metavar="T", help="Only this turn. [default: every open one]"),
         ] = None,
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Cancel as this person. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Cancel as this person")] = None,
     ) -> None:
         """
         Stop what runs or waits, durably; with --turn also a message that is still queued.

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.commands.sessions import unknown
-from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.arguments import SessionArgument, acting_as
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import driving_service, home_of, looking_service, run
 from holdfast.errors import Refused
@@ -30,14 +30,7 @@ def register(app: typer.Typer) -> None:
         reason: Annotated[
             str, typer.Option("--reason", metavar="R", help="Why it may go on; recorded.")
         ] = "no reason given",
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Decide as this person. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Decide as this person")] = None,
     ) -> None:
         """
         Go on with a sealed session from its last record that verifies, in a new instance. Only the

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.shared.arguments import acting_as
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
 
@@ -32,14 +33,7 @@ def register(app: typer.Typer) -> None:
                 "--after", metavar="CURSOR", help="Go on after an earlier page: its `next`."
             ),
         ] = None,
-        as_: Annotated[
-            str | None,
-            typer.Option(
-                "--as",
-                metavar="WHO",
-                help="Show what this person may see. Only the home's owner may.",
-            ),
-        ] = None,
+        as_: Annotated[str | None, acting_as("Show what this person may see")] = None,
     ) -> None:
         """
         Find messages and replies, the newest first.

@@ -2,7 +2,7 @@
 100,000 sessions, 10,000 of them waiting: the first page, a page from the middle, everything that
 waits.
 
-They are made by the store's own births, five hundred to a commit of the home's journal and with
+They are made by the store's own creations, five hundred to a commit of the home's journal and with
 syncs switched off; their rows are put by the index itself. Whole turns for all of them would take a
 quarter of an hour, and lists read neither journals nor anything else that a turn leaves.
 """
@@ -81,7 +81,7 @@ async def _measured(home: Path, sessions: int, building: float) -> list[Row]:
             PART,
             "made",
             f"{building / sessions * 1e6:.0f} us each",
-            note="births and index rows in bulk, with syncs switched off while building only",
+            note="creations and index rows in bulk, with syncs switched off while building only",
         ),
     ]
 

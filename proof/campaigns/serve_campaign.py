@@ -262,7 +262,7 @@ class ServeRig:
         try:
             told, hit = self._disturbed(case.fault, problems, lied=lied)
             history = self.history()
-            problems += _problems_of_told(history, told, self.ran(), lied=lied)
+            problems += _problems_of_reports(history, told, self.ran(), lied=lied)
             if not is_sealed(history):
                 problems += self._finished(lied=lied)
                 history = self.history()
@@ -390,7 +390,7 @@ class Client:
         return self.told.ended
 
 
-def _problems_of_told(
+def _problems_of_reports(
     history: History | None, told: ClientReplies, ran: int, *, lied: bool
 ) -> Iterator[str]:
     """Check that every acknowledged record is there."""

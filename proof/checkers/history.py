@@ -79,7 +79,7 @@ async def read_history(home: Path, session: str) -> History | None:
             return None
         records: list[Record] = []
         await journal.load(records.append)
-        instance, of_the_files = journal.instance, _told_by_files(map(Path, journal.where()))
+        instance, of_the_files = journal.instance, _answered_by_files(map(Path, journal.where()))
         await journal.close()
         told = check_history(verdict, name, instance, records, of_the_files)
         return told._replace(home_is_sealed=(await store.verify_session(HOME_SESSION)).sealed)
@@ -127,7 +127,7 @@ def check_history(
     )
 
 
-def _told_by_files(paths: Iterable[Path]) -> set[int]:
+def _answered_by_files(paths: Iterable[Path]) -> set[int]:
     """
     Return the seqs of records that only describe segments. A store need not hand them out, so they
     are read from disk.

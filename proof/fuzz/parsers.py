@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import BrokenChain, NewerVersion, Refused, Unusable
-from holdfast.journal.record import BIRTH_MAC, Draft, believe, frame, read_unverified
+from holdfast.journal.record import ZERO_MAC, Draft, believe, frame, read_unverified
 from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
 from proof.fuzz.anchors import attacked, crashed
@@ -40,19 +40,19 @@ def fuzz_record(data: bytes) -> None:
     """
     for line in (data, data + b"\n", _WORDS[0] + data + _WORDS[1] + _WORDS[2] + data + _WORDS[3]):
         expect(
-            believe(KEY, BIRTH_MAC, line) is None,
+            believe(KEY, ZERO_MAC, line) is None,
             f"a line without a mac of ours is believed: {line!r}",
         )
         read_unverified(line)
     genuine, _ = frame(
-        KEY, BIRTH_MAC, Draft("note", 1, b'{"n":1}'), seq=1, at=1, epoch=0, writer="w"
+        KEY, ZERO_MAC, Draft("note", 1, b'{"n":1}'), seq=1, at=1, epoch=0, writer="w"
     )
-    expect(believe(KEY, BIRTH_MAC, genuine) is not None, "a genuine line is not believed")
+    expect(believe(KEY, ZERO_MAC, genuine) is not None, "a genuine line is not believed")
     if len(data) > 1:
         place, changed = data[0] % len(genuine), bytearray(genuine)
         changed[place : place + 1] = data[1:9]
         expect(
-            bytes(changed) == genuine or believe(KEY, BIRTH_MAC, bytes(changed)) is None,
+            bytes(changed) == genuine or believe(KEY, ZERO_MAC, bytes(changed)) is None,
             f"a changed line is believed: {bytes(changed)!r}",
         )
 

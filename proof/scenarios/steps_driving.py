@@ -15,11 +15,11 @@ from holdfast.session.effects import (
 )
 from holdfast.session.react import react
 from proof.scenarios.pure_session import BACKGROUND
-from proof.scenarios.steps_aside import AsideSteps
+from proof.scenarios.steps_background import BackgroundSteps
 from proof.scenarios.steps_turns import TurnSteps
 
 
-class DriverSteps(TurnSteps, AsideSteps):
+class DriverSteps(TurnSteps, BackgroundSteps):
     def step_go(self) -> None:
         """
         Do owed work until only a model or a person can continue, or nothing is owed. Tools return

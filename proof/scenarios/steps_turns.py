@@ -288,7 +288,7 @@ class TurnSteps(Telling):
         self._do(
             ParkTurn(
                 turn=name,
-                born=tuple(call.call for call in open_turn.delegated)
+                existing=tuple(call.call for call in open_turn.delegated)
                 if open_turn is not None
                 else (),
             )

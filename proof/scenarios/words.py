@@ -11,8 +11,8 @@ from holdfast.session.authority.context import LostContext
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
-    BearDelegate,
     BeginTurn,
+    CreateDelegate,
     Deliver,
     LookAtCalls,
     ReportJob,
@@ -179,7 +179,7 @@ class StoryWords:
                 return "BeginTurn"
             case Deliver() | ReportToParent():
                 return type(effect).__name__
-            case BearDelegate(call=call) | StopDelegate(call=call):
+            case CreateDelegate(call=call) | StopDelegate(call=call):
                 return f"{type(effect).__name__} {self.name(call)}"
             case ReportJob(job=job):
                 return f"ReportJob {self.name(job)}"

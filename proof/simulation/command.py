@@ -47,10 +47,10 @@ def _live(options: argparse.Namespace) -> int:
             lived = _lived(kind, live, seed, options.steps)
             runs, total = runs + 1, _sum(total, lived)
             if how_many == 1 or runs % 1000 == 0:
-                sys.stdout.write(f"seed {seed} ({kind}): {_told(lived)}\n")
+                sys.stdout.write(f"seed {seed} ({kind}): {_report(lived)}\n")
                 sys.stdout.flush()
     sys.stdout.write(
-        f"{runs} runs from seed {first}: {_told(total)}, every promise kept, "
+        f"{runs} runs from seed {first}: {_report(total)}, every promise kept, "
         f"{time.monotonic() - started:.1f} s\n"
     )
     return 0
@@ -90,7 +90,7 @@ def _sum(total: Lived, lived: Lived) -> Lived:
     )
 
 
-def _told(lived: Lived) -> str:
+def _report(lived: Lived) -> str:
     return (
         f"{lived.records} records, {lived.turns} turns, {lived.starts} starts, {lived.crashes}"
         f" crashes, {lived.faults} other faults"

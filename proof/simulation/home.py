@@ -102,12 +102,12 @@ class SimulatedHome:
 
     async def begin(self) -> None:
         """Create the sessions with ids that a seed repeats."""
-        store = InMemoryStore(self.disk, clock=SimulatedClock(), name="birth")
+        store = InMemoryStore(self.disk, clock=SimulatedClock(), name="creation")
         for number, session in enumerate(sessions_of(self.kind)):
             instance = InstanceId(f"life-{number}")
-            born = SessionBorn(session=session, instance=instance, origin="created", by="alice")
+            created = SessionBorn(session=session, instance=instance, origin="created", by="alice")
             await store.create(
-                session, instance, [Draft(*encode(born))], origin="created", by="alice"
+                session, instance, [Draft(*encode(created))], origin="created", by="alice"
             )
         await store.close()
         if Has.MEMORY in self.kind:
@@ -118,10 +118,10 @@ class SimulatedHome:
         Return the existing sessions, delegates' included, in the order of their creation. Bytes
         that the home's journal does not name are not a session.
         """
-        births = (
+        creations = (
             entry.body for entry in self.disk.home.entries if b'"session_created"' in entry.header
         )
-        return [SessionId(msgspec.json.decode(body)["session"]) for body in births]
+        return [SessionId(msgspec.json.decode(body)["session"]) for body in creations]
 
     def process(self) -> "Process":
         self._numbers += 1

@@ -78,7 +78,7 @@ class Judge:
                 records = await self.home.records(session)
                 histories[session] = _checked(session, self.home, records, disbelieved_until)
         for session, history in histories.items():
-            self._check_told(session, history)
+            self._check_acknowledged(session, history)
             self._check_world(session, history)
             check_reminders(
                 history, {name for name, where in self.told.reminders.items() if where == session}
@@ -110,7 +110,7 @@ class Judge:
             faults=self.home.chaos.faults,
         )
 
-    def _check_told(self, session: SessionId, history: History) -> None:
+    def _check_acknowledged(self, session: SessionId, history: History) -> None:
         """D1, D2: every acknowledged item is in the journal exactly once."""
         accepted = Counter(
             (each.body.get("dedup"), each.body["text"]) for each in history.of("input_accepted")

@@ -36,9 +36,9 @@ from holdfast.session.commands import (
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
-    BearDelegate,
     BeginTurn,
     CallModel,
+    CreateDelegate,
     Deliver,
     Finish,
     LookAtCalls,
@@ -289,7 +289,7 @@ class PureSubject:
                 self._do(
                     ParkTurn(
                         turn=turn,
-                        born=tuple(call.call for call in pure.state.turns[turn].delegated),
+                        existing=tuple(call.call for call in pure.state.turns[turn].delegated),
                     )
                 )
             case Finish(turn=turn):
@@ -300,7 +300,7 @@ class PureSubject:
                 self._report(call, dice)
             case ReportJob(job=job):
                 self._do(ReportEndedJob(job=job))
-            case BearDelegate() | ReportToParent() | Deliver():
+            case CreateDelegate() | ReportToParent() | Deliver():
                 pass
 
     def _model(self, effect: AwaitModel, dice: random.Random) -> None:

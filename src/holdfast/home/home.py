@@ -78,11 +78,11 @@ class Home(HomeLoops):
         """
         texts({"session": session, "text": text}, {"agent": agent, "model": model, "dedup": dedup})
         folder = check_workspace(workspace)
-        told = None if source is None else check_source(source)
+        checked = None if source is None else check_source(source)
         return await self.service.send(
             session,
             Incoming(
-                text=text, source=told, agent=agent, model=model, dedup=dedup, workspace=folder
+                text=text, source=checked, agent=agent, model=model, dedup=dedup, workspace=folder
             ),
             wait=wait,
         )

@@ -58,7 +58,7 @@ CASES = (
         frozenset({Slots.SETTLED}),
         frozenset({JournalEnd.AT}),
         AnchorAction.GO_ON,
-        "a clean stop; a newborn session; a claim without a record",
+        "a clean stop; a new session; a claim without a record",
     ),
     AnchorCase(
         "B",

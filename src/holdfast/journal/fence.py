@@ -16,7 +16,7 @@ from blake3 import blake3
 from holdfast.errors import InvariantBroken
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring, Subkeys
-from holdfast.journal.record import BIRTH_MAC, Draft, Head, Record, believe, frame, read_unverified
+from holdfast.journal.record import ZERO_MAC, Draft, Head, Record, believe, frame, read_unverified
 from holdfast.journal.segment import (
     CLOSED,
     FORMAT,
@@ -66,7 +66,7 @@ class Fence:
         self.number = number
         self.offset = 0
         self.seq = 0
-        self.mac = BIRTH_MAC
+        self.mac = ZERO_MAC
         self.at = 0
         self.epoch = 0
         # True if the last record says that its batch goes on: the batch here is not whole yet.
@@ -161,7 +161,7 @@ class Fence:
         if subkeys.key_id != opened.key.id:
             return None
         try:
-            before = bytes.fromhex(opened.previous.mac) if opened.previous else BIRTH_MAC
+            before = bytes.fromhex(opened.previous.mac) if opened.previous else ZERO_MAC
         except ValueError:
             return None
         record = believe(subkeys.record, before, line)
@@ -233,10 +233,10 @@ class Fence:
 
     def copy(self) -> "Fence":
         """Return another reader at the same position, which moves on its own."""
-        twin = Fence.__new__(Fence)
-        twin.__dict__.update(self.__dict__)
-        twin.__dict__["_hasher"] = self._hasher.copy()
-        return twin
+        copied = Fence.__new__(Fence)
+        copied.__dict__.update(self.__dict__)
+        copied.__dict__["_hasher"] = self._hasher.copy()
+        return copied
 
     def adopt(self, other: "Fence") -> None:
         """Take over the position of `other`, which must not be used any more."""

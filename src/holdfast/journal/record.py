@@ -25,7 +25,7 @@ from holdfast.limits import INTEGER_MAX, RECORD_BYTES_MAX
 from holdfast.secrecy import known
 
 MAC_BYTES = 32
-BIRTH_MAC = bytes(MAC_BYTES)
+ZERO_MAC = bytes(MAC_BYTES)
 """The mac that the first record of a journal is chained to."""
 
 _BODY = b',"body":'

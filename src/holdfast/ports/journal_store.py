@@ -220,7 +220,7 @@ class Journal(Protocol):
         """
         ...
 
-    async def beyond(self, seq: int) -> Sequence[Record]:
+    async def authentic_after(self, seq: int) -> Sequence[Record]:
         """
         Records after `seq` past the damage of a sealed session, written in this instance with our
         key. They are for people to read and are never folded.

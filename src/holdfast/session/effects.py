@@ -66,7 +66,7 @@ class AwaitTool(Effect, frozen=True):
     epoch: int
 
 
-class BearDelegate(Effect, frozen=True):
+class CreateDelegate(Effect, frozen=True):
     """
     A call was handed to a delegate whose session may not exist yet. Idempotent: the session is
     created once, under its journalled instance.
@@ -106,7 +106,7 @@ SessionEffect = (
     | Finish
     | AwaitModel
     | AwaitTool
-    | BearDelegate
+    | CreateDelegate
     | StopDelegate
     | ReportToParent
     | Deliver

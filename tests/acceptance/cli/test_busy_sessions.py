@@ -39,7 +39,7 @@ def stopped_in(cli: Cli, *sessions: str) -> Iterator[list[Peer]]:
 @pytest.fixture
 def outdated(cli: Cli) -> Cli:
     """
-    `ops/api` was answered and `ops/new` born after the index was written; `ops/rest` it knows.
+    `ops/api` was answered and `ops/new` created after the index was written; `ops/rest` it knows.
     """
     cli.json("send", "ops/rest", "hello")
     approval = cli.ask()

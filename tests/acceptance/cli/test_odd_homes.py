@@ -51,7 +51,7 @@ def several(
 
 
 @pytest.fixture(scope="module")
-def born(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def created(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two conversations and a prompt that waits; each test has a copy."""
     folder = tmp_path_factory.mktemp("born")
     (folder / "workspace").mkdir()
@@ -63,8 +63,8 @@ def born(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def odd(cli: Cli, born: Path) -> Cli:
-    shutil.copytree(born, cli.home)
+def odd(cli: Cli, created: Path) -> Cli:
+    shutil.copytree(created, cli.home)
     return cli
 
 

@@ -544,7 +544,7 @@ def test_a_follower_receives_nothing_of_another_instance_of_the_same_name() -> N
                 instance = await begin("bob")
                 service.runtime.feed.say(Delta(name, TurnId("t1"), "text", "a piece of bob's"))
                 await tails._move(alice.tail)
-                assert (await read_all(alice), alice.ended) == (b"", "new_life")
+                assert (await read_all(alice), alice.ended) == (b"", "new_instance")
                 async with tails.follow(
                     name, a_reader("bob"), instance=instance, after=None
                 ) as bob:

@@ -136,7 +136,7 @@ async def _ended_or_taken_up(home: holdfast.Home, session: str) -> None:
     try:
         phase = (await home.session(session)).phase
     except holdfast.Refused:
-        return  # it was not even born
+        return  # it was not even created
     for prompt in await home.approvals():
         await home.answer(prompt, "approve_once", by=ALICE)
     if phase == "parked":

@@ -52,8 +52,8 @@ async def test_no_grant_counts_once_the_homes_journal_was_changed(
 
 
 @in_loop
-async def test_nothing_is_born_over_a_changed_journal_of_the_home(tmp_path: Path) -> None:
-    """An acknowledged birth on top of a broken record would be lost with it."""
+async def test_nothing_is_created_over_a_changed_journal_of_the_home(tmp_path: Path) -> None:
+    """An acknowledged creation on top of a broken record would be lost with it."""
     async with holdfast.open(tmp_path / "home", agents=[agent([])]) as home:
         await home.send("ops/a", "hello", source=alice)
         change_a_byte(tmp_path / "home", b"session_created")

@@ -156,9 +156,9 @@ async def test_both_journals_and_every_list_name_the_other(stage: Stage) -> None
         }
         await home.answer(approval, "deny", by=alice)
         assert [each.outcome for each in (await home.session(S)).delegates] == ["completed"]
-    (born,) = of(SessionBorn, await stage.events(child))
+    (created,) = of(SessionBorn, await stage.events(child))
     (started,) = of(DelegateStarted, await stage.events(S))
-    assert (born.parent.session, born.parent.call, born.instance) == (
+    assert (created.parent.session, created.parent.call, created.instance) == (
         S,
         started.call,
         started.instance,
@@ -168,8 +168,8 @@ async def test_both_journals_and_every_list_name_the_other(stage: Stage) -> None
 CRASHES: list[tuple[type[Event], int, list[str], str]] = [
     # after which record, the how-manieth, what ran in the end, and how the delegate's one call
     # ended
-    (DelegateStarted, 1, ["deploy"], "ok"),  # before the birth
-    (TurnParked, 1, ["deploy"], "ok"),  # after the birth: the parent is parked on it
+    (DelegateStarted, 1, ["deploy"], "ok"),  # before the creation
+    (TurnParked, 1, ["deploy"], "ok"),  # after the creation: the parent is parked on it
     (ApprovalRequested, 1, ["deploy"], "ok"),
     (TurnParked, 2, ["deploy"], "ok"),  # the delegate is parked
     (ApprovalAnswered, 1, ["deploy"], "ok"),
@@ -431,7 +431,7 @@ async def begun_by_hand(
         tools=started.tools,
         prompts_max=20,
     )
-    born = SessionBorn(
+    created = SessionBorn(
         session=started.session,
         instance=started.instance,
         origin="delegate",
@@ -449,7 +449,7 @@ async def begun_by_hand(
             model=model,
             kind="delegate",
         )
-        drafts = [Draft(*encode(each)) for each in (born, accepted)]
+        drafts = [Draft(*encode(each)) for each in (created, accepted)]
         journal = await home.service.runtime.world.store.create(
             started.session, started.instance, drafts, origin="delegate", by="alice"
         )

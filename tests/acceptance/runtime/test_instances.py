@@ -26,7 +26,7 @@ from holdfast.ids import InstanceId, SessionId
 from holdfast.ports.journal_store import Draft, Record, SealMark
 from holdfast.runtime.lifecycle.export import export_lines, export_markdown
 from holdfast.runtime.lifecycle.fork import fork
-from holdfast.runtime.lifecycle.unseal import begun_beyond, unseal
+from holdfast.runtime.lifecycle.unseal import begun_past_damage, unseal
 from holdfast.runtime.verbs.accept import Incoming
 from holdfast.session.codec import encode
 from holdfast.session.events import (
@@ -140,7 +140,7 @@ async def test_unseal_reports_a_call_that_began_after_the_damage_as_in_doubt(
     async with left.open(left.agent([{"say": "going on"}])) as home:
         with pytest.raises((Untrusted, Refused)):
             await home.send("ops/a", "x", source=alice)
-        (told,) = await begun_beyond(home.service.runtime, "ops/a")
+        (told,) = await begun_past_damage(home.service.runtime, "ops/a")
         assert 'slow {"what":"deploy"} had begun' in told
         await unseal(home.service.runtime, "ops/a", by="alice", reason="r")
     [carried] = [event for event in await left.events("ops/a") if isinstance(event, LifeCarried)]
@@ -337,8 +337,8 @@ async def test_a_fork_begins_an_instance_at_the_end_of_a_turn_without_grants(sta
         assert asked.outcome == "waiting"
         with pytest.raises(Refused):
             await fork(home.service.runtime, "ops/a", "ops/b", at_seq=end, by="bob")
-    born = (await stage.events("ops/b"))[0]
-    assert (born.origin, born.by, born.from_session) == ("fork", "bob", "ops/a")
+    created = (await stage.events("ops/b"))[0]
+    assert (created.origin, created.by, created.from_session) == ("fork", "bob", "ops/a")
     assert stage.effects.done == ["it"]
 
 
@@ -568,7 +568,7 @@ async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of
         def another_instance_first(*arguments: Any) -> None:
             for instance in instances:
                 store._directory.delete(SessionId("ops/a"), by="alice", at_seq=None)
-                born = Draft(
+                created = Draft(
                     *encode(
                         SessionBorn(
                             session=SessionId("ops/a"),
@@ -579,7 +579,11 @@ async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of
                     )
                 )
                 store._directory.create(
-                    SessionId("ops/a"), InstanceId(instance), [born], origin="created", by="alice"
+                    SessionId("ops/a"),
+                    InstanceId(instance),
+                    [created],
+                    origin="created",
+                    by="alice",
                 )
             copies(*arguments)
 
@@ -594,7 +598,7 @@ async def test_a_session_that_is_deleted_and_made_again_while_it_is_copied_is_of
 
 @in_loop
 async def test_an_instance_that_carries_many_records_has_several_segments(tmp_path: Path) -> None:
-    """More than one segment could be read back as: it is born in as many as it needs."""
+    """More than one segment could be read back as: it is created in as many as it needs."""
     async with open_service(tmp_path / "home") as service:
         for _ in range(12):
             await service.send("ops/a", Incoming(text="x" * 250_000, source=alice, model="demo"))

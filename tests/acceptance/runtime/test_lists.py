@@ -433,7 +433,7 @@ async def test_a_prompt_is_found_whatever_became_of_the_index(tmp_path: Path, in
     path = stage.folder / "index.db"
     async with counting(stage, stores) as home:
         pass
-    born = path.read_bytes() if path.exists() else b""
+    created = path.read_bytes() if path.exists() else b""
     async with counting(stage, stores) as home:
         (first,) = (await home.send("ops/a", "go", source=alice)).approvals
         await home.answer(first, "deny", by=alice)
@@ -447,7 +447,7 @@ async def test_a_prompt_is_found_whatever_became_of_the_index(tmp_path: Path, in
     for each in stage.folder.glob("index.db*"):
         each.unlink()
     if index != "deleted":
-        path.write_bytes(older if index == "of yesterday" else born)
+        path.write_bytes(older if index == "of yesterday" else created)
         path.chmod(0o600)
     async with counting(stage, stores) as home:
         assert await code_of(home, first.id) == "already_answered"

@@ -336,7 +336,7 @@ async def test_a_turn_recalls_memory_once_whichever_prefix_of_its_commit_survive
     ]
     async with stage.open(agent(stage, model)) as home:
         keep(home, *CANARIES.values())
-        await bear(home, *events[:durable])
+        await create(home, *events[:durable])
         assert (await home.service.resume("ops/a", by="alice")).outcome == "completed"
     recalled = [
         each.memory
@@ -363,10 +363,10 @@ def accepted_as(context: bytes, model: Heard) -> InputAccepted:
     )
 
 
-async def bear(home: Home, *events: Any) -> None:
+async def create(home: Home, *events: Any) -> None:
     """A session whose journal says just this, every record with a mac of ours."""
-    born = SessionBorn(session=OPS, instance=INSTANCE, origin="created", by="alice")
-    drafts = [Draft(*encode(event)) for event in (born, *events)]
+    created = SessionBorn(session=OPS, instance=INSTANCE, origin="created", by="alice")
+    drafts = [Draft(*encode(event)) for event in (created, *events)]
     await (
         await home.service.runtime.world.store.create(
             OPS, INSTANCE, drafts, origin="created", by="alice"
@@ -450,7 +450,7 @@ async def test_a_context_that_lost_a_field_recalls_nothing(stage: Stage, missing
     stage.watch_memory = watched.around
     async with stage.open(agent(stage, model)) as home:
         keep(home, *CANARIES.values())
-        await bear(home, accepted_as(msgspec.json.encode(whole), model))
+        await create(home, accepted_as(msgspec.json.encode(whole), model))
         await home.service.resume("ops/a", by="alice")
     assert (model.requests, watched.asked) == ([], [])
     events = await stage.events("ops/a")

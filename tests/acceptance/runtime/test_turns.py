@@ -85,7 +85,7 @@ async def test_the_same_message_twice_is_one_turn_and_another_text_under_its_key
 
 @pytest.mark.parametrize("text", ["", " \n\t", "\u2003"])
 @in_loop
-async def test_a_message_that_says_nothing_is_refused_before_a_session_is_born_for_it(
+async def test_a_message_that_says_nothing_is_refused_before_a_session_is_created_for_it(
     stage: Stage, text: str
 ) -> None:
     """Whichever way in: they all ask the service, which asks the same function as deciding does."""

@@ -32,7 +32,7 @@ class Files:
         finally:
             await store.close()
 
-    async def bear(self, notes: int = 20, **settings: Any) -> None:
+    async def create(self, notes: int = 20, **settings: Any) -> None:
         """`ops/api` with so many notes, all acknowledged, and everybody gone."""
         async with self.store(**settings) as store:
             journal = await store.create(OPS, INSTANCE, [], origin="created", by="tests")

@@ -105,7 +105,7 @@ async def test_a_cut_batch_that_its_slot_has_forgotten_is_missed(
     D4: without a key and without an old copy, an acknowledged batch is not undone, whatever is left
     behind in its place.
     """
-    await files.bear(20)
+    await files.create(20)
     segment = files.segments[0]
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(b"".join(lines[:-1]) + left)
@@ -133,7 +133,7 @@ async def test_a_batch_that_was_cut_in_its_middle_is_missed(files: Any, kept: in
 @in_loop
 async def test_a_rotation_whose_new_segment_is_gone_is_missed(files: Any) -> None:
     """D4: the closing record alone is not a whole batch."""
-    await files.bear(20, segment_bytes=4096)
+    await files.create(20, segment_bytes=4096)
     last = files.segments[-1]
     first_batch = b"".join(last.read_bytes().splitlines(keepends=True)[:2])
     async with files.store(segment_bytes=4096) as store:
@@ -157,7 +157,7 @@ async def test_the_older_half_is_not_dispensable(
     files: Any, change: Callable[[Cell], None]
 ) -> None:
     """No crash of ours damages it: a slot is written only over a batch that is durable."""
-    await files.bear(5)
+    await files.create(5)
     change(Cell(files.path))
     assert await verdicts(files.path) == ("cut_short", "cut_short")
 
@@ -165,7 +165,7 @@ async def test_the_older_half_is_not_dispensable(
 @in_loop
 async def test_an_older_copy_of_one_half_is_seen(files: Any) -> None:
     """The two counters are exactly one apart."""
-    await files.bear(5)
+    await files.create(5)
     cell = Cell(files.path)
     older, at = cell.read()[cell.newer : cell.newer + SLOT], cell.newer
     async with files.store() as store:
@@ -187,7 +187,7 @@ async def test_a_slot_that_was_never_finished_accuses_nobody(files: Any, forget:
     L7: a crash in mid write of a slot. Its batch is whole: the slot is written again before anybody
     appends, and two crashes in a row are as one.
     """
-    await files.bear(5)
+    await files.create(5)
     cell = Cell(files.path)
     for _ in range(2):
         FORGET[forget](cell)
@@ -207,7 +207,7 @@ async def test_a_slot_that_was_never_finished_accuses_nobody(files: Any, forget:
 @in_loop
 async def test_every_torn_write_of_a_slot_is_settled(files: Any, tmp_path: Path) -> None:
     """L7: a crash after any number of bytes of a slot, with and without half a batch behind it."""
-    await files.bear(5)
+    await files.create(5)
     before = Cell(files.path).read()
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -251,7 +251,7 @@ async def test_an_anchor_that_lags_by_several_batches_ends_one_batch_apart(files
     After a power cut: once somebody has caught up, wiping the newer half and cutting all but the
     first of those batches is missed.
     """
-    await files.bear(3)
+    await files.create(3)
     cell = Cell(files.path)
     lagging = cell.read()
     async with files.store() as store:
@@ -289,7 +289,7 @@ async def test_appends_that_were_committed_together_end_one_decision_apart(files
 @in_loop
 async def test_a_claim_moves_no_slot(files: Any) -> None:
     """A claim without a record has a field of its own, whose wiping undoes nothing."""
-    await files.bear(2)
+    await files.create(2)
     cell = Cell(files.path)
     slots = cell.read()[:CLAIMS]
     async with files.store() as store:
@@ -315,7 +315,7 @@ async def test_the_homes_own_anchor_follows_the_same_rule(files: Any, forget: st
     D4: a revoked token or a seal is not undone by wiping half of the home's anchor; a crash in mid
     write of it accuses nobody.
     """
-    await files.bear(2)
+    await files.create(2)
     cell = Cell(files.path, "_home")
     FORGET[forget](cell)
     async with files.store() as store:
@@ -343,7 +343,7 @@ async def test_a_living_process_misses_what_was_cut_from_the_home(files: Any) ->
     D4, G3: a process that has not yet read a revocation is not kept from it by cutting it together
     with its slot.
     """
-    await files.bear(2)
+    await files.create(2)
     cell, home = Cell(files.path, "_home"), files.path / "home"
     async with files.store() as here, files.store() as there:
         await here.seals()
@@ -383,7 +383,7 @@ async def test_a_changed_record_of_the_home_is_not_passed_over_by_a_process_that
     files: Any,
 ) -> None:
     """D4: it may be the record that takes a right away."""
-    await files.bear(3)
+    await files.create(3)
     async with files.store() as ours, files.store() as theirs:
         assert await ours.sessions() == [OPS]
         await theirs.create(SessionId("ops/new"), InstanceId("i-2"), [], origin="created", by="x")
@@ -404,7 +404,7 @@ async def test_a_slot_that_is_written_again_is_durable_before_anybody_appends(
     L7: with one slot torn and its new bytes only in a cache, a power cut in the next write of the
     other slot would leave none.
     """
-    await files.bear(5)
+    await files.create(5)
     cell = Cell(files.path)
     cell.zero_newer()
     steps: list[str] = []

@@ -39,7 +39,7 @@ async def test_an_identical_copy_of_a_table_makes_nobody_deaf(
     A backup tool put it there: what others append, seal and delete from then on is seen as before
     (D4, L7).
     """
-    await files.bear(2)
+    await files.create(2)
     async with files.store() as store:
         ours = await store.open(OPS)
         for table in ("_home", "0000.anchors"):
@@ -60,7 +60,7 @@ async def test_an_identical_copy_of_a_table_makes_nobody_deaf(
 @in_loop
 async def test_a_table_that_was_removed_under_us_is_cut_short(files: Any) -> None:
     """Nothing is acknowledged to an anchor that nobody else will find."""
-    await files.bear(2)
+    await files.create(2)
     async with files.store() as store:
         journal = await store.open(OPS)
         await journal.append(files.says(2), since=journal.head)

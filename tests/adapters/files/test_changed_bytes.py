@@ -45,7 +45,7 @@ async def test_any_flipped_bit_of_a_journal_is_refused(files: Any, tmp_path: Pat
     One bit in each byte of a 20-record file: all refused (a sample of the bytes here, every byte of
     a line elsewhere).
     """
-    await files.bear()
+    await files.create()
     (segment,) = files.segments
     whole = segment.read_bytes()
     for at in range(0, len(whole), 97):
@@ -100,7 +100,7 @@ def lines_changed(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[byt
 async def test_a_changed_file_is_refused(
     files: Any, change: Callable[[bytes], bytes], code: str
 ) -> None:
-    await files.bear()
+    await files.create()
     (segment,) = files.segments
     times = segment.stat()
     segment.write_bytes(change(segment.read_bytes()))
@@ -111,7 +111,7 @@ async def test_a_changed_file_is_refused(
 @in_loop
 async def test_rows_and_segments_of_another_session_are_refused(files: Any) -> None:
     """Subkeys are per instance, so a genuine row of a neighbour is a forgery here."""
-    await files.bear()
+    await files.create()
     other = SessionId("ops/db")
     async with files.store() as store:
         journal = await store.create(other, InstanceId("i2"), [], origin="created", by="tests")
@@ -126,7 +126,7 @@ async def test_rows_and_segments_of_another_session_are_refused(files: Any) -> N
 
 @in_loop
 async def test_a_whole_segment_of_another_session_is_refused(files: Any) -> None:
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         journal = await store.create(
             SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests"
@@ -142,7 +142,7 @@ async def test_a_whole_segment_of_another_session_is_refused(files: Any) -> None
 @in_loop
 async def test_missing_history_is_cut_short(files: Any, what: str) -> None:
     """A journal without an anchor, an anchor without its journal, a hole."""
-    await files.bear(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=4096)
     segments = files.segments
     assert len(segments) > 3
     match what:
@@ -167,10 +167,10 @@ async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(
     files: Any, half: bytes
 ) -> None:
     """
-    D4: `verify` says what opening says, though the last segment looks like a birth that a crash cut
+    D4: `verify` says what opening says, though the last segment looks like a creation that a crash cut
     off.
     """
-    await files.bear()
+    await files.create()
     (segment,) = files.segments
     segment.write_bytes(b"".join(segment.read_bytes().splitlines(keepends=True)[:-3]))
     behind = segment.with_name(segment.name.replace(".00000001.", ".00000002."))
@@ -185,7 +185,7 @@ async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(
 @in_loop
 async def test_a_closed_segment_is_checked_at_open_and_by_verify(files: Any) -> None:
     """One digest for each; the record is found by `verify`, which says where."""
-    await files.bear(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=4096)
     segment = files.segments[1]
     data = bytearray(segment.read_bytes())
     at = data.index(b'"n":')
@@ -202,7 +202,7 @@ async def test_a_closed_segment_is_checked_at_open_and_by_verify(files: Any) -> 
 @pytest.mark.parametrize("where", ["in the middle", "behind the last"])
 @in_loop
 async def test_bytes_may_not_follow_a_closed_segment(files: Any, where: str) -> None:
-    await files.bear(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=4096)
     with files.segments[1 if where == "in the middle" else -2].open("ab") as file:
         file.write(b"half a line")
     assert await refused(files) == "broken"
@@ -211,7 +211,7 @@ async def test_bytes_may_not_follow_a_closed_segment(files: Any, where: str) -> 
 @in_loop
 async def test_a_seal_stays_when_the_bytes_are_put_back(files: Any) -> None:
     """D4: only a person lifts it; a new instance beside the old bytes does."""
-    await files.bear()
+    await files.create()
     (segment,) = files.segments
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-10])
@@ -237,7 +237,7 @@ async def test_a_seal_stays_when_the_bytes_are_put_back(files: Any) -> None:
 
 @in_loop
 async def test_reading_a_sealed_session_gives_what_verifies(files: Any) -> None:
-    await files.bear()
+    await files.create()
     (segment,) = files.segments
     lines = segment.read_bytes().splitlines(keepends=True)
     segment.write_bytes(
@@ -253,7 +253,7 @@ async def test_reading_a_sealed_session_gives_what_verifies(files: Any) -> None:
 @in_loop
 async def test_a_torn_tail_is_cut_kept_and_said(files: Any) -> None:
     """D3: the cut bytes are in quarantine, the cut is a record, and nobody is accused."""
-    await files.bear(3)
+    await files.create(3)
     tail = b'{"seq":6,"at":17632'
     with files.segments[0].open("ab") as file:
         file.write(tail)
@@ -277,7 +277,7 @@ async def test_every_cut_of_an_unacknowledged_record_is_repaired(
     files: Any, tmp_path: Path
 ) -> None:
     """The same file, cut at every byte of a last record that the anchor does not know of."""
-    await files.bear(3)
+    await files.create(3)
     anchors = (files.path / "anchors/0000.anchors").read_bytes()
     before = files.segments[0].stat().st_size
     async with files.store() as store:
@@ -304,7 +304,7 @@ async def test_a_changed_home_journal_refuses_every_write(files: Any) -> None:
     The home can't keep its own seal in a journal that is not believed; its mark is a file, and it
     stays.
     """
-    await files.bear()
+    await files.create()
     segment = files.path / "home/home.00000001.jsonl"
     whole = segment.read_bytes()
     segment.write_bytes(whole.replace(b'"by":"tests"', b'"by":"mallo"'))
@@ -328,7 +328,7 @@ async def test_a_home_that_a_peer_sealed_takes_no_write_of_ours_either(files: An
     D4: whoever found the home's history changed says so durably; putting the bytes back lifts
     nothing, also where the home was open all the time.
     """
-    await files.bear(1)
+    await files.create(1)
     (first, *_) = sorted((files.path / "home").glob("*.jsonl"))
     async with files.store() as open_before:
         journal, home = await open_before.open(OPS), await open_before.home()

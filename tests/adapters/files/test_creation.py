@@ -1,4 +1,4 @@
-"""Births: whole or not at all; two at once make one; leftovers are nobody's and are removed."""
+"""Creations: whole or not at all; two at once make one; leftovers are removed."""
 
 import asyncio
 import os
@@ -24,7 +24,7 @@ def everything_in(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("half", ["absent", "empty", "key only", "key and anchor"])
 @in_loop
-async def test_lists_on_a_home_that_is_not_born_create_nothing(files: Any, half: str) -> None:
+async def test_lists_on_a_home_that_does_not_exist_create_nothing(files: Any, half: str) -> None:
     if half != "absent":
         files.path.mkdir(mode=0o700)
     if half.startswith("key"):
@@ -45,11 +45,11 @@ async def test_lists_on_a_home_that_is_not_born_create_nothing(files: Any, half:
 
 
 @in_loop
-async def test_a_home_whose_journal_was_deleted_is_not_born_again(files: Any) -> None:
+async def test_a_home_whose_journal_was_deleted_is_not_created_again(files: Any) -> None:
     """
     An anchor that remembers a journal, or sessions without one: cut short, never a fresh start.
     """
-    await files.bear()
+    await files.create()
     shutil.rmtree(files.path / "home")
     store = await FileStore.open_home(files.path)
     try:
@@ -86,7 +86,7 @@ def test_two_processes_at_once_make_one_home(files: Any) -> None:
 
 @in_loop
 async def test_create_refuses_an_existing_name_and_leaves_its_session_unchanged(files: Any) -> None:
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         with pytest.raises(Refused) as caught:
             await store.create(OPS, InstanceId("i2"), [], origin="created", by="tests")
@@ -95,7 +95,7 @@ async def test_create_refuses_an_existing_name_and_leaves_its_session_unchanged(
 
 
 @in_loop
-async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
+async def test_leftovers_of_a_creation_that_died_are_removed(files: Any) -> None:
     """Before SessionCreated the session does not exist."""
     async with files.store() as store:
         folder = files.path / "sessions/ops/api"
@@ -119,7 +119,7 @@ async def test_leftovers_of_a_birth_that_died_are_removed(files: Any) -> None:
 @in_loop
 async def test_a_deleted_session_is_gone_and_its_name_is_free(files: Any) -> None:
     """A handle of the old instance is refused, also after the name exists again."""
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         old = await store.open(OPS)
         await store.delete(OPS, by="alice")
@@ -137,7 +137,7 @@ async def test_a_deleted_session_is_gone_and_its_name_is_free(files: Any) -> Non
 
 @in_loop
 async def test_a_deletion_that_died_halfway_does_not_stop_the_next_one(files: Any) -> None:
-    await files.bear()
+    await files.create()
     left = files.folder.parent / f".{files.folder.name}.gone.tmp"
     left.mkdir()
     (left / "i9.00000001.jsonl").write_bytes(b"half\n")
@@ -166,7 +166,7 @@ async def test_a_deletion_that_died_after_its_record_is_finished_by_the_next_one
     files: Any,
 ) -> None:
     """Nobody lists the session any more, so only the same command can remove its bytes."""
-    await files.bear()
+    await files.create()
     (files.folder / "outputs").mkdir(mode=0o700)
     (files.folder / "outputs" / "full").write_bytes(b"what a tool said")
     died = await asyncio.to_thread(

@@ -130,7 +130,7 @@ async def test_nothing_gets_its_name_before_its_sync_and_no_name_is_left_unsynce
 ) -> None:
     """A home, a session, a full segment, and a torn tail that goes to quarantine."""
     unsynced = Unsynced(monkeypatch)
-    await files.bear(30, segment_bytes=2048)
+    await files.create(30, segment_bytes=2048)
     with files.segments[-1].open("ab") as file:
         file.write(b'{"seq":99,"half a li')
     async with files.store(segment_bytes=2048) as store:
@@ -169,7 +169,7 @@ async def test_no_append_is_acknowledged_before_its_sync(
     files: Any, monkeypatch: pytest.MonkeyPatch, way: Callable[..., Any]
 ) -> None:
     """D1: a killed process does not show it, because the bytes stay in the page cache."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         unsynced = Unsynced(monkeypatch)
@@ -184,7 +184,7 @@ async def test_an_append_whose_segment_an_older_copy_replaced_is_written_again(
     files: Any, monkeypatch: pytest.MonkeyPatch, way: Callable[..., Any]
 ) -> None:
     """D1: the copy takes the segment's place after the sync and before the second look."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         await one(journal, files)
@@ -215,7 +215,7 @@ async def test_nobody_appends_where_a_sync_failed(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D5: the journal goes on in a new segment, although the old one has room."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         await one(journal, files)
@@ -238,7 +238,7 @@ async def test_a_drivers_record_has_room_because_the_reserve_is_given_back(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D5: the disk takes nothing while the reserve holds its blocks."""
-    await files.bear(1)
+    await files.create(1)
     real = os.pwrite
 
     def pwrite(fd: int, data: bytes, offset: int) -> int:
@@ -262,7 +262,7 @@ async def test_a_full_segment_leaves_a_synced_anchor(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D1: after a power cut, the anchor lags at most by the batches of the active segment."""
-    await files.bear(1, segment_bytes=2048)
+    await files.create(1, segment_bytes=2048)
     (anchors,) = (files.path / "anchors").glob("*.anchors")
     async with files.store(segment_bytes=2048) as store:
         journal = await store.open(OPS)
@@ -279,7 +279,7 @@ async def test_the_name_of_a_segment_that_a_dead_peer_made_is_synced_before_anyb
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D1: the peer died after it had renamed the segment and before it had synced the folder."""
-    await files.bear(1, segment_bytes=2048)
+    await files.create(1, segment_bytes=2048)
     (anchors,) = (files.path / "anchors").glob("*.anchors")
     async with files.store(segment_bytes=2048) as store:
         journal = await store.open(OPS)

@@ -64,7 +64,7 @@ async def test_a_descriptor_that_reported_an_error_is_not_used_again(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second sync on it would claim success."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         await journal.append(files.says(1), since=journal.head)
@@ -82,7 +82,7 @@ async def test_a_descriptor_that_reported_an_error_is_not_used_again(
 async def test_not_saved_is_reported_after_the_cut_is_durable(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         await journal.append(files.says(1), since=journal.head)
@@ -101,7 +101,7 @@ async def test_a_new_segment_whose_name_is_not_durable_is_taken_back_with_the_en
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rename happened, and the sync of its folder failed."""
-    await files.bear(1, segment_bytes=2048)
+    await files.create(1, segment_bytes=2048)
     async with files.store(segment_bytes=2048) as store:
         journal = await store.open(OPS)
         (segment,) = files.segments
@@ -137,7 +137,7 @@ async def test_records_whose_anchor_can_not_be_written_are_in_doubt(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The records are durable, and a journal without them would not be missed."""
-    await files.bear(1)
+    await files.create(1)
     (anchors,) = (files.path / "anchors").glob("*.anchors")
     async with files.store() as store:
         journal = await store.open(OPS)

@@ -46,7 +46,7 @@ class Scarce:
 async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as_ever(
     files: Any, monkeypatch: pytest.MonkeyPatch, granted: int
 ) -> None:
-    await files.bear(1)
+    await files.create(1)
     scarce = Scarce(monkeypatch, granted)
     async with files.store() as store:
         told: list[str] = []
@@ -80,7 +80,7 @@ async def test_without_a_thread_an_append_is_busy_or_done_and_the_next_one_is_as
 async def test_appends_in_the_queue_fail_when_no_thread_can_lead(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         journal.append_now(files.says(1), since=journal.head)

@@ -26,7 +26,7 @@ async def test_a_later_failure_of_a_commit_does_not_unsay_what_is_durable(
     def refused(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    await files.bear(1, segment_bytes=SMALL)
+    await files.create(1, segment_bytes=SMALL)
     async with files.store(segment_bytes=SMALL) as store:
         journal = await store.open(OPS)
         first, second = (
@@ -53,7 +53,7 @@ async def test_a_later_failure_of_a_commit_does_not_unsay_what_is_durable(
 
 @in_loop
 async def test_appends_of_one_commit_see_each_other_and_their_own_head(files: Any) -> None:
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journals = [await store.open(OPS) for _ in range(3)]
         seen: list[list[int]] = []

@@ -20,7 +20,7 @@ from holdfast.runtime.ledger.home_ledger import HomeLedger
 from holdfast.testing.loop import in_loop
 
 KEPT = "home/home.snapshot"
-SMALL = {"segment_bytes": 2048}  # a segment for every few births
+SMALL = {"segment_bytes": 2048}  # a segment for every few creations
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _kept_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "SNAPSHOT_EVERY", 8)
 
 
-async def bear(files: Any, names: str, **settings: Any) -> None:
+async def create(files: Any, names: str, **settings: Any) -> None:
     async with files.store(**settings) as store:
         for name in names:
             await (
@@ -64,7 +64,7 @@ async def test_a_home_is_opened_from_what_was_kept_and_what_came_since(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The state is the same as without; only what came since is parsed."""
-    await bear(files, "abcdefghijkl", **SMALL)
+    await create(files, "abcdefghijkl", **SMALL)
     assert (files.path / KEPT).exists()
     state, few = await opened(files, monkeypatch)
     (files.path / KEPT).unlink()
@@ -79,8 +79,8 @@ async def test_a_forged_foreign_or_half_kept_home_is_ignored(
     files: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = type(files)(tmp_path / "other")
-    await bear(other, "abcdefghijkl")
-    await bear(files, "abcdefghijkl", **SMALL)
+    await create(other, "abcdefghijkl")
+    await create(files, "abcdefghijkl", **SMALL)
     good = (files.path / KEPT).read_bytes()
     (files.path / KEPT).unlink()
     truth, all_ = await opened(files, monkeypatch)
@@ -105,15 +105,15 @@ async def test_a_home_kept_of_another_past_is_ignored(
     Rolled back and gone on differently, under the same key: the record it names is another one, or
     not there at all.
     """
-    await bear(files, "ab", **SMALL)
+    await create(files, "ab", **SMALL)
     back = tmp_path / "back"
     shutil.copytree(files.path, back)
-    await bear(files, "cdefghijkl", **SMALL)
+    await create(files, "cdefghijkl", **SMALL)
     ahead = (files.path / KEPT).read_bytes()
     for names in ("", "mnopqrstuvwxyz"):
         shutil.rmtree(files.path)
         shutil.copytree(back, files.path)
-        await bear(files, names, **SMALL)
+        await create(files, names, **SMALL)
         (files.path / KEPT).unlink(missing_ok=True)
         truth, all_ = await opened(files, monkeypatch)
         (files.path / KEPT).write_bytes(ahead)
@@ -130,7 +130,7 @@ async def test_a_home_snapshot_hides_no_change_of_the_homes_journal(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Bytes that the kept fold covers are verified in every opening all the same."""
-    await bear(files, "abcdefghijklmnop", **SMALL)
+    await create(files, "abcdefghijklmnop", **SMALL)
     assert (await opened(files, monkeypatch))[1] < 8
     segments = sorted((files.path / "home").glob("*.jsonl"))
     assert len(segments) > 2
@@ -157,7 +157,7 @@ async def test_grants_and_tokens_are_known_from_what_was_kept(files: Any) -> Non
     async with files.store() as store:
         home = await store.home()
         await home.append(lambda _: [Draft("token_added", 1, token % b"before")], since=home.head)
-    await bear(files, "abcdefghij")
+    await create(files, "abcdefghij")
     async with files.store() as store:
         assert store._own.registry._kept_seq > 0
         home = await store.home()
@@ -175,7 +175,7 @@ async def test_grants_and_tokens_are_known_from_what_was_kept(files: Any) -> Non
 
 @in_loop
 async def test_a_read_only_caller_keeps_nothing(files: Any) -> None:
-    await bear(files, "abcdefghijkl")
+    await create(files, "abcdefghijkl")
     (files.path / KEPT).unlink()
     store = await FileStore.open_existing(files.path)
     assert store is not None
@@ -192,7 +192,7 @@ async def test_a_newer_record_of_the_home_is_not_passed_by_looking_again(files: 
     A process that stays does not go on behind what it can't read, and keeps no fold that leaves it
     out.
     """
-    await bear(files, "abcd")
+    await create(files, "abcd")
     async with files.store() as store, files.store() as newer:
         home = await newer.home()
         await home.append(lambda _: [Draft("of_tomorrow", 1, b"{}")], since=home.head)

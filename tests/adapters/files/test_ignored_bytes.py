@@ -49,7 +49,7 @@ def forge_quarantine(home: Path, segment: Path, cut: bytes, kind: str) -> None:
 @in_loop
 async def test_a_forged_quarantine_item_launders_nothing(files: Any, kind: str) -> None:
     """L4: bytes behind a closed segment, and a file that claims that they were cut there."""
-    await files.bear(30, segment_bytes=4096)
+    await files.create(30, segment_bytes=4096)
     closed = files.segments[0]
     cut = b'{"seq":999,"text":"planted"}\n'
     with closed.open("ab") as file:
@@ -60,7 +60,7 @@ async def test_a_forged_quarantine_item_launders_nothing(files: Any, kind: str) 
 
 async def torn_and_repaired(files: Any) -> Path:
     """The segment whose torn tail was cut; the next one's header names it."""
-    await files.bear(3)
+    await files.create(3)
     torn = files.segments[0]
     with torn.open("ab") as file:
         file.write(TAIL)
@@ -138,7 +138,7 @@ async def test_killed_between_the_new_segment_and_the_truncation(
     """
     D3, L7: the tail is still there, the header says that it does not count, and nobody is accused.
     """
-    await files.bear(3)
+    await files.create(3)
     with files.segments[0].open("ab") as file:
         file.write(TAIL)
     assert killed_before_truncating(needs("strace"), files.path, files.segments[0]) != 0
@@ -154,14 +154,14 @@ async def test_killed_between_the_new_segment_and_the_truncation(
 
 @pytest.mark.parametrize("half", [b"", b'{"seq":'], ids=["empty", "begun"])
 @in_loop
-async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_record_before_it(
+async def test_a_segment_whose_creation_was_torn_is_replaced_with_the_closing_record_before_it(
     files: Any, half: bytes
 ) -> None:
     """
     5.4: a closing record's batch goes on in a segment that is not there: both are cut, kept and
     said. Half a line before it is nobody's crash.
     """
-    await files.bear(30, segment_bytes=4096)
+    await files.create(30, segment_bytes=4096)
     async with files.store(segment_bytes=4096) as store:
         journal = await store.open(OPS)
         number, before = 30, len(files.segments)
@@ -189,7 +189,7 @@ async def test_a_segment_whose_birth_was_torn_is_replaced_with_the_closing_recor
 @in_loop
 async def test_the_half_of_a_new_segment_is_kept_too(files: Any) -> None:
     """D3: a segment whose header was never whole is replaced, and its bytes are in quarantine."""
-    await files.bear(3)
+    await files.create(3)
     stray = files.segments[0].with_name("i1.00000002.jsonl")
     stray.write_bytes(TAIL)
     stray.chmod(0o600)
@@ -203,7 +203,7 @@ async def test_the_half_of_a_new_segment_is_kept_too(files: Any) -> None:
 @in_loop
 async def test_a_torn_line_before_another_segment_is_broken(files: Any) -> None:
     """D2, D3: only the last segment may end in half a line, and no crash leaves two halves."""
-    await files.bear(3)
+    await files.create(3)
     with files.segments[0].open("ab") as file:
         file.write(TAIL)
     stray = files.segments[0].with_name("i1.00000002.jsonl")

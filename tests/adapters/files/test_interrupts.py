@@ -69,7 +69,7 @@ async def test_an_append_that_is_interrupted_anywhere_accuses_nobody(
     L7, D2: the handle is in doubt or as good as before; a fresh one finds what is on the disk, and
     all of it holds.
     """
-    await files.bear(3)
+    await files.create(3)
     places = 0
     async with files.store(lock_wait_seconds=0.05) as store:
         while True:
@@ -126,7 +126,7 @@ async def test_an_asynchronous_append_that_is_interrupted_is_begun_whole_or_not_
     L7, D2: decided in the loop's thread, where Ctrl-C may come; nobody waits for ever, nobody is
     accused.
     """
-    await files.bear(3)
+    await files.create(3)
     places = 0
     async with files.store(lock_wait_seconds=0.05) as store:
         journal = await store.open(OPS)
@@ -161,7 +161,7 @@ async def test_a_look_at_the_home_that_is_interrupted_begins_anew(
     D4: a session that another process made, deleted or sealed meanwhile is not missed because
     Ctrl-C came while it was read.
     """
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store, files.store() as other:
         await other.create(SessionId("ops/web"), InstanceId("i2"), [], origin="created", by="tests")
         await other.delete(OPS, by="tests")
@@ -181,7 +181,7 @@ async def test_appends_that_wait_together_have_an_outcome_whatever_their_seal_me
     L4: the damage is reported to every caller, the handle stays spent, and the next process that
     opens the session seals it.
     """
-    await files.bear(3)
+    await files.create(3)
     async with files.store() as store:
         journal = await store.open(OPS)
         damaged = files.segments[0].read_bytes().replace(b'{"n":1}', b'{"n":7}')

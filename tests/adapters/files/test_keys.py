@@ -20,7 +20,7 @@ OPS = SessionId("ops/api")
 
 @in_loop
 async def test_a_key_is_32_bytes_that_only_its_owner_may_read(files: Any) -> None:
-    await files.bear(1)
+    await files.create(1)
     key = files.path / "keys/1.key"
     assert key.stat().st_size == 32
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -47,7 +47,7 @@ def swapped(key: Path) -> None:
 async def test_without_a_proper_key_one_reads_and_never_writes(
     files: Any, harm: Callable[[Path], None], verifiable: bool
 ) -> None:
-    await files.bear()
+    await files.create()
     key = files.path / "keys/1.key"
     whole = key.read_bytes()
     before = {path: path.read_bytes() for path in files.path.rglob("*.jsonl")}
@@ -85,7 +85,7 @@ async def test_without_a_key_a_home_is_read_up_to_what_makes_no_sense(files: Any
     Nobody vouches for its records, and whoever changed one of them keeps nobody from reading those
     before.
     """
-    await files.bear(3)
+    await files.create(3)
     async with files.store() as store:
         await store.create(SessionId("ops/db"), InstanceId("i2"), [], origin="created", by="tests")
     (files.path / "keys/1.key").unlink()
@@ -123,7 +123,7 @@ async def test_a_rotated_key_is_used_from_the_next_segment_on(files: Any) -> Non
     """
     Old segments keep verifying under their own key; a handle that was open all the while follows.
     """
-    await files.bear(5, segment_bytes=4096)
+    await files.create(5, segment_bytes=4096)
     async with files.store(segment_bytes=4096) as store, files.store(segment_bytes=4096) as other:
         journal, peer = await store.open(OPS), await other.open(OPS)
         assert await store.rotate_keys(by="alice") == 2

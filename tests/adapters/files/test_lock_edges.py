@@ -22,7 +22,7 @@ from holdfast.testing.loop import in_loop
 @in_loop
 async def test_the_lock_is_of_the_folder_that_the_path_names_now(files: Any) -> None:
     """A backup tool has put a copy into the folder's place, and another process has locked it."""
-    await files.bear(2)
+    await files.create(2)
     async with files.store(lock_wait_seconds=0.1) as store:
         journal = await store.open(OPS)
         await journal.append(files.says(5), since=journal.head)
@@ -66,7 +66,7 @@ def test_a_thread_that_waited_long_enough_does_not_take_the_lock(tmp_path: Path)
 @in_loop
 async def test_a_closed_handle_leaves_the_claim_of_another_process_alone(files: Any) -> None:
     """It kept the driver's folder from an earlier drive, and somebody else drives now."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as ours, files.store() as theirs:
         first, second = await ours.open(OPS), await theirs.open(OPS)
         claim = await first.claim()
@@ -84,7 +84,7 @@ async def test_a_closed_handle_leaves_the_claim_of_another_process_alone(files: 
 async def test_a_stale_driver_is_fenced_also_behind_a_message_that_waits_with_it(
     files: Any,
 ) -> None:
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         stale = await journal.claim()

@@ -67,7 +67,7 @@ async def test_a_segment_that_is_not_a_plain_file_of_ours_is_refused(
     files: Any, way: Callable[[Path], None]
 ) -> None:
     """Both at open and for a handle that was open before; no seal: mend the path and go on."""
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         journal = await store.open(OPS)
         way(files.segments[0])
@@ -83,7 +83,7 @@ async def test_a_segment_that_is_not_a_plain_file_of_ours_is_refused(
 @in_loop
 async def test_a_symlink_to_nowhere_in_the_place_of_the_next_segment_is_refused(files: Any) -> None:
     """By whoever writes and by whoever opens, as by `verify`."""
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         journal = await store.open(OPS)
         (files.folder / "i1.00000002.jsonl").symlink_to("nowhere")
@@ -100,7 +100,7 @@ async def test_a_reserve_that_has_another_name_is_neither_filled_nor_emptied(fil
     """
     A file of ours that somebody linked into the home would be cut to nothing when the disk is full.
     """
-    await files.bear(1)
+    await files.create(1)
     elsewhere = files.path.parent / "elsewhere"
     elsewhere.write_bytes(b"of somebody")
     (files.path / "reserve").unlink()
@@ -113,7 +113,7 @@ async def test_a_reserve_that_has_another_name_is_neither_filled_nor_emptied(fil
 
 @in_loop
 async def test_an_output_that_was_changed_is_kept_anew_when_it_comes_again(files: Any) -> None:
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         digest = await journal.keep_output(b"long and dear")
@@ -130,7 +130,7 @@ async def test_a_claim_that_the_system_refuses_leaves_nothing_open(
     A table of locks that is full, as often as one tries, is not a table of descriptors that is full in
     the end.
     """
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
 
@@ -155,7 +155,7 @@ async def test_only_plain_files_of_the_owner_are_exported(
     files: Any, way: Callable[[Path], None]
 ) -> None:
     """An export follows no symlink out of the home, and waits for no FIFO."""
-    await files.bear()
+    await files.create()
     async with files.store() as store:
         journal = await store.open(OPS)
         assert b"".join([line async for line in journal.lines()]) == files.segments[0].read_bytes()
@@ -170,7 +170,7 @@ async def test_a_file_without_end_is_read_no_further_than_a_segment_reaches(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither into memory for an export nor onto the disk for a backup."""
-    await files.bear()
+    await files.create()
     whole = files.segments[0].read_bytes()
     with files.segments[0].open("ab") as segment:
         segment.truncate(2**26)
@@ -196,7 +196,7 @@ async def test_an_anchor_that_is_not_a_plain_file_of_ours_is_refused(
     An anchor that others may write says nothing: whoever holds a second name of it could take
     history back unseen.
     """
-    await files.bear(1)
+    await files.create(1)
     way(files.path / "anchors" / table)
     with pytest.raises(Refused) as caught:
         async with files.store() as store:
@@ -207,8 +207,8 @@ async def test_an_anchor_that_is_not_a_plain_file_of_ours_is_refused(
 @pytest.mark.parametrize("gone", ["home/home.00000001.jsonl", "home"])
 @in_loop
 async def test_a_home_whose_journal_is_gone_is_cut_short(files: Any, gone: str) -> None:
-    """Its anchor remembers more: that is not a failing disk, and no birth to be finished."""
-    await files.bear(1)
+    """Its anchor remembers more: that is not a failing disk, and no creation to be finished."""
+    await files.create(1)
     (files.path / gone).rename(files.path.parent / "away")
     async with files.store() as store:
         with pytest.raises(CutShort):
@@ -223,7 +223,7 @@ async def test_a_home_whose_journal_is_gone_is_cut_short(files: Any, gone: str) 
 )
 @in_loop
 async def test_no_folder_of_a_home_may_be_a_symlink(files: Any, tmp_path: Path, part: str) -> None:
-    await files.bear()
+    await files.create()
     away = tmp_path / "away"
     (files.path / part).rename(away)
     (files.path / part).symlink_to(away)
@@ -247,10 +247,10 @@ async def test_a_home_that_everybody_could_move_away_is_refused(
     home = Files(shared / "of alice" / "home")
     shared.mkdir(mode=0o700)
     if is_there:
-        await home.bear(1)
+        await home.create(1)
     shared.chmod(0o777)
     with pytest.raises(Refused, match="everybody"):
-        await home.bear(1)
+        await home.create(1)
     assert home.path.exists() is is_there
     async with Files(tmp_path / "other").store() as store:
         with pytest.raises(Refused, match="everybody"):
@@ -264,7 +264,7 @@ async def test_a_home_that_everybody_could_move_away_is_refused(
 @in_loop
 async def test_the_home_itself_may_be_reached_by_a_symlink(files: Any, tmp_path: Path) -> None:
     """Case 31: the same folder by another spelling is the same home, and the same lock."""
-    await files.bear(1)
+    await files.create(1)
     (tmp_path / "by-link").symlink_to(files.path)
     store = await FileStore.open_home(tmp_path / "by-link")
     async with files.store() as other:
@@ -321,15 +321,15 @@ def test_another_user_gets_in_nowhere(files: Any, tmp_path: Path) -> None:
     An unprivileged user on somebody's home, and root on an unprivileged user's: refused by name,
     nothing changed.
     """
-    asyncio.run(files.bear())
+    asyncio.run(files.create())
     for folder in [tmp_path, *tmp_path.parents[:2]]:
         folder.chmod(0o755)
     before = {path: path.stat().st_mtime_ns for path in files.path.rglob("*")}
-    assert in_child_as_nobody(lambda: asyncio.run(files.bear())) == 7
+    assert in_child_as_nobody(lambda: asyncio.run(files.create())) == 7
     assert {path: path.stat().st_mtime_ns for path in files.path.rglob("*")} == before
     os.chown(files.path, 65534, 65534)
     with pytest.raises(Refused):
-        asyncio.run(files.bear())
+        asyncio.run(files.create())
 
 
 @in_loop
@@ -356,7 +356,7 @@ async def test_a_forked_child_is_refused(files: Any) -> None:
 @in_loop
 async def test_a_full_table_of_descriptors_is_busy_and_passes(files: Any) -> None:
     """Nothing is lost or accused when the process has no descriptor left."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         import resource

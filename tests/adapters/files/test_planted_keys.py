@@ -81,7 +81,7 @@ async def test_verify_rejects_a_segment_that_a_planted_key_sealed(files: Any) ->
     The header of a closed segment's next one says all that it takes to forge that next one, but for
     a key that counts.
     """
-    await files.bear(30, segment_bytes=4096)
+    await files.create(30, segment_bytes=4096)
     forge(
         files.segments[-1],
         files.path / "anchors/0000.anchors",
@@ -103,7 +103,7 @@ async def test_verify_rejects_a_segment_that_a_planted_key_sealed(files: Any) ->
 @in_loop
 async def test_a_home_that_is_sealed_with_a_planted_key_is_not_believed(files: Any) -> None:
     """Its first segment is that of key 1, or of no home of ours."""
-    await files.bear(1)
+    await files.create(1)
     plant(files.path)
     keys = Keyring({2: THEIRS}, SessionId("_home"), InstanceId("home"))
     drafts = [
@@ -133,7 +133,7 @@ async def test_a_home_that_is_sealed_with_a_planted_key_is_not_believed(files: A
 
 @in_loop
 async def test_a_snapshot_under_a_planted_key_is_ignored(files: Any) -> None:
-    await files.bear(3)
+    await files.create(3)
     plant(files.path)
     async with files.store() as store:
         journal = await store.open(OPS)
@@ -156,7 +156,7 @@ async def test_a_snapshot_under_a_planted_key_is_ignored(files: Any) -> None:
 @in_loop
 async def test_a_rotation_never_takes_a_key_that_lies_ready(files: Any) -> None:
     """Neither one that somebody planted nor that of a rotation that died: both were never used."""
-    await files.bear(1)
+    await files.create(1)
     plant(files.path)
     async with files.store() as store, files.store() as peer:
         assert await store.rotate_keys(by="alice") == 2
@@ -171,7 +171,7 @@ async def test_a_rotation_never_takes_a_key_that_lies_ready(files: Any) -> None:
 @in_loop
 async def test_a_planted_key_keeps_nobody_from_writing(files: Any) -> None:
     """It counts for nothing, so nothing is missing between it and the one before."""
-    await files.bear(1)
+    await files.create(1)
     plant(files.path, generation=7)
     async with files.store() as store:
         journal = await store.open(OPS)

@@ -97,7 +97,7 @@ async def test_an_anchors_sync_is_under_way_before_it_is_awaited_and_over_before
         begun.set()
         ended.append(may_end.wait(60))
 
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         with monkeypatch.context() as patched:
@@ -124,7 +124,7 @@ async def test_a_handle_that_wrote_nothing_since_its_last_sync_is_closed_without
     files: Any, each: list[int]
 ) -> None:
     """A new session would pay for two syncs of one anchor. After a write the anchor is synced."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         each.clear()

@@ -31,7 +31,7 @@ def plant(path: Path, data: bytes) -> None:
 @in_loop
 async def test_a_torn_start_before_another_segment_is_damage(files: Any, behind: bytes) -> None:
     """A writer begins one new segment at a time."""
-    await files.bear(3)
+    await files.create(3)
     (segment,) = files.segments
     plant(beside(segment, 1), b'{"seq":')
     plant(beside(segment, 2), behind)
@@ -45,7 +45,7 @@ async def test_a_torn_start_before_another_segment_is_damage(files: Any, behind:
 @in_loop
 async def test_a_whole_line_where_a_segment_should_begin_is_not_cut(files: Any) -> None:
     """A crash leaves half a line. A whole one that does not verify was written by somebody else."""
-    await files.bear(3)
+    await files.create(3)
     (segment,) = files.segments
     plant(beside(segment, 1), b'{"seq":6}\n')
     async with files.store() as store:
@@ -60,7 +60,7 @@ async def test_an_acknowledged_line_without_its_end_was_changed_and_is_not_torn(
     files: Any,
 ) -> None:
     """The bytes are as many as were acknowledged, so nobody cut them off."""
-    await files.bear(3)
+    await files.create(3)
     async with files.store() as store, files.store() as other:
         journal, peer = await store.open(OPS), await other.open(OPS)
         await peer.append(files.says(4), since=peer.head)
@@ -74,7 +74,7 @@ async def test_an_acknowledged_line_without_its_end_was_changed_and_is_not_torn(
 
 @in_loop
 async def test_an_open_journal_reports_the_repair_of_a_torn_tail(files: Any) -> None:
-    await files.bear(3)
+    await files.create(3)
     async with files.store() as store:
         journal = await store.open(OPS)
         since = (await journal.append(files.says(8), since=journal.head)).head
@@ -90,7 +90,7 @@ async def test_torn_bytes_are_synced_before_a_header_names_them(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a power cut, a header that names bytes which never reached the disk looks forged."""
-    await files.bear(3)
+    await files.create(3)
     (segment,) = files.segments
     with segment.open("ab") as file:
         file.write(b'{"seq":99,"half a li')

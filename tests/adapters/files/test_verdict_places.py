@@ -20,7 +20,7 @@ async def lines_of(files: Any) -> list[tuple[Path, int, bytes]]:
     Every line of a session of three segments and two keys: its file, where it starts, and what it
     is.
     """
-    await files.bear(6, segment_bytes=SEGMENT_BYTES)
+    await files.create(6, segment_bytes=SEGMENT_BYTES)
     async with files.store(segment_bytes=SEGMENT_BYTES) as store:
         await store.rotate_keys(by="tests")
         journal = await store.open(OPS)

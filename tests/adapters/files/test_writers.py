@@ -49,7 +49,7 @@ asyncio.run(main(*sys.argv[1:]))
 @in_loop
 async def test_a_hundred_appends_by_four_processes_in_one_release(files: Any) -> None:
     """Accepted in order by a fence that stood before them all, rotations included."""
-    await files.bear(1, segment_bytes=4096)
+    await files.create(1, segment_bytes=4096)
     async with files.store(segment_bytes=4096) as store:
         journal = await store.open(OPS)
         since = journal.head
@@ -93,7 +93,7 @@ async def test_a_peer_that_goes_on_in_new_segments_while_we_verify_is_not_accuse
     L7: it rotates between our look at the folder and our taking the lock for what was the last
     segment.
     """
-    await files.bear(5, segment_bytes=4096)
+    await files.create(5, segment_bytes=4096)
     genuine = SessionFiles.locked
     wrote: list[int] = []
 
@@ -124,7 +124,7 @@ async def test_appends_that_wait_together_are_synced_together(
     Fifty tasks and ten threads on one session need far fewer syncs than appends, and every decision
     sees those before it.
     """
-    await files.bear(0)
+    await files.create(0)
     async with files.store() as store:
         journal = await store.open(OPS)
         syncs: list[int] = []
@@ -153,7 +153,7 @@ async def test_appends_that_wait_together_are_synced_together(
 
 @in_loop
 async def test_a_refusal_of_one_does_not_touch_the_others(files: Any) -> None:
-    await files.bear(0)
+    await files.create(0)
     async with files.store() as store:
         journal = await store.open(OPS)
 
@@ -175,7 +175,7 @@ async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> N
     It was usable when its append was put in line behind one that takes its time, and is spent by
     the time that one is done.
     """
-    await files.bear(0)
+    await files.create(0)
     async with files.store() as store:
         slow, spent, innocent = [await store.open(OPS) for _ in range(3)]
         inside, go = threading.Event(), threading.Event()
@@ -204,7 +204,7 @@ async def test_a_spent_handle_fails_its_own_append_and_no_other(files: Any) -> N
 @in_loop
 async def test_the_journal_refuses_an_oversized_commit_before_it_writes(files: Any) -> None:
     """A record past 1 MiB, a commit past the batch; the journal stays as it was."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         before = files.segments[0].read_bytes()
@@ -273,7 +273,7 @@ async def test_opening_a_long_journal_holds_little_of_it(files: Any) -> None:
 async def test_outputs_lie_beside_the_journal_and_are_checked(files: Any) -> None:
     from holdfast.errors import BrokenChain
 
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store:
         journal = await store.open(OPS)
         digest = await journal.keep_output(b"a long output")
@@ -319,7 +319,7 @@ async def test_a_notice_reaches_every_listener_of_the_home(files: Any) -> None:
 @in_loop
 async def test_a_load_after_an_opening_has_what_came_between(files: Any) -> None:
     """The records that opening has read are passed on only if they are still all."""
-    await files.bear(1)
+    await files.create(1)
     async with files.store() as store, files.store() as other:
         journal, theirs = await store.open(OPS), await other.open(OPS)
         appended = await theirs.append(
@@ -335,7 +335,7 @@ async def test_cancelling_an_append_waits_for_its_outcome(
     files: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once begun it is awaited to its end; then the cancellation goes on."""
-    await files.bear(0)
+    await files.create(0)
     async with files.store() as store:
         journal = await store.open(OPS)
         inside, go = threading.Event(), threading.Event()
@@ -362,7 +362,7 @@ async def test_cancelling_an_append_waits_for_its_outcome(
 @in_loop
 async def test_the_first_append_of_an_open_session_is_decided_at_once(files: Any) -> None:
     """No thread has to be changed to take a lock that is free."""
-    await files.bear(0)
+    await files.create(0)
     async with files.store() as store:
         journal = await store.open(OPS)
         decided_in: list[int] = []

@@ -136,7 +136,7 @@ async def test_many_sessions_in_one_statement_survive_cuts(
 
 @pytest.mark.parametrize("how", CUTS)
 @in_loop
-async def test_a_birth_and_an_end_are_whole_or_absent_under_cuts(
+async def test_a_creation_and_an_end_are_whole_or_absent_under_cuts(
     world: PostgresWorld, postgres: Cluster, proxy: CuttingProxy, how: Cut
 ) -> None:
     store = await cut_store(world, postgres, proxy)

@@ -122,10 +122,10 @@ async def test_a_cancelled_wait_for_the_standby_is_in_doubt_and_a_cancelled_task
     assert texts(await everything(reopened)) == ["born", "alone"]
 
 
-@pytest.mark.parametrize("is_birth", [False, True])
+@pytest.mark.parametrize("is_creation", [False, True])
 @in_loop
 async def test_a_record_that_is_found_after_a_cut_waits_for_the_standby_too(
-    world: PostgresWorld, cluster: Cluster, *, is_birth: bool
+    world: PostgresWorld, cluster: Cluster, *, is_creation: bool
 ) -> None:
     """
     The server shows a record whose commit was cut while it waited, and no standby has it yet. The
@@ -135,7 +135,7 @@ async def test_a_record_that_is_found_after_a_cut_waits_for_the_standby_too(
     journal = await create_session(store)
     cluster.configure(synchronous_standby_names="ghost")
     cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
-    work = create_session(store, OTHER) if is_birth else say(journal, "cut")
+    work = create_session(store, OTHER) if is_creation else say(journal, "cut")
     task = asyncio.ensure_future(work)
     waiting = "from pg_stat_activity where wait_event = 'SyncRep'"
 
@@ -156,9 +156,9 @@ async def test_a_record_that_is_found_after_a_cut_waits_for_the_standby_too(
         cluster.configure(synchronous_standby_names="")
         cluster.run("pg_ctl", "-D", str(cluster.data), "reload")
     await task
-    assert store.resolved or is_birth
-    reopened = await (await world.store()).open(OTHER if is_birth else OPS)
-    assert texts(await everything(reopened)) == ["born", *([] if is_birth else ["cut"])]
+    assert store.resolved or is_creation
+    reopened = await (await world.store()).open(OTHER if is_creation else OPS)
+    assert texts(await everything(reopened)) == ["born", *([] if is_creation else ["cut"])]
 
 
 @in_loop

@@ -401,7 +401,7 @@ def try_setuid_program() -> bool:
     return found
 
 
-def try_setuid_program_from_its_birth() -> bool:
+def try_setuid_program_from_its_creation() -> bool:
     path = WORKSPACE / "born-as-the-user"
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o6755))

@@ -4,7 +4,7 @@ dies by SIGKILL at one exact place.
 
     python delegating.py send|answer|finish HOME EFFECTS POINT
 
-POINT is `none`, `born` (the delegate's session exists, nobody was told), or `TYPE@CHANNEL`: right
+POINT is `none`, `created` (the delegate's session exists, nobody was told), or `TYPE@CHANNEL`: right
 after such a record is durable in a session of that channel. Nothing is flushed, released or closed
 in order: the next process finds what the disk has.
 """
@@ -43,7 +43,7 @@ def die_after_record(kind: str, channel: str) -> None:
     Attempt.write = writes  # type: ignore[method-assign]
 
 
-def die_after_birth() -> None:
+def die_after_creation() -> None:
     create = FileStore.create
 
     async def creates(self: FileStore, session: Any, *given: Any, **more: Any) -> Any:
@@ -97,8 +97,8 @@ async def work(verb: str, home: Path, effects: Path) -> dict[str, Any]:
 if __name__ == "__main__":
     verb, home, effects, point = sys.argv[1:]
     kind, _, channel = point.partition("@")
-    if kind == "born":
-        die_after_birth()
+    if kind == "created":
+        die_after_creation()
     elif kind != "none":
         die_after_record(kind, channel)
     os.write(1, json.dumps(asyncio.run(work(verb, Path(home), Path(effects)))).encode())

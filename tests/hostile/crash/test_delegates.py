@@ -15,9 +15,11 @@ import pytest
 WORKER = Path(__file__).with_name("delegating.py")
 
 POINTS = [
-    "delegate_started@ops",  # started, not born
-    "born@",
-    pytest.param("turn_parked@ops", marks=pytest.mark.long),  # born, and the parent is parked on it
+    "delegate_started@ops",  # started, not created
+    "created@",
+    pytest.param(
+        "turn_parked@ops", marks=pytest.mark.long
+    ),  # created, and the parent is parked on it
     "turn_parked@delegate",  # parked on a person
     "approval_answered@delegate",
     "turn_ended@delegate",  # over, and not reported

@@ -1,5 +1,5 @@
 """
-A process to be killed, or to be lied to by the disk: it bears a home and a session, appends,
+A process to be killed, or to be lied to by the disk: it creates a home and a session, appends,
 rotates, and says what it was told.
 
     python writer.py HOME COUNT [SEGMENT_BYTES]      lines on stdout: born, ack N, not_saved N, in_doubt N, refused N CODE, done

@@ -123,7 +123,7 @@ async def test_a_write_that_lies_is_a_failed_one(
 ) -> None:
     """
     D5: the bytes that are there count, not what the call returned: of segments, slots, claims,
-    births, headers and quarantine.
+    creations, headers and quarantine.
     """
     home = tmp_path / "home"
     took = LIES[lie]

@@ -324,7 +324,7 @@ async def test_a_driver_whose_folder_was_removed_writes_nothing(place: Path) -> 
 
 @in_loop
 async def test_a_driver_whose_folder_is_put_back_is_fenced_by_the_newer_claim(place: Path) -> None:
-    """C1: the folder bears its name again, but another driver had a claim meanwhile."""
+    """C1: the folder has its name again, but another driver had a claim meanwhile."""
     async with Rig(place) as rig:
         journal, other = await rig.journal(), await rig.journal()
         old = await journal.claim()

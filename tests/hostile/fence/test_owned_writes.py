@@ -280,7 +280,7 @@ async def test_a_change_of_file_metadata_is_not_reported_as_tampering(
     place: Path, harmless: Callable[[Path], None]
 ) -> None:
     """
-    Case 10: times and inodes are not history. Writes after it reach the file that bears the name.
+    Case 10: times and inodes are not history. Writes after it reach the file that has the name.
     """
     async with Rig(place) as rig:
         attempt, other = await rig.attempt(), await rig.attempt()

@@ -30,7 +30,7 @@ def note(number: int) -> Draft:
 
 def written() -> tuple[list[bytes], Fence]:
     """
-    A newborn, a batch of two, a torn tail that the second segment ignores, a closing record, a
+    A new cell, a batch of two, a torn tail that the second segment ignores, a closing record, a
     third segment under the next key.
     """
     fence = Fence(KEYS, OPS, INSTANCE)
@@ -59,11 +59,11 @@ def written() -> tuple[list[bytes], Fence]:
 
 
 def cell_of(fence: Fence) -> bytes:
-    newborn = encode_created(Anchor(1, 0, 1, 436, 1, 1700000000000, 0, bytes(32)), KEYS)
+    new_cell = encode_created(Anchor(1, 0, 1, 436, 1, 1700000000000, 0, bytes(32)), KEYS)
     slot = encode_slot(
         Anchor(2, 2, fence.number, fence.offset, fence.seq, fence.at, 2, fence.mac), KEYS
     )
-    return slot + newborn[192:448] + encode_claim(1, 2, KEYS)
+    return slot + new_cell[192:448] + encode_claim(1, 2, KEYS)
 
 
 def test_segments_are_written_byte_for_byte() -> None:

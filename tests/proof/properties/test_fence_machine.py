@@ -48,7 +48,7 @@ class FenceMachine(RuleBasedStateMachine):
         return store
 
     @initialize()
-    def bear(self) -> None:
+    def create(self) -> None:
         first = self.run(
             self.open_store().create(OPS, INSTANCE, [note("born")], origin="created", by="tests")
         )

@@ -36,7 +36,7 @@ from holdfast.testing.memory_home import open_in_memory
 OPS = SessionId("ops/api")
 
 
-async def born(disk: InMemoryDisk) -> None:
+async def create_ops(disk: InMemoryDisk) -> None:
     event = SessionBorn(session=OPS, instance=InstanceId("life"), origin="created", by="alice")
     await (
         await InMemoryStore(disk).create(
@@ -66,7 +66,7 @@ async def test_a_stale_driver_does_not_resend_a_reply_that_another_delivered() -
     again with what it knew from before.
     """
     disk, post = InMemoryDisk(), Post()
-    await born(disk)
+    await create_ops(disk)
     ledgers = [await Ledger.open(await InMemoryStore(disk).open(OPS)) for _ in range(2)]
     await ledgers[0].commit(
         QueueDelivery(
@@ -92,7 +92,7 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
     of hearing why.
     """
     disk = InMemoryDisk()
-    await born(disk)
+    await create_ops(disk)
     shelf = OpenSessions(InMemoryStore(disk))
     async with shelf.use(OPS) as driving:
 
@@ -163,7 +163,7 @@ async def test_a_handle_that_was_closed_can_still_say_that_its_session_is_sealed
     ours, files never did.
     """
     disk = InMemoryDisk()
-    await born(disk)
+    await create_ops(disk)
     journal = await InMemoryStore(disk).open(OPS)
     await journal.close()
     await journal.seal(SealMark("broken", "record 1 can't be first", 1))
@@ -262,7 +262,7 @@ async def test_a_message_sent_again_while_its_turn_waits_for_a_delegate_drives_o
     agents = [Agent("ops", model=model, delegates=["helper"]), Agent("helper", model=model)]
     async with open_in_memory(agents=agents, disk=disk) as home:
         await home.service.send(OPS, Incoming(text="go", source=alice, dedup="once"), wait=False)
-        await home.service.drive_all(OPS)  # the delegate is born, and nobody drives it yet
+        await home.service.drive_all(OPS)  # the delegate exists, and nobody drives it yet
         model.go.set()
         async with asyncio.timeout(20):
             turn = await home.service.send(OPS, Incoming(text="go", source=alice, dedup="once"))

@@ -136,19 +136,19 @@ async def test_a_fault_of_one_session_spares_the_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "is_born"),
+    ("fault", "exists"),
     [(Fault.NOT_SAVED, False), (Fault.IN_DOUBT_WRITTEN, True), (Fault.IN_DOUBT_NOT_WRITTEN, False)],
 )
 @in_loop
-async def test_a_birth_whose_record_fails_is_whole_or_absent(fault: Fault, is_born: bool) -> None:
+async def test_a_creation_whose_record_fails_is_whole_or_absent(fault: Fault, exists: bool) -> None:
     store = InMemoryStore()
     await store.home()
     store.disk.fail_next(fault, session=HOME)
     with pytest.raises(HoldfastError):
         await create_session(store)
     fresh = InMemoryStore(store.disk)
-    assert await fresh.sessions() == ([OPS] if is_born else [])
-    if is_born:
+    assert await fresh.sessions() == ([OPS] if exists else [])
+    if exists:
         assert await reread(store.disk) == ["born"]
 
 
@@ -167,7 +167,7 @@ async def test_a_seal_holds_though_the_home_could_not_record_it() -> None:
 
 
 @in_loop
-async def test_a_changed_home_bears_nobody() -> None:
+async def test_a_changed_home_creates_no_session() -> None:
     store = InMemoryStore()
     await create_session(store)
     store.disk.flip(HOME, 2)

@@ -20,11 +20,11 @@ def test_a_backup_may_lie_where_no_home_may(
     """Nobody locks or appends there. A home on the same filesystem is refused as ever."""
     home, copy = tmp_path / "home", tmp_path / "backup"
 
-    async def born() -> None:
+    async def create() -> None:
         async with open_service(home) as service:
             await service.create("ops/api", by="alice")
 
-    asyncio.run(born())
+    asyncio.run(create())
     network = next(iter(UNSAFE))
 
     def judged(fd: int, path: str, magic_of: MagicOf) -> None:

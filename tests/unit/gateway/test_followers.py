@@ -97,7 +97,7 @@ async def test_a_tail_takes_nothing_from_a_later_instance_of_its_session() -> No
     await moved.tail.move(lambda: heard.append("a piece"))
     assert await paged.tail.page_after(0) == []
     assert heard == []
-    assert (moved.ended, paged.ended) == ("new_life", "new_life")
+    assert (moved.ended, paged.ended) == ("new_instance", "new_instance")
 
 
 @in_loop

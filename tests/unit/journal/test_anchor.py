@@ -75,7 +75,7 @@ def test_a_slot_counts_only_in_its_own_place() -> None:
     assert read_cell(odd + even + claims, KEYS) == CellReading(Slots.NONE, None)
 
 
-def test_a_newborn_cell_is_settled_and_nobody_has_driven_it() -> None:
+def test_a_new_cell_is_settled_and_nobody_has_driven_it() -> None:
     assert read_cell(encode_created(anchor(0), KEYS), KEYS) == CellReading(
         Slots.SETTLED, anchor(1)._replace(seq=0, epoch=0)
     )

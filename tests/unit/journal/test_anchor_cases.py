@@ -32,7 +32,7 @@ def test_only_a_state_with_a_legal_cause_goes_on() -> None:
             Slots.SETTLED,
             JournalEnd.AT,
             AnchorAction.GO_ON,
-        ),  # a newborn session, a claim without a record
+        ),  # a new session, a claim without a record
         (
             Slots.SETTLED,
             JournalEnd.PAST,

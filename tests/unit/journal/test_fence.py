@@ -12,7 +12,7 @@ from holdfast.errors import InvariantBroken, NewerVersion
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import BIRTH_MAC, Draft, frame
+from holdfast.journal.record import ZERO_MAC, Draft, frame
 from holdfast.journal.segment import (
     CLOSED,
     FORMAT,
@@ -158,7 +158,7 @@ def test_a_format_of_the_future_is_named_and_is_not_damage(format_: int) -> None
     body = msgspec.json.encode(opened)
     line, _ = frame(
         keys.get(1).record,
-        BIRTH_MAC,
+        ZERO_MAC,
         Draft("segment_opened", 1, body),
         seq=1,
         at=1,

@@ -6,7 +6,7 @@ from blake3 import blake3
 
 from holdfast.errors import Refused
 from holdfast.journal.record import (
-    BIRTH_MAC,
+    ZERO_MAC,
     Draft,
     believe,
     check_draft,
@@ -25,7 +25,7 @@ KEY = bytes(range(32))
 def line_of(body: bytes = b'{"text":"hello"}', *, seq: int = 7) -> bytes:
     return frame(
         KEY,
-        BIRTH_MAC,
+        ZERO_MAC,
         Draft("note", 1, body),
         seq=seq,
         at=1763256543123,
@@ -41,7 +41,7 @@ def test_a_line_is_spelled_as_documented() -> None:
     digest = blake3(body).hexdigest()
     header = f'{{"seq":7,"at":1763256543123,"epoch":3,"writer":"w1","type":"note","version":1,"more":false,"digest":"{digest}"'.encode()
     mac = blake3(
-        BIRTH_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY
+        ZERO_MAC + len(header).to_bytes(4, "big") + header + blake3(body).digest(), key=KEY
     ).hexdigest()
     assert line_of() == header + b',"body":' + body + b',"mac":"' + mac.encode() + b'"}\n'
 
@@ -80,7 +80,7 @@ def test_awkward_text_comes_back_as_it_was(text: str) -> None:
     """
     body = msgspec.json.encode({"text": text})
     check_draft(Draft("note", 1, body))
-    record = believe(KEY, BIRTH_MAC, line_of(body))
+    record = believe(KEY, ZERO_MAC, line_of(body))
     assert record is not None
     assert record.body == body
     assert msgspec.json.decode(record.body) == {"text": text}
@@ -91,7 +91,7 @@ def test_every_flipped_bit_is_seen() -> None:
     for at in range(len(line) * 8):
         changed = bytearray(line)
         changed[at // 8] ^= 1 << at % 8
-        assert believe(KEY, BIRTH_MAC, bytes(changed)) is None, at
+        assert believe(KEY, ZERO_MAC, bytes(changed)) is None, at
 
 
 @pytest.mark.parametrize(
@@ -108,17 +108,17 @@ def test_every_flipped_bit_is_seen() -> None:
     ],
 )
 def test_a_record_in_another_spelling_does_not_verify(forged) -> None:
-    assert believe(KEY, BIRTH_MAC, forged(line_of())) is None
+    assert believe(KEY, ZERO_MAC, forged(line_of())) is None
 
 
 def test_another_key_or_another_predecessor_does_not_verify() -> None:
     """A row of another session, or replayed at another place, is not a record."""
-    assert believe(bytes(32), BIRTH_MAC, line_of()) is None
+    assert believe(bytes(32), ZERO_MAC, line_of()) is None
     assert believe(KEY, b"\1" * 32, line_of()) is None
 
 
 def test_reading_without_a_key_gives_the_same_record() -> None:
-    assert read_unverified(line_of()) == believe(KEY, BIRTH_MAC, line_of())
+    assert read_unverified(line_of()) == believe(KEY, ZERO_MAC, line_of())
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_draft_at_the_bounds_is_taken_and_one_past_them_is_not() -> None:
     whole = Draft("n" * 64, INTEGER_MAX, longest)
     check_draft(whole)
     line, _ = frame(
-        KEY, BIRTH_MAC, whole, seq=INTEGER_MAX, at=INTEGER_MAX, epoch=INTEGER_MAX, writer="w" * 64
+        KEY, ZERO_MAC, whole, seq=INTEGER_MAX, at=INTEGER_MAX, epoch=INTEGER_MAX, writer="w" * 64
     )
     assert len(line) <= RECORD_BYTES_MAX
     for wrong in (
@@ -193,17 +193,17 @@ def test_a_foreign_line_reads_as_nothing(line: bytes) -> None:
     guess.
     """
     assert read_unverified(line) is None
-    assert believe(KEY, BIRTH_MAC, line) is None
+    assert believe(KEY, ZERO_MAC, line) is None
 
 
 def test_a_body_that_is_not_the_one_its_header_names_is_not_believed() -> None:
     """Under a valid mac of header and body both: the header's own digest counts too."""
     body = b'{"text":"hello"}'
     header = line_of().split(b',"body":')[0].replace(blake3(body).hexdigest().encode(), b"0" * 64)
-    mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
+    mac = record_mac(KEY, ZERO_MAC, header, blake3(body).digest())
     assert (
         believe(
-            KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
+            KEY, ZERO_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
         )
         is None
     )
@@ -216,10 +216,10 @@ def test_a_body_that_is_not_the_one_its_header_names_is_not_believed() -> None:
 )
 def test_a_valid_mac_over_no_header_of_ours_is_not_believed(header: bytes) -> None:
     body = b'{"text":"hello"}'
-    mac = record_mac(KEY, BIRTH_MAC, header, blake3(body).digest())
+    mac = record_mac(KEY, ZERO_MAC, header, blake3(body).digest())
     assert (
         believe(
-            KEY, BIRTH_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
+            KEY, ZERO_MAC, header + b',"body":' + body + b',"mac":"' + mac.hex().encode() + b'"}\n'
         )
         is None
     )
@@ -254,6 +254,6 @@ def test_a_batch_without_its_macs_verifies_nowhere() -> None:
     bare = without_macs(b"".join(lines)).splitlines(keepends=True)
     assert [len(line) for line in bare] == [len(line) for line in lines]
     for line, whole in zip(bare, lines, strict=True):
-        assert believe(KEY, BIRTH_MAC, whole) is not None
-        assert believe(KEY, BIRTH_MAC, line) is None
+        assert believe(KEY, ZERO_MAC, whole) is not None
+        assert believe(KEY, ZERO_MAC, line) is None
         assert line[:-67] == whole[:-67]

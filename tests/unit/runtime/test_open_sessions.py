@@ -56,10 +56,12 @@ async def slow(
 ) -> AsyncGenerator[tuple[Slow, OpenSessions], None]:
     store = Slow()
     for name in (X, Y, Z):
-        born = SessionBorn(session=name, instance=InstanceId("life"), origin="created", by="alice")
+        created = SessionBorn(
+            session=name, instance=InstanceId("life"), origin="created", by="alice"
+        )
         await (
             await store.create(
-                name, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice"
+                name, InstanceId("life"), [Draft(*encode(created))], origin="created", by="alice"
             )
         ).close()
     shelf = OpenSessions(store, idle_bytes_max=idle_bytes_max)
@@ -195,7 +197,9 @@ async def test_a_created_session_that_was_sealed_meanwhile_is_left_to_its_next_u
 
 async def new(store: InMemoryStore, name: str) -> Journal:
     session = SessionId(name)
-    born = SessionBorn(session=session, instance=InstanceId("life"), origin="created", by="alice")
+    created = SessionBorn(
+        session=session, instance=InstanceId("life"), origin="created", by="alice"
+    )
     return await store.create(
-        session, InstanceId("life"), [Draft(*encode(born))], origin="created", by="alice"
+        session, InstanceId("life"), [Draft(*encode(created))], origin="created", by="alice"
     )

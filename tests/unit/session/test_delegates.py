@@ -39,9 +39,10 @@ def test_a_turn_is_not_parked_on_a_delegate_that_may_not_exist() -> None:
     assert pure.do(ParkTurn(turn=TurnId("t1"))).events == ()
     (call,) = pure.state.delegates
     assert [
-        type(each).__name__ for each in pure.do(ParkTurn(turn=TurnId("t1"), born=(call,))).events
+        type(each).__name__
+        for each in pure.do(ParkTurn(turn=TurnId("t1"), existing=(call,))).events
     ] == ["TurnParked"]
-    assert pure.state.delegates[call].born
+    assert pure.state.delegates[call].exists
 
 
 @pytest.mark.parametrize(

@@ -116,8 +116,8 @@ def test_a_home_snapshot_restores_the_same_state() -> None:
     again = decode_home_state(encode_home_state(state))
     assert again is not None
     assert vars(again) == vars(state)
-    assert again.lives_of(SessionId("ops/a")) == {"i1", "i2"}
-    assert again.lives_of(SessionId("ops/c")) == set()
+    assert again.instances_of(SessionId("ops/a")) == {"i1", "i2"}
+    assert again.instances_of(SessionId("ops/c")) == set()
 
 
 def test_a_home_snapshot_of_another_layout_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

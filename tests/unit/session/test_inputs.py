@@ -328,14 +328,14 @@ def test_a_new_instance_owes_nothing_of_the_old_one() -> None:
     )
     old = teller.pure
     instance = InstanceId("life-2")
-    born = SessionBorn(
+    created = SessionBorn(
         session=SESSION,
         instance=instance,
         origin="unseal",
         by="alice",
         carried=len(old.records) - 1,
     )
-    state = evolve(initial(SESSION, instance), born, seq=1, at=0)
+    state = evolve(initial(SESSION, instance), created, seq=1, at=0)
     for seq, event in enumerate(old.events()[1:], 2):
         state = evolve(state, event, seq=seq, at=0)
         assert react(state) == ()

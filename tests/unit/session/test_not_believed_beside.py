@@ -1,5 +1,5 @@
 """
-T4, for what goes on beside turns (jobs, reminders, delegates, births, imports, summaries): whoever
+T4, for what goes on beside turns (jobs, reminders, delegates, creations, imports, summaries): whoever
 has the key may write anything; only what fits is believed.
 """
 
@@ -148,7 +148,7 @@ UNFIT: dict[str, tuple[Callable[[], PureSession], Make]] = {
         lambda: told("submit x"),
         always(DelegateReported(turn=T1, became="reported")),
     ),
-    "a second birth": (
+    "a second creation": (
         lambda: told("submit x"),
         always(SessionBorn(session=SESSION, instance=INSTANCE, origin="created", by="alice")),
     ),
@@ -205,7 +205,7 @@ def test_replay_accepts_an_event_that_fits_the_state(
 @pytest.mark.parametrize(("session", "instance"), [("ops/other", INSTANCE), (SESSION, "life-9")])
 def test_replay_refuses_the_beginning_of_another_instance(session: str, instance: str) -> None:
     pure = PureSession()
-    pure.records, pure.state = [], msgspec.structs.replace(pure.state, born=False)
+    pure.records, pure.state = [], msgspec.structs.replace(pure.state, exists=False)
     with pytest.raises(BrokenChain):
         pure.append(
             [
@@ -324,7 +324,7 @@ def test_a_reminder_counts_how_often_it_has_fired_and_may_come_each_second() -> 
     assert isinstance(pure.state.reminders[R1].context, TurnContext)
 
 
-def test_a_delegate_that_has_ended_was_born() -> None:
+def test_a_delegate_that_has_ended_exists() -> None:
     pure = told("submit x", "go", 'calls "delegate_helper task=it"', "decide", "start c1")
     call = pure.state.turns[T1].calls[0].call
     pure.append(
@@ -335,7 +335,7 @@ def test_a_delegate_that_has_ended_was_born() -> None:
     )
     known = pure.state.delegates_ended.get(call)
     assert known is not None
-    assert (known.born, known.ended, known.prompts, pure.state.delegates) == (
+    assert (known.exists, known.ended, known.prompts, pure.state.delegates) == (
         True,
         "completed",
         2,

@@ -601,7 +601,7 @@ def _asked(tool: str, binding: Binding, *, twin: bool = False) -> ApprovalReques
         ("ask_person", msgspec.structs.replace(PLAIN, readable=False), True, []),
     ],
 )
-def test_a_call_is_marked_by_its_effect_and_a_twin_alone(
+def test_a_call_is_marked_by_its_effect_and_an_equal_call_in_doubt_alone(
     tool: str, binding: Binding, twin: bool, risks: list[str]
 ) -> None:
     """P4, P8: a call that may have run already says that, and only that."""

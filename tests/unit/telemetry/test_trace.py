@@ -148,9 +148,9 @@ def test_a_turn_that_ends_while_it_is_parked_has_a_drive_of_no_length() -> None:
 
 
 def test_records_of_an_earlier_instance_are_not_exported_again() -> None:
-    born = msgspec.structs.replace(BORN, instance=InstanceId("i2"), carried=len(STORY) - 1)
-    assert spans_of((born, *STORY[1:])) == []
-    assert [span.name for span in spans_of((born, *STORY[1:], ACCEPTED, STARTED, ENDED))] == [
+    created = msgspec.structs.replace(BORN, instance=InstanceId("i2"), carried=len(STORY) - 1)
+    assert spans_of((created, *STORY[1:])) == []
+    assert [span.name for span in spans_of((created, *STORY[1:], ACCEPTED, STARTED, ENDED))] == [
         "invoke_agent ops"
     ]
 

@@ -22,7 +22,7 @@ from holdfast.adapters.files.home.keys import Keys, KnownKeys, load_keys
 from holdfast.adapters.files.home.layout import HomeFiles
 from holdfast.adapters.files.home.survey import Survey
 from holdfast.adapters.files.paths import disk_refused
-from holdfast.adapters.files.session import signed_quarantine as aside
+from holdfast.adapters.files.session import signed_quarantine as quarantine
 from holdfast.adapters.files.session import snapshots
 from holdfast.adapters.files.session.claim import DriverClaim, remove_folder
 from holdfast.adapters.files.session.directory import SessionDirectory
@@ -302,7 +302,7 @@ class FileStore:
     def keeps(self, created: SessionCreated) -> bool:
         """Return True if the home's journal, as of now, still keeps the bytes of this instance."""
         self._own.refresh()
-        return created.instance in self._own.registry.state.lives_of(created.session)
+        return created.instance in self._own.registry.state.instances_of(created.session)
 
     @contextlib.contextmanager
     def write_lock(self, session: SessionId) -> Iterator[None]:
@@ -348,12 +348,12 @@ class FileStore:
         found = self._derived.of_job(instance, job, generation)
         return JobKey(*found) if found is not None else None
 
-    def keep_aside(self, files: SessionFiles, kind: str, payload: bytes) -> str:
-        return aside.keep_aside(files, self._keys, self.generation(), kind, payload)
+    def keep_signed(self, files: SessionFiles, kind: str, payload: bytes) -> str:
+        return quarantine.keep_signed(files, self._keys, self.generation(), kind, payload)
 
-    def read_aside(self, files: SessionFiles, where: str) -> tuple[str, bytes]:
-        return aside.read_aside(
-            files, self._keys, self._own.registry.state.lives_of(files.session), where
+    def read_signed(self, files: SessionFiles, where: str) -> tuple[str, bytes]:
+        return quarantine.read_signed(
+            files, self._keys, self._own.registry.state.instances_of(files.session), where
         )
 
     def keep_snapshot(self, files: SessionFiles, snapshot: Snapshot) -> None:

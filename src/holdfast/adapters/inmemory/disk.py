@@ -135,7 +135,7 @@ class StoredInstance:
         newest = self._newest()
         return newest.head if newest is not None else NOTHING
 
-    def bear_anchor(self, head: Head) -> None:
+    def create_anchor(self, head: Head) -> None:
         self.slots = [Slot(0, head), Slot(1, head)]
 
     def move_anchor(self, *ends: Head) -> None:
@@ -259,7 +259,7 @@ class InMemoryDisk:
         stored = StoredInstance(
             session=session, instance=instance, key=blake3(material, key=self._key).digest()
         )
-        stored.bear_anchor(stored.genesis)
+        stored.create_anchor(stored.genesis)
         return stored
 
     # Faults happen in the order given. A fault without a session hits the next commit of any

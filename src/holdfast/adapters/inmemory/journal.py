@@ -202,9 +202,9 @@ class InMemoryJournal:
 
     async def quarantined(self) -> Sequence[str]:
         self._check_usable()
-        return list(self._kept_aside())
+        return list(self._kept_in_quarantine())
 
-    def _kept_aside(self) -> dict[str, tuple[str, bytes]]:
+    def _kept_in_quarantine(self) -> dict[str, tuple[str, bytes]]:
         """Return the session's quarantine: of all kept instances, the oldest first."""
         instances = [
             stored
@@ -219,12 +219,12 @@ class InMemoryJournal:
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
         self._check_usable()
-        places = self._kept_aside()
+        places = self._kept_in_quarantine()
         if where not in places:
             raise Refused(f"{self.session} has nothing in quarantine at {where}", code="unknown")
         return places[where]
 
-    async def beyond(self, seq: int) -> Sequence[Record]:
+    async def authentic_after(self, seq: int) -> Sequence[Record]:
         self._check_usable()
         return [record for record in self._stored.genuine() if record.seq > seq]
 

@@ -98,7 +98,7 @@ class InMemoryStore:
             )
             stored.entries.append(entry)
             before = Head(record.seq, record.mac)
-        stored.bear_anchor(before)
+        stored.create_anchor(before)
         first_mac = stored.entries[0].mac if stored.entries else stored.genesis.mac
 
         def register(state: HomeState) -> AnyHomeEvent:
@@ -219,7 +219,7 @@ class InMemoryStore:
         self.check_alive()
         home = self.disk.home
         with home.lock:
-            self._bear_home()
+            self._create_home()
             records, damage = settled(home)
             if damage is not None and home.seal is None:
                 home.seal = mark_from_error(damage)
@@ -273,12 +273,12 @@ class InMemoryStore:
         """
         home = self.disk.home
         with home.lock:
-            self._bear_home()
+            self._create_home()
             wanted = event(self._home_state())
             if wanted is not None:
                 self._append_to_home(wanted, Head(len(home.entries), home.entries[-1].mac))
 
-    def _bear_home(self) -> None:
+    def _create_home(self) -> None:
         """Create the home's first record. The home's lock is held."""
         home = self.disk.home
         if home.anchor.seq == 0 and not home.entries:

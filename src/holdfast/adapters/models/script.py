@@ -213,7 +213,9 @@ async def play(script: Script, request: ModelRequest, *, on_text: OnText) -> Mod
 
 
 def check(expectation: Expectation, request: ModelRequest, *, line: int) -> None:
-    results = [message.told for message in request.messages if isinstance(message, ResultMessage)]
+    results = [
+        message.model_text for message in request.messages if isinstance(message, ResultMessage)
+    ]
     wanted = expectation.last_tool_result_contains
     if not results:
         found = "no tool result"

@@ -58,6 +58,6 @@ def _run() -> None:
 def _cut(connection: Any) -> None:
     with (
         contextlib.suppress(Exception),  # the connection is closed already
-        socket.socket(fileno=os.dup(connection.pgconn.socket)) as twin,
+        socket.socket(fileno=os.dup(connection.pgconn.socket)) as duplicate,
     ):
-        twin.shutdown(socket.SHUT_RDWR)
+        duplicate.shutdown(socket.SHUT_RDWR)

@@ -1,8 +1,9 @@
 """
 A home in PostgreSQL and its sessions: the entry point of this store.
 
-Appends, births, ends and seals run in the lane (commit/lane.py). Reads run in a few threads, each
-with a connection of its own. No statement runs on the event loop, and no cancellation reaches one.
+Appends, creations, ends and seals run in the lane (commit/lane.py). Reads run in a few threads,
+each with a connection of its own. No statement runs on the event loop, and no cancellation reaches
+one.
 """
 
 import asyncio

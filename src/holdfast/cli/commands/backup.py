@@ -57,13 +57,13 @@ async def _backup(options: Options, folder: Path) -> int:
     finally:
         await store.close()
     broken = await _broken(folder, sessions)
-    told = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
+    facts = {"backup": str(folder), "sessions": len(sessions), "broken": broken}
     said = (
         f"{len(sessions)} {'session is' if len(sessions) == 1 else 'sessions are'} in {folder},"
         " with the keys"
     )
     options.out.result(
-        told,
+        facts,
         (
             f"{said}; these do not verify, in the home neither: {', '.join(broken)}"
             if broken

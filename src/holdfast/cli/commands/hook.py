@@ -124,8 +124,8 @@ def _decided(
         gateway_url(options, url), client_token(token_file), msgspec.json.encode(asked)
     )
     if status != http.client.OK:
-        told = msgspec.json.decode(body, type=dict[str, Any])
-        return "deny", f"Holdfast refused: {told.get('detail', status)}"
+        answer = msgspec.json.decode(body, type=dict[str, Any])
+        return "deny", f"Holdfast refused: {answer.get('detail', status)}"
     found = msgspec.json.decode(body, type=_Decided)
     return ("allow" if found.decision == "allow" else "deny"), f"Holdfast: {found.reason}"
 

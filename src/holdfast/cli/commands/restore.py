@@ -55,11 +55,11 @@ async def _restore(options: Options, folder: Path, keep: bool) -> int:
     sessions, dropped = await restore_home(
         folder, home, by=who(home, None).person, keep=_ask if keep else None
     )
-    told = {"home": str(home), "sessions": sessions, "dropped": dropped}
+    facts = {"home": str(home), "sessions": sessions, "dropped": dropped}
     count = len(sessions)
     begun = "1 session has" if count == 1 else f"{count} sessions have"
     said = f"{home} is restored; {begun} a new instance, and nothing is owed"
-    options.out.result(told, "\n".join([said, *dropped_lines(dropped)]))
+    options.out.result(facts, "\n".join([said, *dropped_lines(dropped)]))
     return 0
 
 

@@ -55,9 +55,9 @@ def _rich_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def _block(heads: Sequence[str], row: Sequence[str]) -> str:
     width = max(map(len, heads[1:]), default=0)
-    told = [
+    rest = [
         f"{_GAP}{head.lower().ljust(width)}{_GAP}{cell}"
         for head, cell in zip(heads[1:], row[1:], strict=True)
         if cell
     ]
-    return "\n".join([row[0], *told]) + "\n"
+    return "\n".join([row[0], *rest]) + "\n"

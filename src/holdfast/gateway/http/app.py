@@ -72,12 +72,12 @@ class Recorder:
         try:
             await self._app(scope, receive, seen)
         except Exception as exc:  # noqa: BLE001  # the loop's edge: report one request's bug, serve the others
-            told = self._problem_of(exc) if status == 0 else None
-            if told is None:
+            details = self._problem_of(exc) if status == 0 else None
+            if details is None:
                 _log.exception("a bug in %s", scope.get("holdfast.route", "-"))
-                told = problem(500, "bug", "something is wrong here, and it is not your request")
+                details = problem(500, "bug", "something is wrong here, and it is not your request")
             if status == 0:
-                await problem_response(told)(seen)
+                await problem_response(details)(seen)
         finally:
             self._record(scope, status, time.perf_counter() - started)
 

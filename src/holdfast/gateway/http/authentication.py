@@ -50,17 +50,17 @@ class Authentication:
         except HoldfastError as exc:
             _log.warning("nobody is let in (%s): %s", exc.code, exc.message)
             code = "sealed" if isinstance(exc, Untrusted) else exc.code
-            told = problem(
+            refusal = problem(
                 status_of(exc),
                 code,
                 "this server's home can't be read now, so every request is refused",
                 "for the operator: `holdfast doctor`",
             )
-            await problem_response(told)(send)
+            await problem_response(refusal)(send)
             return
         if bearer is None:
             if self._strangers.take(""):
-                told = problem(
+                refusal = problem(
                     401,
                     "unauthorized",
                     "no valid token",
@@ -68,8 +68,8 @@ class Authentication:
                     "add` makes one",
                 )
             else:
-                told = problem(429, "too_many", "too many requests without a valid token")
-            await problem_response(told)(send)
+                refusal = problem(429, "too_many", "too many requests without a valid token")
+            await problem_response(refusal)(send)
         elif not self._requests.take(bearer.digest):
             await problem_response(problem(429, "too_many", "too many requests with this token"))(
                 send

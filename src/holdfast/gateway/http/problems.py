@@ -156,13 +156,13 @@ def problem_of(error: HoldfastError, *, secrets: tuple[Secret, ...] = ()) -> Pro
 
 
 def problem_response(
-    told: ProblemDetails, headers: Mapping[str, str] | None = None
+    details: ProblemDetails, headers: Mapping[str, str] | None = None
 ) -> HttpResponse:
     more = dict(headers or {})
-    if told.status == _UNAUTHORIZED:
+    if details.status == _UNAUTHORIZED:
         more.setdefault("www-authenticate", 'Bearer realm="holdfast"')
-    if told.status in (429, 503):
+    if details.status in (429, 503):
         more.setdefault("retry-after", "1")
     return HttpResponse(
-        msgspec.json.encode(told), status=told.status, media_type=PROBLEM_TYPE, headers=more
+        msgspec.json.encode(details), status=details.status, media_type=PROBLEM_TYPE, headers=more
     )

@@ -201,8 +201,8 @@ class Router:
         scope["holdfast.route"] = next(iter(methods.values())).path
         scope["holdfast.path_parts"] = parts
         if route is None:
-            told = problem(405, "method", "this path has other methods", "see /openapi.json")
-            await problem_response(told, {"allow": _allow(methods)})(send)
+            refusal = problem(405, "method", "this path has other methods", "see /openapi.json")
+            await problem_response(refusal, {"allow": _allow(methods)})(send)
             return
         request, bearer = HttpRequest(scope, receive), scope.get("holdfast.bearer")
         if isinstance(route, StreamRoute):

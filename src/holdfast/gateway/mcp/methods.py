@@ -165,7 +165,7 @@ class McpMethods:
                 call, wait_seconds=wait_seconds, on_wait=on_wait
             ) as (flight, gate):
                 code = 0 if gate.result is None else _code(gate.result)
-                yield ClientReply(self._told(message, client, gate, given), flight, code)
+                yield ClientReply(self._reply(message, client, gate, given), flight, code)
         except HoldfastError as exc:
             raise self._problem(exc) from exc
 
@@ -186,9 +186,9 @@ class McpMethods:
                 await self._gateway.desk.collected(found.session, found.turn)
         except HoldfastError as exc:
             raise self._problem(exc) from exc
-        return self._told(message, client, found.gate, found.gate.tool, name)
+        return self._reply(message, client, found.gate, found.gate.tool, name)
 
-    def _told(
+    def _reply(
         self, message: ClientMessage, client: ProxyClient, gate: Gate, tool: str, name: str = ""
     ) -> bytes:
         """Write a call's result, or the state that it is in."""

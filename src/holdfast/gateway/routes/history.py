@@ -168,10 +168,10 @@ class _Verifying(LiveStream):
             return self._verdict(holds=mark is None, detail=mark.detail if mark else "")
         self._seq = int(str(checked[-1]["seq"]))
         self.wake.set()
-        told = {"records": checked, "of": max(self._count, self._seq)}
-        return frame_from_event("checked", told).data
+        content = {"records": checked, "of": max(self._count, self._seq)}
+        return frame_from_event("checked", content).data
 
     def _verdict(self, *, holds: bool, detail: str) -> bytes:
         self.end("done")
-        told = {"holds": holds, "records": self._seq, "detail": detail}
-        return frame_from_event("verdict", told).data
+        content = {"holds": holds, "records": self._seq, "detail": detail}
+        return frame_from_event("verdict", content).data

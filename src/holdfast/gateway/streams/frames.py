@@ -104,9 +104,9 @@ class PieceSent(msgspec.Struct, frozen=True):
 
 def frame_from_piece(piece: Heard) -> Frame:
     if isinstance(piece, Delta):
-        told = PieceSent(piece.turn, piece.kind, piece.text, piece.call, piece.offset)
+        content = PieceSent(piece.turn, piece.kind, piece.text, piece.call, piece.offset)
         return Frame(
-            b"event: delta\ndata: %s\n\n" % msgspec.json.encode(told),
+            b"event: delta\ndata: %s\n\n" % msgspec.json.encode(content),
             None,
             piece.turn,
             is_open=False,
@@ -114,10 +114,10 @@ def frame_from_piece(piece: Heard) -> Frame:
     return frame_from_event("gap", {"session": piece.session, "lost": "pieces"})
 
 
-def frame_from_event(name: str, told: Any) -> Frame:
+def frame_from_event(name: str, content: Any) -> Frame:
     """Return a frame about the session or the stream itself."""
     return Frame(
-        b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(told)),
+        b"event: %s\ndata: %s\n\n" % (name.encode(), msgspec.json.encode(content)),
         None,
         None,
         is_open=True,

@@ -95,15 +95,15 @@ class InboxStream(LiveStream):
         while left and size < _PAGE_BYTES:
             page.append(left.popleft().data)
             size += len(page[-1])
-        told = b'event: standing\ndata: {"approvals":[%s],"more":%s}\n\n' % (
+        event = b'event: standing\ndata: {"approvals":[%s],"more":%s}\n\n' % (
             b",".join(page),
             b"true" if left else b"false",
         )
         self.wake.set()
         if left:
-            return told
+            return event
         self._standing = None
-        return b"id: %s\n%s" % (str(self.cursor).encode(), told)
+        return b"id: %s\n%s" % (str(self.cursor).encode(), event)
 
     def _changes(self, place: int) -> bytes:
         found: list[bytes] = []

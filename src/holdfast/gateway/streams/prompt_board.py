@@ -177,11 +177,11 @@ def _ended(prompt: Prompt, end: PromptEnd | None) -> Change:
     Return the change for an ended prompt: `answered`, `closed`, or `gone` if its session was
     deleted, sealed or replaced by a new instance.
     """
-    told: dict[str, Any] = {"id": prompt.id, "session": prompt.session}
+    content: dict[str, Any] = {"id": prompt.id, "session": prompt.session}
     if end is not None and end.closed_as is not None:
-        name, told = b"closed", {**told, "closed_as": end.closed_as}
+        name, content = b"closed", {**content, "closed_as": end.closed_as}
     elif end is not None and end.by is not None:
-        name, told = b"answered", {**told, "answered_by": end.by, "option": end.option}
+        name, content = b"answered", {**content, "answered_by": end.by, "option": end.option}
     else:
         name = b"gone"
-    return Change(prompt, b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(told)))
+    return Change(prompt, b"event: %s\ndata: %s\n\n" % (name, msgspec.json.encode(content)))

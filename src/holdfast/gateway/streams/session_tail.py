@@ -208,7 +208,7 @@ class SessionTail:
             if (
                 ledger.instance != self.instance
             ):  # the pieces belong to an instance that these followers may not be allowed to see
-                self.end_all("new_life")
+                self.end_all("new_instance")
                 return
             pieces = deque(hear())
             if ledger.journal.sealed is None and not ledger.driving:
@@ -249,7 +249,7 @@ class SessionTail:
         """Read records from the journal, after the cursor and up to the tail's last one."""
         async with self._reading, self._service.live.use(self.session) as ledger:
             if ledger.instance != self.instance:
-                self.end_all("new_life")
+                self.end_all("new_instance")
                 return []
             records = await self._service.live.records_after(ledger, cursor)
         return [frame_from_record(record) for record in records if record.seq <= self.seq]

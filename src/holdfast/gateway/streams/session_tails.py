@@ -88,7 +88,7 @@ class SessionTails:
         """
         tail = self._tails.get(session)
         if tail is not None and tail.instance not in (None, instance):
-            tail.end_all("new_life")
+            tail.end_all("new_instance")
             self._leave(tail)
             tail = None
         return tail or SessionTail(session, self._reading, self._service)

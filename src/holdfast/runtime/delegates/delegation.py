@@ -6,7 +6,7 @@ Two journals cannot be written at once. So each step is durable in one before it
 other, and is owed there until it is done:
 
     delegate_started   in the parent, with the name and instance of the session to be created; a
-                       crash here leaves its creation owed (`BearDelegate`)
+                       crash here leaves its creation owed (`CreateDelegate`)
     session_born       in the delegate, with its one input under the narrowed context; a crash here
                        leaves the work that any session owes
     turn_ended         in the delegate; a crash here leaves a report owed (`ReportToParent`)
@@ -152,7 +152,7 @@ async def settle_lost_delegates(runtime: Runtime, ledger: Ledger) -> None:
 async def _is_lost(runtime: Runtime, child: Delegate) -> bool:
     living = await runtime.world.store.current(child.session)
     if living is None:
-        return child.born
+        return child.exists
     if living != child.instance:
         return True
     async with runtime.sessions.use(child.session) as below:
@@ -160,7 +160,7 @@ async def _is_lost(runtime: Runtime, child: Delegate) -> bool:
 
 
 async def settle_lost(runtime: Runtime, ledger: Ledger, child: Delegate) -> None:
-    if child.born or await runtime.world.store.current(child.session) is not None:
+    if child.exists or await runtime.world.store.current(child.session) is not None:
         outcome: CallOutcome = "in_doubt"
         text = (
             f"In doubt: nobody can say any more how far {child.agent} came. Check before trying "

@@ -132,7 +132,7 @@ async def _create(
     """
     agent = runtime.world.agent(child.agent)
     parent = _parent_of(runtime, state, turn, child)
-    born = SessionBorn(
+    created = SessionBorn(
         session=child.session,
         instance=child.instance,
         origin="delegate",
@@ -150,14 +150,14 @@ async def _create(
         kind="delegate",
         context=handed_down(turn, child),
     )
-    begun = evolve(initial(child.session, child.instance), born, seq=1, at=0)
+    begun = evolve(initial(child.session, child.instance), created, seq=1, at=0)
     committed = deciding.commit(begun, [accept], now=runtime.world.clock.now_ms())
     if committed.refusal is not None:
         raise committed.refusal
-    drafts = [Draft(*encode(event)) for event in (born, *committed.events)]
+    drafts = [Draft(*encode(event)) for event in (created, *committed.events)]
     try:
         journal = await runtime.world.store.create(
-            child.session, child.instance, drafts, origin="delegate", by=born.by
+            child.session, child.instance, drafts, origin="delegate", by=created.by
         )
     except Refused as exc:
         if exc.code != "exists":

@@ -59,7 +59,7 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
         if call.status is CallStatus.DELEGATED:
             if (
                 call.delegate is not None
-                and not call.delegate.born
+                and not call.delegate.exists
                 and (lacking := _lacking_delegate(world, call.delegate.agent))
             ):
                 return lacking

@@ -49,9 +49,9 @@ from holdfast.session.decide.inputs import next_inputs
 from holdfast.session.effects import (
     AwaitModel,
     AwaitTool,
-    BearDelegate,
     BeginTurn,
     CallModel,
+    CreateDelegate,
     Deliver,
     Finish,
     LookAtCalls,
@@ -255,11 +255,13 @@ class Driver:
                     # Only pure or idempotent calls get here: recovery has put all others in doubt.
                     self._start_tool(turn, call)
             case Park(turn=turn):
-                born = tuple(each.call for each in self._tried if isinstance(each, BearDelegate))
-                return commit(ParkTurn(turn=turn, born=born))
+                existing = tuple(
+                    each.call for each in self._tried if isinstance(each, CreateDelegate)
+                )
+                return commit(ParkTurn(turn=turn, existing=existing))
             case Finish(turn=turn):
                 return commit(EndTurn(turn=turn, policy=world.policy()))
-            case BearDelegate() | StopDelegate() | ReportToParent():
+            case CreateDelegate() | StopDelegate() | ReportToParent():
                 return self._reach_out(effect)
             case ReportJob(job=job):
                 return commit(ReportEndedJob(job=job))
@@ -286,13 +288,13 @@ class Driver:
     # --- other sessions
 
     def _reach_out(
-        self, effect: BearDelegate | StopDelegate | ReportToParent
+        self, effect: CreateDelegate | StopDelegate | ReportToParent
     ) -> Coroutine[Any, Any, None] | None:
         if effect in self._tried:
             return None
         self._tried.add(effect)
         match effect:
-            case BearDelegate(turn=turn, call=call):
+            case CreateDelegate(turn=turn, call=call):
                 return create_delegate(self.runtime, self.ledger, turn, call)
             case StopDelegate(call=call):
                 return stop_delegate(self.runtime, self.ledger, call)

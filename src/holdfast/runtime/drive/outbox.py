@@ -66,7 +66,7 @@ def owed_by(
     for event in events:
         match event:
             case ApprovalRequested():
-                told = PromptNotice(
+                notice = PromptNotice(
                     id=event.approval, session=before.session, tool=event.tool, kind=event.kind
                 )
                 found.extend(
@@ -76,7 +76,7 @@ def owed_by(
                         event.turn,
                         event.approval,
                         "prompt",
-                        msgspec.json.encode(told).decode(),
+                        msgspec.json.encode(notice).decode(),
                     )
                 )
             case TurnEnded() if before.parent is not None:

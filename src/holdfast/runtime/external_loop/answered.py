@@ -38,7 +38,7 @@ class OpenLoop(msgspec.Struct, frozen=True, kw_only=True):
 
 async def open_loops(world: World, opened: OpenSessions) -> AsyncGenerator[OpenLoop, None]:
     """Yield each such turn once for each time that it moved, without end."""
-    told: dict[tuple[SessionId, TurnId], tuple[object, ...]] = {}
+    yielded: dict[tuple[SessionId, TurnId], tuple[object, ...]] = {}
     noticed: set[SessionId] = set()
     woken = asyncio.Event()
 
@@ -55,7 +55,7 @@ async def open_loops(world: World, opened: OpenSessions) -> AsyncGenerator[OpenL
             woken.clear()
             for session in sorted(noticed):
                 noticed.discard(session)
-                for found in await _movable(world, opened, session, told):
+                for found in await _movable(world, opened, session, yielded):
                     yield found
             if not noticed:
                 try:
@@ -71,7 +71,7 @@ async def _movable(
     world: World,
     opened: OpenSessions,
     session: SessionId,
-    told: dict[tuple[SessionId, TurnId], tuple[object, ...]],
+    yielded: dict[tuple[SessionId, TurnId], tuple[object, ...]],
 ) -> list[OpenLoop]:
     known = opened.get(session)
     if known is not None and known.driving:
@@ -88,8 +88,8 @@ async def _movable(
             found = []
             for turn in ledger.state.turns.values():
                 mark = tuple((call.call, call.status, call.prompts) for call in turn.calls)
-                if _can_go_on(turn) and told.get((session, turn.id)) != mark:
-                    told[session, turn.id] = mark
+                if _can_go_on(turn) and yielded.get((session, turn.id)) != mark:
+                    yielded[session, turn.id] = mark
                     found.append(await _open_loop(ledger, turn))
             return found
     except HoldfastError:

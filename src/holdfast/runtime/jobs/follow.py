@@ -35,10 +35,10 @@ async def follow_job(runtime: Runtime, job: str, viewer: Viewer) -> AsyncIterato
     """Secrets are hidden. A job of another audience or boundary is reported as unknown."""
     name = JobId(job)
     async with session_of_job(runtime, name, viewer) as ledger:
-        told = _Told(secrecy_of(runtime.world.secrets))
+        sent = _SentOutput(secrecy_of(runtime.world.secrets))
         while isinstance(found := known_job(ledger.state, name), Job):
-            if chunk := await _said(runtime, found, told.bytes_read):
-                for piece in told.heard(chunk):
+            if chunk := await _said(runtime, found, sent.bytes_read):
+                for piece in sent.take(chunk):
                     yield piece
                 continue
             if not _still_runs(runtime, found):
@@ -49,7 +49,7 @@ async def follow_job(runtime: Runtime, job: str, viewer: Viewer) -> AsyncIterato
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
             await ledger.catch_up()
         report = await report_of(ledger, name)
-        if rest := told.rest_of(await _all_said(ledger, report)):
+        if rest := sent.rest_of(await _all_said(ledger, report)):
             yield rest
         yield report
 
@@ -61,14 +61,14 @@ async def show_job(runtime: Runtime, job: str, viewer: Viewer) -> JobReport:
         report = await report_of(ledger, name)
         if not isinstance(found := known_job(ledger.state, name), Job):
             return report
-    told, tail = _Told(secrecy_of(runtime.world.secrets)), ""
-    while chunk := await _said(runtime, found, told.bytes_read):
-        tail = "".join((tail, *told.heard(chunk)))[-_LINE_CHARS_MAX:]
+    sent, tail = _SentOutput(secrecy_of(runtime.world.secrets)), ""
+    while chunk := await _said(runtime, found, sent.bytes_read):
+        tail = "".join((tail, *sent.take(chunk)))[-_LINE_CHARS_MAX:]
     lines = [line for line in tail.splitlines() if line.strip()]
     return msgspec.structs.replace(report, last_output=lines[-1] if lines else None)
 
 
-class _Told:
+class _SentOutput:
     """
     The output sent to a follower so far: its length and its digest. An incomplete character is held
     back.
@@ -82,7 +82,7 @@ class _Told:
         self._chars = 0
         self._digest = blake3()
 
-    def heard(self, chunk: bytes) -> list[str]:
+    def take(self, chunk: bytes) -> list[str]:
         self.bytes_read += len(chunk)
         self._streamed.hear(self._decode(chunk))
         pieces = [piece for piece in self._pieces if piece]

@@ -52,14 +52,14 @@ async def end_jobs_and_keep_results(world: World, journal: Journal, known: tuple
 async def _all_of(
     place: JobPlace, instance: InstanceId | None, known: Iterable[Job]
 ) -> list[JobLeft]:
-    told = [
+    journalled = [
         JobLeft(job=job.job, call=job.call, process=ProcessFacts(**job.process))
         for job in known
         if job.host == "process"
     ]
-    names = {each.job for each in told}
+    names = {each.job for each in journalled}
     found = await place.of_instance(instance) if instance is not None else ()
-    return [*told, *(each for each in found if each.job not in names)]
+    return [*journalled, *(each for each in found if each.job not in names)]
 
 
 async def _end(place: JobPlace, left: JobLeft) -> None:

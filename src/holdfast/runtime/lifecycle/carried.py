@@ -102,7 +102,7 @@ async def begin_instance(
     if origin != "restore":  # an operator who restores a home has accepted its age
         await runtime.home.check_clock()
     instance = new_instance(runtime.world.random_bytes)
-    born = SessionBorn(
+    created = SessionBorn(
         session=session,
         instance=instance,
         origin=origin,
@@ -113,7 +113,10 @@ async def begin_instance(
         carried=len(carried.events),
     )
     secrecy = secrecy_of(runtime.world.secrets)
-    events: list[SessionEvent] = [born, *(hidden_event(secrecy, event) for event in carried.events)]
+    events: list[SessionEvent] = [
+        created,
+        *(hidden_event(secrecy, event) for event in carried.events),
+    ]
     state = initial(session, instance)
     for number, event in enumerate(events, 1):
         state = evolve(state, event, seq=number, at=0)

@@ -77,20 +77,20 @@ async def export_markdown(runtime: Runtime, session: str) -> str:
     """The conversation for people: requests, replies, calls and their approvers."""
     name = session_id(session)
     journal = await runtime.world.store.open(name)
-    told = [f"# {name}", ""]
+    parts = [f"# {name}", ""]
     try:
         carried = await carried_from(journal)
     finally:
         await journal.close()
-    told.extend(_conversation(carried.records))
+    parts.extend(_conversation(carried.records))
     if journal.sealed is not None:
-        told.append(
+        parts.append(
             f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is "
             "above is what verified."
         )
     elif (doubt := await doubt_about(runtime, name)) is not None:
-        told.append(f"\n> What is above {doubt}.")
-    return "\n".join(told) + "\n"
+        parts.append(f"\n> What is above {doubt}.")
+    return "\n".join(parts) + "\n"
 
 
 def _conversation(records: Iterable[Record]) -> Iterator[str]:

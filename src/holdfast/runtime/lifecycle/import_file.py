@@ -76,7 +76,7 @@ async def import_file(
         read = read_session_file(data)
         events, skipped = list(_of_others(read, name, instance, by, source)), read.skipped
         kind, turns = "foreign", len(read.pieces)
-    if not turns and len(events) <= 2:  # noqa: PLR2004  # the birth, and the note that says where it is from
+    if not turns and len(events) <= 2:  # noqa: PLR2004  # the creation, and the note that says where it is from
         why = f": line {skipped[0].line}: {skipped[0].reason}" if skipped else ""
         raise Refused(
             f"{source} holds no conversation that can be read{why}",
@@ -174,8 +174,8 @@ def _of_ours(
             if opened is not None:
                 old = (opened.session, opened.instance)
             continue
-        if (told := _legacy_request(record, *old)) is not None:
-            notes.append(told)
+        if (request := _legacy_request(record, *old)) is not None:
+            notes.append(request)
             continue
         try:
             event = decode(record.type, record.version, record.body, seq=record.seq)
@@ -186,7 +186,7 @@ def _of_ours(
             skipped.append(Skipped(number, str(exc)))
             continue
         events.append(event)
-    born = SessionBorn(
+    created = SessionBorn(
         session=session,
         instance=instance,
         origin="import",
@@ -195,16 +195,16 @@ def _of_ours(
         from_instance=old[1],
         carried=len(events),
     )
-    told_first = [
+    noted = [
         TurnImported(
             turn=TurnId(f"imported/{n}"), messages=(NoteMessage(text),), source="approval_requested"
         )
         for n, text in enumerate(notes)
     ]
-    if told_first and any(isinstance(each, Compacted) for each in events):
+    if noted and any(isinstance(each, Compacted) for each in events):
         # Summaries count entries from the first, and the notes come before it.
         events = [each for each in events if not isinstance(each, Compacted)]
-    return [born, *told_first, *events], tuple(skipped)
+    return [created, *noted, *events], tuple(skipped)
 
 
 def _legacy_request(record: Record, session: SessionId, instance: InstanceId) -> str | None:

@@ -16,7 +16,7 @@ from holdfast.ports.journal_store import Journal, Record
 from holdfast.session.codec import decode
 from holdfast.session.events import CallFinished, JobSubmitted, ToolStarted
 
-_TOLD_MAX = 20
+_LINES_MAX = 20
 # All descriptions are one record of the new instance, and go to the model.
 _ARGUMENTS_CHARS_MAX = 500
 _TYPES = frozenset({"tool_started", "call_finished", "job_submitted"})
@@ -28,7 +28,7 @@ async def lost_calls(journal: Journal, *, after: int) -> tuple[str, ...]:
     excluded: their own folders describe them.
     """
     started: dict[CallId, tuple[int, ToolStarted]] = {}
-    for record in await journal.beyond(after):
+    for record in await journal.authentic_after(after):
         match _event(record):
             case ToolStarted() as event:
                 started[event.call] = record.seq, event
@@ -39,10 +39,10 @@ async def lost_calls(journal: Journal, *, after: int) -> tuple[str, ...]:
     for where in await journal.quarantined() if started else ():
         with contextlib.suppress(HoldfastError):  # an item that we cannot read ends no call
             started.pop(_ended(*await journal.read_quarantined(where)), None)
-    told = [_in_words(seq, event) for seq, event in started.values()]
+    lines = [_in_words(seq, event) for seq, event in started.values()]
     return (
-        *told[:_TOLD_MAX],
-        *([f"{len(told) - _TOLD_MAX} more calls had begun"] if len(told) > _TOLD_MAX else []),
+        *lines[:_LINES_MAX],
+        *([f"{len(lines) - _LINES_MAX} more calls had begun"] if len(lines) > _LINES_MAX else []),
     )
 
 

@@ -46,8 +46,8 @@ async def unseal(runtime: Runtime, session: str, *, by: str, reason: str) -> Ses
             if isinstance(event, LifeCarried)
             for each in event.attached
         }
-        told = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
-        attached = _bounded([each for each in told if each not in known])
+        described = (*await _attached(journal), *await lost_calls(journal, after=carried.last_seq))
+        attached = _bounded([each for each in described if each not in known])
     finally:
         await journal.close()
     why = f"unsealed by {by}: {reason}"
@@ -66,7 +66,7 @@ async def unseal(runtime: Runtime, session: str, *, by: str, reason: str) -> Ses
     return report
 
 
-async def begun_beyond(runtime: Runtime, session: str) -> tuple[str, ...]:
+async def begun_past_damage(runtime: Runtime, session: str) -> tuple[str, ...]:
     """The calls past the damage that `unseal` would report, for the person who decides."""
     journal = await runtime.world.store.open(session_id(session))
     try:
@@ -84,7 +84,7 @@ class _Kept(msgspec.Struct):
 
 async def _attached(journal: Journal) -> tuple[str, ...]:
     """Describe the outcomes that could not be journalled when the session was sealed."""
-    told: list[str] = []
+    described: list[str] = []
     for where in await journal.quarantined():
         try:
             kind, data = await journal.read_quarantined(where)
@@ -92,26 +92,26 @@ async def _attached(journal: Journal) -> tuple[str, ...]:
                 msgspec.json.decode(data, type=_Kept) if kind in ("reply", "tool_outcome") else None
             )
         except BrokenChain:
-            told.append(f"something that is not ours, or was changed ({where})")
+            described.append(f"something that is not ours, or was changed ({where})")
         except (Refused, ValueError, RecursionError) as exc:
             if not isinstance(exc, Refused) or exc.code != "unknown":
-                told.append(f"something unreadable ({where})")
+                described.append(f"something unreadable ({where})")
         else:
-            told += [_kept_in_words(kept, where)] if kept is not None else []
-    return tuple(told)
+            described += [_kept_in_words(kept, where)] if kept is not None else []
+    return tuple(described)
 
 
-def _bounded(told: list[str]) -> tuple[str, ...]:
+def _bounded(described: list[str]) -> tuple[str, ...]:
     """As many items as one record holds, and the number of the rest."""
     room, fits = _ATTACHED_BYTES_MAX, 0
-    for each in told:
+    for each in described:
         room -= len(msgspec.json.encode(each))
         if room < 0:
             break
         fits += 1
-    more = len(told) - fits
+    more = len(described) - fits
     return (
-        *told[:fits],
+        *described[:fits],
         *([f"{more} more; `holdfast sessions show` says where they are kept"] if more else []),
     )
 

@@ -100,7 +100,7 @@ def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
     text that the model got, and the call.
     """
     began: dict[CallId, ToolStarted] = {}
-    told = []
+    described = []
     for record in ledger.recent:
         if record.type not in ("tool_started", "call_finished"):
             continue
@@ -109,10 +109,12 @@ def unknown_outcomes(ledger: Ledger, turn: TurnId) -> tuple[str, ...]:
                 began[call] = started
             case CallFinished(turn=of, call=call, outcome="in_doubt", text=text) if of == turn:
                 what = began.get(call)
-                told.append(f"{text}\n  {what.tool} {what.arguments}" if what is not None else text)
+                described.append(
+                    f"{text}\n  {what.tool} {what.arguments}" if what is not None else text
+                )
             case _:
                 pass
-    return tuple(told)
+    return tuple(described)
 
 
 _BOUNDS = frozenset(

@@ -25,7 +25,7 @@ from holdfast.session.events import (
 )
 from holdfast.session.state import Approval
 
-_TOLD = frozenset(
+_SHOWN = frozenset(
     {"session_born", "input_accepted", "approval_requested", "approval_answered", "approval_closed"}
 )
 
@@ -55,7 +55,7 @@ class _Story:
         self._parent: DelegateOf | None = None
 
     def fold(self, record: Record) -> None:
-        if record.type not in _TOLD:
+        if record.type not in _SHOWN:
             return
         event = decode(record.type, record.version, record.body, seq=record.seq)
         match event:

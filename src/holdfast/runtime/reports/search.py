@@ -28,7 +28,7 @@ from holdfast.threads import BLOCKING
 
 WORDS_MAX = 16
 SNIPPET_CHARS = 160
-_TOLD = frozenset({"input_accepted", "turn_ended", "turn_imported"})
+_SEARCHED = frozenset({"input_accepted", "turn_ended", "turn_imported"})
 
 
 class HitReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,7 +164,7 @@ class _Reading:
         ]
 
     def fold(self, record: Record) -> None:
-        if record.type not in _TOLD:
+        if record.type not in _SEARCHED:
             return
         match decode(record.type, record.version, record.body, seq=record.seq):
             case InputAccepted() as accepted:

@@ -25,9 +25,9 @@ class LifecycleVerbs:
 
     async def lost_calls(self, session: str) -> tuple[str, ...]:
         """The calls past the damage that `unseal` would report."""
-        from holdfast.runtime.lifecycle.unseal import begun_beyond
+        from holdfast.runtime.lifecycle.unseal import begun_past_damage
 
-        return await begun_beyond(self._runtime, session)
+        return await begun_past_damage(self._runtime, session)
 
     async def fork(self, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
         """Copy a session up to a turn's end, under another name, without its approvals."""

@@ -94,10 +94,10 @@ async def create_session(world: World, session: SessionId, *, by: str) -> Journa
     refuse_delegates_name(session)
     await world.check_clock()
     instance = new_instance(world.random_bytes)
-    born = SessionBorn(session=session, instance=instance, origin="created", by=by)
+    created = SessionBorn(session=session, instance=instance, origin="created", by=by)
     try:
         return await world.store.create(
-            session, instance, [Draft(*encode(born))], origin="created", by=by
+            session, instance, [Draft(*encode(created))], origin="created", by=by
         )
     except Refused as exc:
         if exc.code != "exists":

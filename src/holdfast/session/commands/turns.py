@@ -42,12 +42,12 @@ class StartTurn(Command[TurnId | None], frozen=True):
 
 class ParkTurn(Command[None], frozen=True):
     """
-    Park a turn. `born`: calls whose delegates' sessions are known to exist. A turn is not parked on
-    a delegate that may not exist yet, because nothing would create it.
+    Park a turn. `existing`: calls whose delegates' sessions are known to exist. A turn is not
+    parked on a delegate that may not exist yet, because nothing would create it.
     """
 
     turn: TurnId
-    born: tuple[CallId, ...] = ()
+    existing: tuple[CallId, ...] = ()
 
 
 class ResumeTurn(Command[None], frozen=True):

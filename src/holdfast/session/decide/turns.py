@@ -230,7 +230,7 @@ def park_turn(state: SessionState, command: ParkTurn) -> Decided[None]:
     ):
         return NOTHING
     if any(
-        call.delegate is not None and not call.delegate.born and call.call not in command.born
+        call.delegate is not None and not call.delegate.exists and call.call not in command.existing
         for call in turn.delegated
     ):
         return NOTHING

@@ -24,12 +24,14 @@ from holdfast.session.view.messages import NoteMessage
 
 
 def session_born(state: SessionState, event: SessionBorn) -> SessionState:
-    if state.born or (event.session, event.instance) != (state.session, state.instance):
+    if state.exists or (event.session, event.instance) != (state.session, state.instance):
         raise IllegalTransition(None, event, "the first record of another instance")
     in_doubt = state.in_doubt
     for key in event.parent.doubts if event.parent is not None else ():
         in_doubt = in_doubt.add(key, CallId("of the parent"))
-    return replace(state, born=True, carrying=event.carried, parent=event.parent, in_doubt=in_doubt)
+    return replace(
+        state, exists=True, carrying=event.carried, parent=event.parent, in_doubt=in_doubt
+    )
 
 
 def life_carried(state: SessionState, event: LifeCarried) -> SessionState:

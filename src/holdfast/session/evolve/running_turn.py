@@ -108,12 +108,12 @@ def _one_line(parked: Turn, reader: TurnContext | LostContext) -> str:
 def _parked(state: SessionState, event: TurnParked, at: int) -> SessionState:
     state = with_turn(state, event, turn_parked)
     turn = state.turns[event.turn]
-    born = {call.call: call.delegate for call in turn.delegated if call.delegate is not None}
+    begun = {call.call: call.delegate for call in turn.delegated if call.delegate is not None}
     return replace(
         state,
         running=None,
         turns={**state.turns, event.turn: replace(turn, parked_at=at)},
-        delegates={**state.delegates, **born} if born else state.delegates,
+        delegates={**state.delegates, **begun} if begun else state.delegates,
     )
 
 

@@ -74,7 +74,7 @@ def turn_parked(turn: Turn, event: TurnParked) -> Turn:
     calls = tuple(
         [
             (
-                replace(call, delegate=replace(call.delegate, born=True))
+                replace(call, delegate=replace(call.delegate, exists=True))
                 if call.delegate is not None
                 else call
             )

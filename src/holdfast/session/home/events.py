@@ -326,7 +326,7 @@ class HomeState:
             stamp if self.disbelieved_until < stamp <= max(clock, self.time) + AHEAD_MAX_MS else 0
         )
 
-    def lives_of(self, session: SessionId) -> set[InstanceId]:
+    def instances_of(self, session: SessionId) -> set[InstanceId]:
         """
         Return every instance whose bytes are kept, the current one included. A deleted session has
         none.

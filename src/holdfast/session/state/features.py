@@ -31,7 +31,7 @@ class Delegate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     session: SessionId
     instance: InstanceId
     tools: tuple[str, ...]
-    born: bool = False  # known to exist: its turn was parked after the session was created
+    exists: bool = False  # known to exist: its turn was parked after the session was created
     ended: str | None = None
     prompts: int = 0
 

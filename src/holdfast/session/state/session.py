@@ -101,7 +101,7 @@ class SessionState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     instance: InstanceId
     seq: int = 0
     at: int = 0
-    born: bool = False
+    exists: bool = False
     carrying: int = 0  # records of an earlier instance that are still to come
     inputs: int = 0  # accepted so far; also the number of the last turn id
     turns_ended: int = 0

@@ -237,7 +237,7 @@ def required_facts(plan: Plan) -> tuple[str, ...]:
                 asked = text
             case NoteMessage(text=text) if text.startswith("This request "):
                 _again(facts, f"{_short(asked)} ({text.removeprefix('This request ')})")
-            case ResultMessage(outcome=outcome, tool=tool, call=call) if outcome in _TOLD:
+            case ResultMessage(outcome=outcome, tool=tool, call=call) if outcome in _SAID_IN_FULL:
                 _again(facts, f"{tool} {call}: {outcome}")
             case _:
                 pass
@@ -246,7 +246,7 @@ def required_facts(plan: Plan) -> tuple[str, ...]:
     return tuple(list(facts)[-FACTS_MAX:])
 
 
-_TOLD = frozenset({"in_doubt", "denied", "voided", "timed_out", "unattended"})
+_SAID_IN_FULL = frozenset({"in_doubt", "denied", "voided", "timed_out", "unattended"})
 
 
 def _again(facts: dict[str, None], fact: str) -> None:

@@ -82,13 +82,13 @@ class ResultMessage(msgspec.Struct, frozen=True, gc=False, tag="result"):
     code: str | None = None  # why it did not run, or how it ended
 
     @property
-    def told(self) -> str:
+    def model_text(self) -> str:
         """
         The result as every model reads it. Providers show an outcome differently or not at all, so
         the text holds the outcome and its code.
 
         >>> text, code = "Not run: nobody may approve it.", "approval_unattended"
-        >>> ResultMessage(CallId("c-1"), "shell", "unattended", text, code=code).told
+        >>> ResultMessage(CallId("c-1"), "shell", "unattended", text, code=code).model_text
         '[unattended: approval_unattended] Not run: nobody may approve it.'
         """
         if self.code is None and self.outcome in ("ok", "error"):

@@ -76,7 +76,7 @@ class IndexSuite:
         assert [each async for each in index.rows(only_waiting=True)] == []
 
     @in_loop
-    async def test_a_row_never_gives_way_to_an_older_one_of_the_same_life(
+    async def test_a_row_never_gives_way_to_an_older_one_of_the_same_instance(
         self, index: Index
     ) -> None:
         """A slow process that puts an old row overwrites nothing."""

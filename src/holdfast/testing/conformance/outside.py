@@ -146,7 +146,7 @@ class OutsideHandsSuite:
         assert (await (await world.store()).open(OPS)).sealed is not None
 
     @in_loop
-    async def test_a_newborn_and_a_claimed_session_have_both_halves_of_their_anchor(
+    async def test_a_new_and_a_claimed_session_have_both_halves_of_their_anchor(
         self, world: StoreWorld
     ) -> None:
         """
@@ -154,7 +154,7 @@ class OutsideHandsSuite:
         a claim that wrote no record.
         """
         for number, claims in enumerate((False, True)):
-            session = SessionId(f"ops/newborn-{number}")
+            session = SessionId(f"ops/new-{number}")
             journal = await create_session(await world.store(), session)
             if claims:
                 assert await world.die_driving(session) == 1
@@ -165,7 +165,7 @@ class OutsideHandsSuite:
             assert reopened.sealed is not None
 
     @in_loop
-    async def test_beyond_separates_genuine_records_after_the_damage_from_forged_ones(
+    async def test_genuine_records_after_the_damage_are_separated_from_forged_ones(
         self, world: StoreWorld
     ) -> None:
         """
@@ -182,9 +182,9 @@ class OutsideHandsSuite:
         reopened = await (await world.store()).open(OPS)
         assert reopened.sealed is not None
         believed = await everything(reopened)
-        beyond = await reopened.beyond(believed[-1].seq)
+        beyond = await reopened.authentic_after(believed[-1].seq)
         assert (texts(believed), texts(beyond)) == (["born"], ["two", "three"])
-        assert texts(await reopened.beyond(beyond[0].seq)) == ["three"]
+        assert texts(await reopened.authentic_after(beyond[0].seq)) == ["three"]
 
     @in_loop
     async def test_an_identical_copy_in_its_place_is_not_an_accusation(

@@ -128,14 +128,14 @@ class SessionsSuite:
         other = await world.store()
         await other.delete(OPS, by="alice")
         for _ in range(2):
-            for told in (
+            for use in (
                 everything(journal),
                 say(journal, "late"),
                 journal.claim(),
                 journal.seal(SealMark("broken", "late", 1)),
             ):
                 with pytest.raises(Refused) as refused:
-                    await told
+                    await use
                 assert refused.value.code == "unknown"
             if await other.current(OPS) is None:
                 await other.create(
@@ -227,7 +227,7 @@ class SessionsSuite:
         assert texts(await everything(db)) == ["born", "for db", "goes on"]
 
     @in_loop
-    async def test_a_living_name_is_not_born_twice(self, world: StoreWorld) -> None:
+    async def test_an_existing_session_is_not_created_twice(self, world: StoreWorld) -> None:
         """The second creation is refused, and the first session is untouched."""
         store = await world.store()
         await create_session(store)
@@ -253,7 +253,7 @@ class SessionsSuite:
         assert texts(await everything(await stores[0].open(OPS))) == ["born"]
 
     @in_loop
-    async def test_a_birth_is_whole_or_not_at_all(self, world: StoreWorld) -> None:
+    async def test_a_creation_is_whole_or_not_at_all(self, world: StoreWorld) -> None:
         """A first record that can't be kept leaves no session, and the name stays free."""
         store = await world.store()
         too_long = note("x" * (1 << 21))

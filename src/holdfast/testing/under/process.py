@@ -53,10 +53,10 @@ async def _done(name: str, folder: Path, order: Order) -> dict[str, Any]:
     async with holdfast.open(folder / "state", agents=[holdfast.Agent("ops")]) as home:
 
         async def run() -> dict[str, Any]:
-            told = await _line(name)(
+            turn = await _line(name)(
                 home, SESSION, order.text, source=who, dedup=order.dedup, effects=effects
             )
-            return {"told": msgspec.to_builtins(told)}
+            return {"told": msgspec.to_builtins(turn)}
 
         match order.do:
             case "line":

@@ -41,16 +41,16 @@ _CALLS: dict[str, tuple[tuple[MadeCall, ...], ...]] = {
 
 
 def next_step(
-    message: str, results: list[tuple[str, str]], told: str
+    message: str, results: list[tuple[str, str]], rest: str
 ) -> tuple[MadeCall, ...] | Say:
     """
-    Return the next step. `results` are the results of this message's calls, by call id; `told` is
-    everything else that the model was told.
+    Return the next step. `results` are the results of this message's calls, by call id; `rest` is
+    everything else that the model read.
     """
     done = {name for name, _ in results}
     for batch in _CALLS.get(message, ()):
         if not all(call.id in done for call in batch):
             return batch
     if message == "how is it?":
-        return Say(f"I was told: {told}")
+        return Say(f"I was told: {rest}")
     return Say("; ".join(text for _, text in results) or "done")

@@ -77,7 +77,7 @@ class SessionDirectory:
                     code="exists",
                     hint="send to it, or choose another name",
                 )
-            instances = state.lives_of(session)
+            instances = state.instances_of(session)
             if instance in instances:
                 raise Refused(
                     f"instance {instance} of {session} exists already",

@@ -40,7 +40,7 @@ from holdfast.errors import (
 from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
-from holdfast.journal.record import BIRTH_MAC, Head, Record
+from holdfast.journal.record import ZERO_MAC, Head, Record
 from holdfast.journal.salvage import authentic_records_after
 from holdfast.journal.segment import is_own
 from holdfast.journal.verify import Damage
@@ -135,7 +135,7 @@ class FileJournal:
     def load_now(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         """Like `load`, for synchronous callers; blocks the thread."""
         if not self.is_verified:
-            return Head(stream_unverified(self.files, fold, after=after), BIRTH_MAC)
+            return Head(stream_unverified(self.files, fold, after=after), ZERO_MAC)
         if self.sealed is not None:
             return Head(stream_what_verifies(self.files, fold, after=after), self.fence.mac)
         head = self._fold_opened(fold, after)
@@ -356,7 +356,7 @@ class FileJournal:
 
     async def quarantine(self, kind: str, payload: bytes) -> str:
         return await self._store.in_thread(
-            lambda: self._store.keep_aside(self.files, kind, payload)
+            lambda: self._store.keep_signed(self.files, kind, payload)
         )
 
     async def quarantined(self) -> Sequence[str]:
@@ -364,9 +364,9 @@ class FileJournal:
         return [str(self.files.home_path / place) for place in places]
 
     async def read_quarantined(self, where: str) -> tuple[str, bytes]:
-        return await self._store.in_thread(lambda: self._store.read_aside(self.files, where))
+        return await self._store.in_thread(lambda: self._store.read_signed(self.files, where))
 
-    async def beyond(self, seq: int) -> Sequence[Record]:
+    async def authentic_after(self, seq: int) -> Sequence[Record]:
         keys = [each.record for each in self.files.keys.all()]
         return await self._store.in_thread(
             lambda: list(authentic_records_after(keys, self.lines_now(), after=seq))

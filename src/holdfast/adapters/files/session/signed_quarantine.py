@@ -28,7 +28,7 @@ _OURS = re.compile(
 )
 
 
-def keep_aside(
+def keep_signed(
     files: SessionFiles, keys: Mapping[int, bytes], generation: int, kind: str, payload: bytes
 ) -> str:
     """
@@ -52,7 +52,7 @@ def keep_aside(
     return place
 
 
-def read_aside(
+def read_signed(
     files: SessionFiles, keys: Mapping[int, bytes], instances: Collection[InstanceId], where: str
 ) -> tuple[str, bytes]:
     """

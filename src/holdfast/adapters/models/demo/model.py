@@ -61,7 +61,7 @@ def answer_from_view(request: ModelRequest) -> ModelAnswer:
     if not asked:
         return said(
             "\n".join(telling(result) for result in results)
-            or job_told(request.messages)
+            or job_report_text(request.messages)
             or "There is nothing new to answer.",
             request,
         )
@@ -99,7 +99,7 @@ def newest(messages: tuple[Message, ...]) -> tuple[list[UserMessage], list[Resul
     return asked[::-1], results[::-1]
 
 
-def job_told(messages: tuple[Message, ...]) -> str:
+def job_report_text(messages: tuple[Message, ...]) -> str:
     """
     Return a job's result as text if the last message reports one. The demo model never acts on it.
     """

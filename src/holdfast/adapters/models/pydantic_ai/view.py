@@ -172,7 +172,7 @@ def part_from_message(
         case ResultMessage(call=call, tool=tool, outcome=outcome):
             return ToolReturnPart(
                 tool_name=wire_name(tool),
-                content=message.told,
+                content=message.model_text,
                 tool_call_id=ids[call],
                 outcome=OUTCOMES.get(outcome, "denied"),
             )
@@ -238,12 +238,12 @@ def response_from_blob(message: AssistantMessage) -> ModelResponse | None:
         return None
     if len(messages) != 1 or not isinstance(response := messages[0], ModelResponse):
         return None
-    told = (
+    rebuilt = (
         text_of(response),
         [(part.tool_name, arguments_of(part, response)) for part in calls_of(response)],
     )
     journalled = (message.text, [(wire_name(call.tool), call.arguments) for call in message.calls])
-    return response if told == journalled else None
+    return response if rebuilt == journalled else None
 
 
 def with_ids(response: ModelResponse, ids: Sequence[str]) -> ModelResponse:

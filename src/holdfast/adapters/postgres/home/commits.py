@@ -1,5 +1,5 @@
 """
-Commits that add a record to the home's journal: births, ends and seals.
+Commits that add a record to the home's journal: creations, ends and seals.
 
 All of them run in the lane, on the newest state of the home. The record, and the rows that it
 speaks of, are one transaction. After a lost connection the same statement is sent again; the home's

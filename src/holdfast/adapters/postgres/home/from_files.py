@@ -126,9 +126,9 @@ def _load_session(wire: Wire, place: DatabaseAddress, source: Path, living: Livi
     try:
         keys = dict(load_keys(fd).by_generation)
         tail = Tail(journal, *living, Keyring(keys, *living), 0)
-        beside, aside = SideData(place.schema, keys), Quarantine(fd, living.session)
-        for where in aside.places():
-            beside.quarantine(wire, tail, *aside.read(where))
+        beside, kept = SideData(place.schema, keys), Quarantine(fd, living.session)
+        for where in kept.places():
+            beside.quarantine(wire, tail, *kept.read(where))
     finally:
         os.close(fd)
 

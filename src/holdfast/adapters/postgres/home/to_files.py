@@ -123,10 +123,10 @@ def _copy_session(
         _copy_outputs(wire, folder / OUTPUTS, journal)
     if not journals:
         raise SessionGone
-    aside = Quarantine(fd, session)
+    kept = Quarantine(fd, session)
     for where in store.beside.quarantined(wire, session):
         with contextlib.suppress(BrokenChain):  # never kept by us: nothing in it is believed
-            aside.keep(*store.beside.read_quarantined(wire, session, where))
+            kept.keep(*store.beside.read_quarantined(wire, session, where))
     anchors.move([tail])
 
 

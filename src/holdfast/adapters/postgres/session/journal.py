@@ -111,7 +111,7 @@ class PostgresJournal:
         last = first + _PAGE_LINES - 1
         return lambda wire: list(lines_from(wire, self.tail.journal, first, last))
 
-    async def beyond(self, seq: int) -> Sequence[Record]:
+    async def authentic_after(self, seq: int) -> Sequence[Record]:
         keys = [each.record for each in self.tail.keys.all()]
         return await self._store.in_thread(
             lambda wire: list(

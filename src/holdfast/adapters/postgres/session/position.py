@@ -53,11 +53,11 @@ class Position:
         return self._sha.digest()
 
     def copy(self) -> "Position":
-        twin = Position.__new__(Position)
-        twin.fence = self.fence.copy()
-        twin.segment_seq = self.segment_seq
-        twin._sha = self._sha.copy()  # noqa: SLF001  a twin of the same class
-        return twin
+        copied = Position.__new__(Position)
+        copied.fence = self.fence.copy()
+        copied.segment_seq = self.segment_seq
+        copied._sha = self._sha.copy()  # noqa: SLF001  a twin of the same class
+        return copied
 
     def feed(self, line: bytes) -> Record | None:
         """Verify one stored line and move over it. Return None if it does not verify."""

@@ -85,8 +85,8 @@ def main(arguments: list[str]) -> None:
     said = os.read(child.status, 4096)
     os.write(status, said or b"nthe launcher died")
     os.close(status)
-    told = _read_go(go) if said[:1] == b"r" else b""
-    if not told:
+    go_bytes = _read_go(go) if said[:1] == b"r" else b""
+    if not go_bytes:
         # No process is left that could send the go byte. Nothing ran, and nothing is left of the
         # job.
         child.give_up()
@@ -109,7 +109,7 @@ def main(arguments: list[str]) -> None:
         **_own_facts(place),
         "at_ms": time.time_ns() // 1_000_000,
     }
-    report.leave(facts, told)
+    report.leave(facts, go_bytes)
     os._exit(0)
 
 
@@ -117,14 +117,14 @@ def _read_go(go: int) -> bytes:
     """
     Return generation and key once the go byte has come, or nothing if the pipe closed instead.
     """
-    told = b""
-    while len(told) < 1 + GENERATION_BYTES + KEY_BYTES:
-        piece = os.read(go, 1 + GENERATION_BYTES + KEY_BYTES - len(told))
+    go_bytes = b""
+    while len(go_bytes) < 1 + GENERATION_BYTES + KEY_BYTES:
+        piece = os.read(go, 1 + GENERATION_BYTES + KEY_BYTES - len(go_bytes))
         if not piece:
             return b""
-        told += piece
+        go_bytes += piece
     os.close(go)
-    return told[1:] if told[:1] == b"g" else b""
+    return go_bytes[1:] if go_bytes[:1] == b"g" else b""
 
 
 def _own_facts(place: str) -> dict[str, object]:
@@ -326,11 +326,11 @@ class _Child:
 
 def _hand_over(moves: dict[int, int]) -> None:
     """Move each descriptor to its number. The first pass moves them out of each other's way."""
-    aside = {os.dup(fd): wanted for fd, wanted in moves.items()}
-    for fd, wanted in aside.items():
+    copies = {os.dup(fd): wanted for fd, wanted in moves.items()}
+    for fd, wanted in copies.items():
         os.dup2(fd, wanted)
-    for fd in aside:
-        if fd not in aside.values():
+    for fd in copies:
+        if fd not in copies.values():
             os.close(fd)
 
 
@@ -476,14 +476,17 @@ class ReportFile:
         self._fd = os.open(self.name, flags, 0o600, dir_fd=folder)
         os.posix_fallocate(self._fd, 0, _REPORT_BYTES_MAX)
 
-    def leave(self, facts: dict[str, object], told: bytes) -> None:
+    def leave(self, facts: dict[str, object], go_bytes: bytes) -> None:
         """
         Write the report. Commit point: a crash before the rename leaves the job's end unknown;
         after the sync, every holder of the key can read it.
         """
         import json
 
-        generation, key = int.from_bytes(told[:GENERATION_BYTES], "big"), told[GENERATION_BYTES:]
+        generation, key = (
+            int.from_bytes(go_bytes[:GENERATION_BYTES], "big"),
+            go_bytes[GENERATION_BYTES:],
+        )
         body = json.dumps({**facts, "generation": generation}).encode()
         os.ftruncate(self._fd, os.write(self._fd, seal(body, key)))
         os.fsync(self._fd)

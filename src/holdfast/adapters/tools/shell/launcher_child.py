@@ -222,12 +222,12 @@ def _heard(go: int, status: int) -> tuple[list[str], dict[bytes, bytes]]:
     _may_be_looked_into(0)
     posix.write(status, b"w")
     length = int.from_bytes(_read(go, 8), sys.byteorder)
-    told = _read(go, length).split(b"\0")
+    message = _read(go, length).split(b"\0")
     _may_be_looked_into(1)
-    count = 1 + int(told[0])
+    count = 1 + int(message[0])
     encoding = sys.getfilesystemencoding()
-    return [each.decode(encoding, "surrogateescape") for each in told[count:]], dict(
-        [each.split(b"=", 1) for each in told[1:count]]
+    return [each.decode(encoding, "surrogateescape") for each in message[count:]], dict(
+        [each.split(b"=", 1) for each in message[1:count]]
     )
 
 

@@ -162,8 +162,8 @@ exec(marshal.loads(code))
 def tell(waiting: Waiting, plan: LaunchPlan) -> str:
     """Send the call down the pipe that later carries the go byte. Return the launcher's status."""
     variables = [f"{name}={value}" for name, value in plan.environment.items()]
-    told = b"\0".join(map(os.fsencode, (str(len(variables)), *variables, *_plan_words(plan))))
-    _send(waiting.go_write, len(told).to_bytes(8, sys.byteorder) + told)
+    packed = b"\0".join(map(os.fsencode, (str(len(variables)), *variables, *_plan_words(plan))))
+    _send(waiting.go_write, len(packed).to_bytes(8, sys.byteorder) + packed)
     return wait_until_ready(waiting.status_read)
 
 

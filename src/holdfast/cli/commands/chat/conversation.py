@@ -56,13 +56,13 @@ class Chat:
         self._workspace, self._here = workspace, here
         self._screen = Screen()
         self._news = News(self._screen, person.person)
-        self._aside: set[str] = set()  # open prompts that the person chose to answer later
+        self._postponed: set[str] = set()  # open prompts that the person chose to answer later
         self._shown: str | None = None  # the prompt on the screen that waits for an answer
         self._cancels = 0  # how often Ctrl-C was pressed during this work
         self._follower: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._told_to = 0  # the last record on the screen
-        self._told_more = asyncio.Event()
+        self._shown_seq = 0  # the last record on the screen
+        self._showed_more = asyncio.Event()
         # A job has reported. This process must drive its turn, because no other process is known to
         # stay.
         self._is_owed = False
@@ -119,7 +119,7 @@ class Chat:
     async def _recall(self) -> None:
         """Show the last records, closed prompts included."""
         async with self._service.live.use(self._name) as ledger:
-            recent, self._told_to = list(ledger.recent)[-_RECALLED:], ledger.state.seq
+            recent, self._shown_seq = list(ledger.recent)[-_RECALLED:], ledger.state.seq
         self._news.names_agents = True
         for record in recent:
             self._news.record(record)
@@ -138,13 +138,13 @@ class Chat:
             InputAccepted,
         )
 
-        async for each in self._service.follow(self._session, after=self._told_to):
+        async for each in self._service.follow(self._session, after=self._shown_seq):
             if isinstance(each, Delta | Gap):
                 self._news.piece(each)
                 continue
             event = self._news.record(each)
-            self._told_to = each.seq
-            self._told_more.set()
+            self._shown_seq = each.seq
+            self._showed_more.set()
             match event:
                 case ApprovalRequested(may_answer=may_answer) if (
                     self._shown is None and self._who.person in may_answer
@@ -180,7 +180,7 @@ class Chat:
         waiting = [
             each
             for each in await self._open_prompts()
-            if self._who.person in each.may_answer and each.id not in self._aside
+            if self._who.person in each.may_answer and each.id not in self._postponed
         ]
         try:
             if waiting:
@@ -191,7 +191,7 @@ class Chat:
             await self._drive_on()
         except Stopped:
             if waiting:
-                self._aside.add(waiting[0].id)
+                self._postponed.add(waiting[0].id)
                 self._screen.say(
                     "The prompt stays open. /prompts shows it again, /cancel stops the turn.", "dim"
                 )
@@ -231,7 +231,7 @@ class Chat:
             case "/help":
                 self._screen.say(_HELP)
             case "/prompts":
-                self._aside.clear()
+                self._postponed.clear()
             case "/cancel":
                 await self._cancel()
             case _ if text.startswith("/") and not line.startswith(" "):
@@ -315,7 +315,7 @@ class Chat:
         finally:
             self._shown = None
         if choice.option == chat_prompts.LATER:
-            self._aside.add(approval.id)
+            self._postponed.add(approval.id)
         elif choice.option == chat_prompts.CANCEL:
             await self._cancel(approval.turn, session=approval.session)
         else:
@@ -404,9 +404,9 @@ class Chat:
         async with self._service.live.use(self._name) as ledger:
             head = ledger.state.seq
             ledger.poke()
-            while self._told_to < head:
-                self._told_more.clear()
-                await self._told_more.wait()
+            while self._shown_seq < head:
+                self._showed_more.clear()
+                await self._showed_more.wait()
 
     def _interrupted(self) -> None:
         self._cancels += 1

@@ -102,12 +102,12 @@ async def _doctor(options: Options) -> int:
 
 
 async def examine(home: Path, *, app: str | None = None) -> list[Finding]:
-    settings, told = check_settings(home, app=app)
+    settings, about_settings = check_settings(home, app=app)
     seen = [
         check_python(),
         *check_program(settings),
         *check_home(home),
-        *told,
+        *about_settings,
         check_consent(settings),
         *check_clients(home, settings),
         *check_confinement(home, settings),

@@ -227,15 +227,15 @@ class _Event(msgspec.Struct):
     method: str | None = None  # an answer has none
 
 
-class _Told(msgspec.Struct):
+class _ProblemText(msgspec.Struct):
     detail: str = ""
     hint: str | None = None
 
 
 def _refusal(response: http.client.HTTPResponse, body: bytes) -> NoReturn:
     try:
-        told = msgspec.json.decode(body, type=_Told)
+        details = msgspec.json.decode(body, type=_ProblemText)
     except msgspec.MsgspecError:
-        told = _Told()
-    text = "; ".join(each for each in (told.detail, told.hint) if each)
+        details = _ProblemText()
+    text = "; ".join(each for each in (details.detail, details.hint) if each)
     raise RpcProblem(SERVER_ERROR, text or f"Holdfast answered with the status {response.status}")

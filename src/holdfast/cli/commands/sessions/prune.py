@@ -52,10 +52,16 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
             if dry_run
             else await prune(service, found, by=me.person)
         )
-    outputs, aside = len(found.outputs), len(found.quarantine)
-    told = {"sessions": sessions, "outputs": outputs, "quarantine": aside, "dry_run": dry_run}
+    outputs, quarantined = len(found.outputs), len(found.quarantine)
+    facts = {
+        "sessions": sessions,
+        "outputs": outputs,
+        "quarantine": quarantined,
+        "dry_run": dry_run,
+    }
     verb = "would go" if dry_run else "are gone"
     options.out.result(
-        told, f"{len(sessions)} sessions, {outputs} outputs and {aside} quarantined files {verb}"
+        facts,
+        f"{len(sessions)} sessions, {outputs} outputs and {quarantined} quarantined files {verb}",
     )
     return 0

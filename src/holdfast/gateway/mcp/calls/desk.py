@@ -59,7 +59,7 @@ class CallDesk:
         async with lock:
             flight = self._standing(call)
             if flight is None:
-                flight = self._begun(call, await self._twin(call))
+                flight = self._begun(call, await self._equal_call(call))
             flight.join()
             try:
                 await flight.until_decided()
@@ -78,21 +78,21 @@ class CallDesk:
                 return flight
         return None
 
-    async def _twin(self, call: RelayedCall) -> TurnId | None:
+    async def _equal_call(self, call: RelayedCall) -> TurnId | None:
         if await self._service.live.current(call.session) is None:
             return None
         async with self._service.live.use(call.session) as ledger:
             await ledger.catch_up_if_behind()
             turns = ledger.state.turns
             beside = [turn for session, turn in self._flights if session == call.session]
-            twin = call.twin_among(turns.values(), beside=beside)
-        if twin is None and len(turns) >= MCP_OPEN_CALLS_MAX:
+            equal = call.equal_among(turns.values(), beside=beside)
+        if equal is None and len(turns) >= MCP_OPEN_CALLS_MAX:
             raise Refused(
                 f"{len(turns)} calls of this client wait already",
                 code="too_many",
                 hint="wait until some were answered",
             )
-        return twin
+        return equal
 
     def _begun(self, call: RelayedCall, turn: TurnId | None) -> Flight:
         if self._group is None or self._is_stopping:

@@ -30,22 +30,22 @@ from holdfast.session.state import SessionState
 
 
 async def begin(
-    service: Service, call: RelayedCall, twin: TurnId | None
+    service: Service, call: RelayedCall, equal: TurnId | None
 ) -> tuple[ExternalTurn, FirstStart | None]:
     """
     Take up the turn of an equal call, or begin one. A call that is allowed as it is has started by
     then, in one commit with its message. If an equal call waits in another turn by then, that one
     is taken up: its prompt is durable, since only one turn of a session runs at a time.
     """
-    if twin is not None:
+    if equal is not None:
         try:
-            return await service.loops.take_up(call.session, twin), None
+            return await service.loops.take_up(call.session, equal), None
         except Refused as exc:
             if exc.code != "unknown":  # else another process has ended it meanwhile
                 raise
 
     def is_alone(state: SessionState) -> bool:
-        return call.twin_among(state.turns.values(), beside=(state.running,)) is None
+        return call.equal_among(state.turns.values(), beside=(state.running,)) is None
 
     incoming = Incoming(
         text=f"{call.client} calls {call.tool}",
@@ -58,16 +58,16 @@ async def begin(
     if started is not None:
         return turn, started
     async with service.live.use(call.session) as ledger:
-        twin = call.twin_among(ledger.state.turns.values(), beside=(turn.turn,))
+        equal = call.equal_among(ledger.state.turns.values(), beside=(turn.turn,))
         own = ledger.state.turns.get(turn.turn)
-    if twin is None or own is None or own.calls:
+    if equal is None or own is None or own.calls:
         return turn, None
     try:
-        await turn.finish(f"The same call waits in {twin}.")
+        await turn.finish(f"The same call waits in {equal}.")
     finally:
         await turn.leave()
     # The turn that has just ended has used up the request's key.
-    return await begin(service, msgspec.structs.replace(call, key=None), twin)
+    return await begin(service, msgspec.structs.replace(call, key=None), equal)
 
 
 class Journey:

@@ -26,7 +26,7 @@ class RelayedCall(msgspec.Struct, frozen=True, kw_only=True):
     def sameness(self) -> tuple[str, str, str]:
         return self.session, self.tool, self.arguments
 
-    def twin_among(
+    def equal_among(
         self, turns: Iterable[Turn], *, beside: Container[TurnId | None]
     ) -> TurnId | None:
         """

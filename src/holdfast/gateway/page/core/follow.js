@@ -130,7 +130,7 @@ export class Follow {
       this.cursor = id;
     }
     if (data === null) return;
-    if (name === "end" && JSON.parse(data).reason === "new_life") {
+    if (name === "end" && JSON.parse(data).reason === "new_instance") {
       this.restart();
       return;
     }

@@ -57,7 +57,7 @@ def _ended(state: SessionState, event: DelegateEnded) -> SessionState:
         in_doubt=in_doubt,
         delegates={name: each for name, each in state.delegates.items() if name != event.call},
         delegates_ended=state.delegates_ended.add(
-            event.call, replace(child, born=True, ended=event.outcome, prompts=event.prompts)
+            event.call, replace(child, exists=True, ended=event.outcome, prompts=event.prompts)
         ),
     )
 

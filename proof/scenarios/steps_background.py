@@ -27,7 +27,7 @@ from proof.scenarios.steps_reading import source_of, span_ms
 from proof.scenarios.telling import Telling
 
 
-class AsideSteps(Telling):
+class BackgroundSteps(Telling):
     # --- reminders
 
     def step_remind(
@@ -142,7 +142,7 @@ class AsideSteps(Telling):
         )
         self.pure.state = replay(self.pure.records)
 
-    def step_new_life(self) -> None:
+    def step_new_instance(self) -> None:
         """Treat open work as unseal, fork or restore does."""
         self._do(CloseInstance(by="alice", reason="carried over"))
 

@@ -19,6 +19,7 @@ class StateWords(msgspec.Struct, frozen=True, kw_only=True):
     answered: dict[str, str]
     closed: dict[str, str]
     turns: dict[str, str]
+    failures: dict[str, str]
     jobs: dict[str, str]
     askers: dict[str, str]
     results: dict[str, str]

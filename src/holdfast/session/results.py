@@ -23,10 +23,11 @@ class Duplicate(msgspec.Struct, frozen=True):
 
 
 class OnlyAnAnswerWord(msgspec.Struct, frozen=True):
-    """A "yes" is not an approval. These prompts stand."""
+    """A "yes" is not an approval. These prompts stand. `by` is the sender."""
 
     approvals: tuple[ApprovalId, ...]
     turn: TurnId
+    by: str | None = None
 
 
 class Answered(msgspec.Struct, frozen=True):

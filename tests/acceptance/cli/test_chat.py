@@ -222,7 +222,7 @@ def test_ctrl_c_cancels_the_running_turn_durably(desk: Desk) -> None:
     chat.wait_until_seen("runs shell: ")
     chat.type(CTRL_C)
     chat.wait_until_seen("Stopped by you.")
-    chat.wait_until_seen("in doubt: it may have run")
+    chat.wait_until_seen("in doubt: it was stopped while it ran")
     chat.wait_until_seen("you> ")
     _, shown = desk.run("sessions", "show", SESSION)
     assert (shown["phase"], shown["owes"]) == ("idle", [])
@@ -242,6 +242,49 @@ def test_ctrl_c_leaves_what_waits_for_others(desk: Desk) -> None:
     assert [each["may_answer"] for each in desk.run("approvals", "list")[1]["approvals"]] == [
         ["bob"]
     ]
+
+
+def test_prompts_that_wait_for_somebody_else_are_named_too(desk: Desk) -> None:
+    """`/prompts` is never silent: it says whose answer is missing, or that none is."""
+    chat = desk.chat()
+    chat.wait_until_seen("you> ")
+    chat.type("/prompts\r")
+    chat.wait_until_seen("Nothing waits for an answer.")
+    desk.home.joinpath("holdfast.toml").write_text(
+        '[policy.personal]\nshell = { ask = ["bob"], requester_may_answer = false }\n'
+    )
+    chat.wait_until_seen("you> ")
+    chat.type(ASK)
+    chat.wait_until_seen("asks bob about shell")
+    chat.wait_until_seen("you> ")
+    chat.type("/prompts\r")
+    (waiting,) = desk.run("approvals", "list")[1]["approvals"]
+    chat.wait_until_seen(f"- bob may answer shell: echo done >> log.txt ({waiting['id']})")
+
+
+def test_a_sentence_at_a_prompt_decides_nothing_and_the_reply_names_later(desk: Desk) -> None:
+    chat = desk.chat()
+    asked(chat)
+    chat.type("never mind, list the files\r")
+    chat.wait_until_seen("d for deny. To write a message instead, type /later first.")
+    chat.wait_until_seen("answer> ")
+
+
+def test_arguments_that_are_not_json_can_be_mended_where_they_were_typed(desk: Desk) -> None:
+    """A slip costs one character, not the whole text."""
+    chat = desk.chat()
+    asked(chat)
+    chat.type("5\r")
+    chat.wait_until_seen("arguments> ")
+    chat.type(f'{CTRL_A}{CTRL_K}{{"command": "echo mended >> log.txt"\r')
+    chat.wait_until_seen("Correct them, or press Ctrl-C.")
+    chat.wait_until_seen("arguments> ")
+    chat.type("}\r")
+    chat.wait_until_seen("| echo mended >> log.txt")
+    chat.wait_until_seen("answer> ")
+    chat.type("1\r")
+    chat.wait_until_seen("you> ")
+    assert desk.ran() == ["mended"]
 
 
 def test_ctrl_c_at_a_prompt_leaves_it_standing(desk: Desk) -> None:
@@ -337,7 +380,8 @@ def test_a_prompt_that_a_message_replaced_is_shown_as_closed(desk: Desk) -> None
     chat.wait_until_seen("send? ")
     chat.type("send\r")
     chat.wait_until_seen("is closed. Not run: another message was sent")
-    chat.wait_until_seen("| now: ")
+    after = chat.wait_until_seen("| now: ")
+    assert "ot run" not in after  # once is enough
     assert desk.ran() == []
 
 
@@ -428,8 +472,10 @@ def test_an_expired_prompt_is_reported_closed_and_denied(desk: Desk) -> None:
     week.replace(later)
     chat.type("approve_once\r")
     chat.wait_until_seen("is closed. Nobody answered in time")
-    chat.wait_until_seen("shell: denied")
-    chat.wait_until_seen("expired: ")  # the refusal of the answer comes after what it set going
+    chat.wait_until_seen("shell: not run: nobody answered in time.")
+    chat.wait_until_seen(
+        "this prompt is closed: its time is over"
+    )  # the refusal of the answer comes after what it set going
     chat.wait_until_seen("you> ")
     assert desk.ran() == []
 

@@ -73,3 +73,32 @@ def test_an_answer_that_another_process_must_drive_is_one_sentence(cli: Cli) -> 
     assert ran.out.startswith("Your answer is saved. It runs when")
     assert str(folder) in ran.out
     assert ran.out.count("\n") == 1
+    assert "put the folder back; `holdfast resume ops/api` goes on then" in ran.out
+
+
+def test_an_answer_whose_agent_is_missing_names_the_one_command_that_brings_it(cli: Cli) -> None:
+    """One remedy that fits, and not a list of all of them."""
+    (cli.cwd / "bot.py").write_text(
+        "import holdfast\n\n\n@holdfast.tool\n"
+        'def deploy(target: str) -> str:\n    """Deploy it."""\n    return "deployed"\n\n\n'
+        'ops = holdfast.Agent("ops", model="demo", tools=[deploy])\n'
+    )
+    (approval,) = cli.json("--app", "bot:ops", "send", "ops/api", "deploy target=web")["approvals"]
+    ran = cli("approvals", "answer", approval["id"], "approve_once")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == (
+        "Your answer is saved. It runs when another process goes on; this process can't run "
+        "ops/api: no agent 'ops' (`holdfast --app MODULE:AGENT resume ops/api` brings it from your "
+        "program, or `holdfast sessions cancel ops/api` gives the turn up).\n"
+    )
+
+
+def test_a_plain_yes_of_a_person_who_may_not_answer_names_who_may(cli: Cli) -> None:
+    """The hint names no command that answers, because the sender may not use one."""
+    cli.settings(TWO_PEOPLE)
+    (approval,) = cli.json("send", "ops/api", "run: echo hello", "--as", "alice")["approvals"]
+    ran = cli("--json", "send", "ops/api", "yes", "--as", "alice")
+    assert (ran.code, ran.json["error"]["code"]) == (3, "answer_word")
+    assert ran.json["error"]["hint"] == (
+        f"bob may answer it; `holdfast approvals show {approval['id']}` shows it"
+    )

@@ -447,7 +447,7 @@ def test_a_wait_for_a_model_that_is_away_is_printed(cli: Cli, command: str) -> N
         if command == "answer"
         else ""
     )
-    script.write_text(call + '{"fail": "server"}\n{"say": "at last"}\n')
+    script.write_text(call + '{"fail": "server"}\n{"fail": "rate_limit"}\n{"say": "at last"}\n')
     words = ("--model", f"script:{script}")
     if command == "send":
         ran = cli("--json", "send", "ops/api", "hello", *words)
@@ -458,12 +458,14 @@ def test_a_wait_for_a_model_that_is_away_is_printed(cli: Cli, command: str) -> N
         (asked,) = cli.json("send", "ops/api", "hello", *words)["approvals"]
         ran = cli("--json", "approvals", "answer", asked["id"], "approve_once")
     assert (ran.code, ran.json["reply"]) == (0, "at last")
-    (line,) = [each for each in ran.err.splitlines() if "did not answer" in each]
+    first, second = [each for each in ran.err.splitlines() if "did not answer" in each]
+    at = r"The next try is at \d\d:\d\d:\d\d\."
     assert re.fullmatch(
-        r"The model did not answer \(server\); the next try is at \d\d:\d\d:\d\d\. Ctrl-C leaves: "
+        rf"The model did not answer: its server failed\. {at} Ctrl-C leaves: "
         "`holdfast resume ops/api` goes on, `holdfast sessions cancel ops/api` stops the turn\\.",
-        line,
+        first,
     )
+    assert re.fullmatch(rf"The model did not answer: it takes no more requests now\. {at}", second)
 
 
 @pytest.mark.parametrize("words", [("--model", "nope:x"), ("--agent", "nobody")])

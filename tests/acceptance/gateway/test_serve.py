@@ -32,7 +32,7 @@ from holdfast.session.events import CallFinished, TurnEnded
 from holdfast.testing import Disk, ScriptModel, open_in_memory
 from holdfast.testing.loop import in_loop
 from holdfast.token_form import token_of
-from tests.acceptance.gateway.conftest import WAIT_SECONDS, Gateway, until
+from tests.acceptance.gateway.conftest import COMMAND, WAIT_SECONDS, Gateway, until
 
 
 def test_a_second_server_on_the_same_home_says_who_holds_it(gateway: Gateway) -> None:
@@ -424,6 +424,34 @@ def test_the_log_says_what_was_asked_and_nothing_of_what_was_said(gateway: Gatew
     assert "secretname" not in log
     assert token not in log
     assert gateway.code not in log
+
+
+def test_an_answer_that_the_server_must_run_names_the_server(gateway: Gateway) -> None:
+    """The command's own process lacks the agent, and the server of the home goes on."""
+    asked = gateway.ask("ops/away", "run: echo x")
+    gateway.start()
+    gateway.work.rename(gateway.work.with_name("away"))
+    ran = subprocess.run(
+        [
+            *COMMAND,
+            "--home",
+            str(gateway.home),
+            "approvals",
+            "answer",
+            asked.id,
+            "1",
+            "--as",
+            "alice",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert ran.stdout == (
+        f"Your answer is saved. It runs when the server at {gateway.url} goes on; this process "
+        f"can't run ops/away: its workspace {gateway.work} is not here.\n"
+    )
 
 
 def test_every_decision_is_in_the_log_once_wherever_it_was_made(gateway: Gateway) -> None:

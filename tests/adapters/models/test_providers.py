@@ -492,7 +492,7 @@ async def test_an_error_status_is_reported_once_and_never_retried(
         it.replies.append(refusal(status, dialect.error(error, "not now"), **headers))
         failed = await failure(dialect)
         assert (failed.kind, failed.may_pass, failed.retry_after_seconds) == (kind, may_pass, wait)
-        assert dialect.model in failed.message
+        assert failed.message == f"{dialect.model} answered {status}: not now"
         assert len(it.seen) == 1
 
 

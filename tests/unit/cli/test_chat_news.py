@@ -20,6 +20,8 @@ from holdfast.session.events import (
     ApprovalAnswered,
     ApprovalClosed,
     ApprovalRequested,
+    CallFinished,
+    CallMade,
     InputAccepted,
     ModelAnswered,
     ModelCallFailed,
@@ -122,7 +124,7 @@ def test_text_of_a_call_that_failed_does_not_hide_the_next_answer() -> None:
     )
     assert shown.splitlines() == [
         "| hel",
-        "- the model gave no answer (server): gone; trying again",
+        "- The model did not answer: its server failed (gone). It is asked again.",
         "| hello",
     ]
 
@@ -139,7 +141,7 @@ def test_a_wait_for_the_model_says_when_it_ends_and_how_to_stop_it() -> None:
         retry_at=round(at.timestamp() * 1000),
     )
     shown = " ".join(told(STARTED, failed).split())
-    assert shown.endswith("gone; the next try is at 12:30:08, and Ctrl-C stops the turn")
+    assert shown.endswith("(gone). The next try is at 12:30:08. Ctrl-C stops the turn.")
 
 
 def test_an_answer_that_differs_from_its_pieces_is_shown_as_it_was_kept() -> None:
@@ -189,7 +191,7 @@ def test_an_answer_that_differs_from_its_pieces_is_shown_as_it_was_kept() -> Non
         ),
         (
             TurnEnded(turn=TURN, outcome="superseded"),
-            "- Not run: you sent another message instead.",
+            "- Not run: another message was sent instead.",
         ),
     ],
 )
@@ -231,3 +233,14 @@ def test_the_chat_reports_each_change_of_a_reminder() -> None:
     assert "bob set a reminder, every 1h: look (r-1)" in shown
     assert "that was the reminder r-1" in shown
     assert "the reminder r-1 is cancelled by holdfast; never fired: why" in shown
+
+
+def test_a_result_that_says_its_own_outcome_says_it_once() -> None:
+    text = "In doubt: it was stopped while it ran. Check before trying again."
+    answered = ModelAnswered(
+        turn=TURN, number=1, text="", calls=(CallMade(call=CALL, tool="shell", arguments="{}"),)
+    )
+    ended = CallFinished(turn=TURN, call=CALL, outcome="in_doubt", text=text)
+    assert " ".join(told(STARTED, answered, ended).split()) == (
+        "- shell: in doubt: it was stopped while it ran. Check before trying again."
+    )

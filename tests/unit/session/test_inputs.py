@@ -403,7 +403,7 @@ def test_an_answer_word_while_a_delegate_asks_names_the_delegates_prompt(
         .outcome
     )
     assert (
-        outcome == OnlyAnAnswerWord((ApprovalId("a-below"),), TurnId("t1"))
+        outcome == OnlyAnAnswerWord((ApprovalId("a-below"),), TurnId("t1"), by)
         if told
         else isinstance(outcome, Accepted)
     )

@@ -9,6 +9,7 @@ from holdfast.cli.output.result import encoded
 
 if TYPE_CHECKING:
     from holdfast.ids import ApprovalId
+    from holdfast.runtime.reports.types import ApprovalReport
     from holdfast.runtime.service import Service
 
 _TELLING = ("command", "question", "path", "task", "text")  # the arguments that say most
@@ -41,8 +42,11 @@ def call_in_brief(tool: str, arguments: str) -> str:
 
 async def prompts_in_brief(service: "Service", prompts: "Sequence[ApprovalId]") -> str:
     """Return each prompt as its call and its id: an id alone says nothing to a person."""
-    found = [await service.approval(each) for each in prompts]
-    return "; ".join(f"{_with_tool(each.tool, each.arguments)} ({each.id})" for each in found)
+    return "; ".join([prompt_in_brief(await service.approval(each)) for each in prompts])
+
+
+def prompt_in_brief(approval: "ApprovalReport") -> str:
+    return f"{_with_tool(approval.tool, approval.arguments)} ({approval.id})"
 
 
 def _with_tool(tool: str, arguments: object) -> str:

@@ -20,6 +20,7 @@ from holdfast.journal.record import Record
 from holdfast.runtime.reports.types import TurnReport
 from holdfast.session.codec import decode
 from holdfast.session.events import ModelCallFailed
+from holdfast.state_words import state_words
 
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
@@ -44,14 +45,22 @@ def print_turn(options: Options, turn: TurnReport) -> int:
     return EXIT_OF_OUTCOME[turn.outcome]
 
 
+def failure_words(kind: str) -> str:
+    """
+    >>> failure_words("timeout")
+    'The model did not answer: it took too long'
+    """
+    return f"The model did not answer: {state_words().failures.get(kind, kind)}"
+
+
 def retry_words(event: ModelCallFailed) -> str:
     """Say when the call is tried again: by the clock, since the line stays on the screen."""
     if event.final:
         return ""
     if event.retry_at is None or event.retry_at <= (event.since or 0):
-        return "; trying again"
+        return " It is asked again."
     at = datetime.fromtimestamp(event.retry_at / 1000, UTC).astimezone()
-    return f"; the next try is at {at:%H:%M:%S}"
+    return f" The next try is at {at:%H:%M:%S}."
 
 
 @asynccontextmanager
@@ -84,16 +93,17 @@ async def _show_retries(
 ) -> None:
     while await service.live.current(session) is None:  # noqa: ASYNC110  # nothing to wait on yet
         await asyncio.sleep(_LOOK_AGAIN_SECONDS)
+    advice = (
+        f" Ctrl-C leaves: `holdfast resume {session}` goes on, `holdfast sessions cancel {session}`"
+        " stops the turn."
+    )
     async for each in service.follow(session, after=after):
         if not isinstance(each, Record) or each.type != "model_call_failed":
             continue
         event = decode(each.type, each.version, each.body, seq=each.seq)
         if isinstance(event, ModelCallFailed) and not event.final:
-            options.out.note(
-                f"The model did not answer ({event.kind}){retry_words(event)}. Ctrl-C leaves: "
-                f"`holdfast resume {session}` goes on, `holdfast sessions cancel {session}` stops "
-                "the turn."
-            )
+            options.out.note(f"{failure_words(event.kind)}.{retry_words(event)}{advice}")
+            advice = ""  # once is enough
 
 
 async def tell_doubts(options: Options, service: "Service", turn: TurnReport) -> None:

@@ -55,7 +55,7 @@ def _read(file: Path) -> str:
 
 
 def gateway_url(options: Options, url: str | None) -> str:
-    given = url or os.environ.get(URL_VARIABLE) or _served(options) or DEFAULT_URL
+    given = url or os.environ.get(URL_VARIABLE) or served(options) or DEFAULT_URL
     address = given.rstrip("/")
     if not address.startswith("https://") and not _LOCAL.match(address):
         raise Unusable(
@@ -66,7 +66,7 @@ def gateway_url(options: Options, url: str | None) -> str:
     return address
 
 
-def _served(options: Options) -> str | None:
+def served(options: Options) -> str | None:
     """Return the address of this user's own server, if there is one."""
     from holdfast.assembly.home_path import home_path
     from holdfast.gateway.server.serve_lock import served_at

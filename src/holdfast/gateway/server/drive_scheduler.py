@@ -197,9 +197,9 @@ class DriveScheduler:
         lacking = self._service.live.why_cannot_drive(session)
         if lacking is None:
             self._lacking.pop(session, None)
-        elif self._lacking.get(session) != lacking:
-            self._lacking[session] = lacking
-            _log.warning("%s can't run here: %s", session, lacking)
+        elif self._lacking.get(session) != lacking.part:
+            self._lacking[session] = lacking.part
+            _log.warning("%s can't run here: %s", session, lacking.part)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping

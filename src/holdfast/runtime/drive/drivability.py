@@ -7,6 +7,7 @@ person, does not count.
 """
 
 import logging
+from typing import NamedTuple
 
 from holdfast.errors import Unusable
 from holdfast.ports.tools import WRITING_TOOLS
@@ -18,7 +19,21 @@ from holdfast.session.state import CallStatus, SessionState, Turn
 _log = logging.getLogger("holdfast.service")
 
 
-def why_cannot_drive(world: World, state: SessionState) -> str | None:
+class Lacking(NamedTuple):
+    """The missing part, and how a person makes the session go on: a command, or words."""
+
+    part: str
+    remedy: str
+
+
+# SESSION stands for the session's name.
+_RESUME = "`holdfast resume SESSION` goes on then"
+_BRING_THE_PROGRAM = "`holdfast --app MODULE:AGENT resume SESSION` brings it from your program"
+_CHOOSE_A_MODEL = "`holdfast resume SESSION --model M` goes on with another model"
+_PUT_BACK = f"put the folder back; {_RESUME}"
+
+
+def why_cannot_drive(world: World, state: SessionState) -> Lacking | None:
     """Return the part that this process lacks to drive the session; None if it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
     turns = (
@@ -29,11 +44,12 @@ def why_cannot_drive(world: World, state: SessionState) -> str | None:
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        if (
-            lacking := lacks(world, turn.agent, turn.model)
+        lacking = (
+            lacks(world, turn.agent, turn.model)
             or _lacking_tools(world, turn)
             or _unfit_folder(world, turn.agent, turn.context)
-        ):
+        )
+        if lacking is not None:
             return lacking
     if running is None and state.queued and state.queued[0].loop == "ours":
         first = state.queued[0]
@@ -43,17 +59,19 @@ def why_cannot_drive(world: World, state: SessionState) -> str | None:
     return None
 
 
-def lacks(world: World, agent: str, model: str) -> str | None:
+def lacks(world: World, agent: str, model: str) -> Lacking | None:
     """Return the missing part of this agent and this model, for any turn."""
+    remedy = _BRING_THE_PROGRAM
     try:
         agent_tools(world, world.agent(agent))
+        remedy = _CHOOSE_A_MODEL
         world.models.resolve(model)
     except Unusable as exc:
-        return exc.message
+        return Lacking(exc.message, remedy)
     return None
 
 
-def _lacking_tools(world: World, turn: Turn) -> str | None:
+def _lacking_tools(world: World, turn: Turn) -> Lacking | None:
     undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
     for call in turn.calls:
         if call.status is CallStatus.DELEGATED:
@@ -64,11 +82,11 @@ def _lacking_tools(world: World, turn: Turn) -> str | None:
             ):
                 return lacking
         elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
-            return f"the tool {call.tool!r} is not here"
+            return Lacking(f"the tool {call.tool!r} is not here", _BRING_THE_PROGRAM)
     return None
 
 
-def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> str | None:
+def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> Lacking | None:
     """
     Check the turn's workspace.
 
@@ -83,10 +101,14 @@ def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) 
     if workspace is None:
         return None
     if world.is_left_to(workspace.node):
-        return f"its workspace {workspace.path} is on node {workspace.node}"
+        return Lacking(
+            f"its workspace {workspace.path} is on node {workspace.node}",
+            "that node goes on with it",
+        )
     if world.folder_identity(workspace.path) is None:
-        return f"its workspace {workspace.path} is not here"
-    return code_in_reach(world, agent, workspace.path)
+        return Lacking(f"its workspace {workspace.path} is not here", _PUT_BACK)
+    reached = code_in_reach(world, agent, workspace.path)
+    return None if reached is None else Lacking(reached, _RESUME)
 
 
 def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
@@ -115,9 +137,9 @@ def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
     return None
 
 
-def _lacking_delegate(world: World, agent: str) -> str | None:
+def _lacking_delegate(world: World, agent: str) -> Lacking | None:
     """Return the missing part for a delegate that was started and may not exist yet."""
     try:
         return lacks(world, agent, world.agent(agent).model)
     except Unusable as exc:
-        return exc.message
+        return Lacking(exc.message, _BRING_THE_PROGRAM)

@@ -99,12 +99,11 @@ class Driver:
         the claim belongs to the process, so two tasks would share it.
         """
         if (lacking := why_cannot_drive(self._world, self.ledger.state)) is not None:
+            session = self.ledger.session
             raise CannotDrive(
-                f"this process can't run {self.ledger.session}: {lacking}",
-                hint=f"`holdfast resume {self.ledger.session} --model M` goes on with another "
-                "model, `--app MODULE:AGENT` brings a program's agents and tools; "
-                "else put back what is missing, or give the turn up with `holdfast sessions "
-                f"cancel {self.ledger.session}`",
+                f"this process can't run {session}: {lacking.part}",
+                hint=f"{lacking.remedy.replace('SESSION', session)}, or "
+                f"`holdfast sessions cancel {session}` gives the turn up",
             )
         return await self.claim_at_once()
 

@@ -21,7 +21,7 @@ from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Heads, Journal
 from holdfast.ports.tools import Tool
 from holdfast.runtime.drive.bound_call import add_tools
-from holdfast.runtime.drive.drivability import why_cannot_drive
+from holdfast.runtime.drive.drivability import Lacking, why_cannot_drive
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.record_page import page_of_records
 from holdfast.runtime.reports import prompt_list, session_list
@@ -42,7 +42,7 @@ class LiveVerbs:
 
     # --- driving
 
-    def why_cannot_drive(self, session: SessionId) -> str | None:
+    def why_cannot_drive(self, session: SessionId) -> Lacking | None:
         """The part that this process lacks to drive an open session; None if it lacks nothing."""
         ledger = self._runtime.sessions.get(session)
         return why_cannot_drive(self._runtime.world, ledger.state) if ledger is not None else None

@@ -155,21 +155,28 @@ def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptIn
 def no_answer(word: OnlyAnAnswerWord, report: TurnReport) -> Refused:
     """
     Build the refusal of a plain "yes" to a prompt, instead of accepting it as a message. The hint
-    names an option that this prompt offers; a question has nothing to approve.
+    names an option that the sender may choose, or else the people who may answer.
     """
-    first = word.approvals[0]
-    offered = next((each.options for each in report.approvals if each.id == first), ())
-    words = " --reason 'YOUR WORDS'" if "answer" in offered else ""
-    option = "answer" if words else offered[0] if offered else "deny"
-    hint = (
-        f"answer it with one of its options, such as `holdfast approvals answer {first}"
-        f" {option}{words}`; `holdfast approvals show {first}` has all"
-    )
     return Refused(
         "This word does not approve anything. The prompt still waits.",
         code="answer_word",
-        hint=hint,
+        hint=_how_to_answer(word, report),
     )
+
+
+def _how_to_answer(word: OnlyAnAnswerWord, report: TurnReport) -> str:
+    asked = [each for each in report.approvals if each.id in word.approvals]
+    own = next((each for each in asked if word.by in each.may_answer), None)
+    if own is not None:
+        option = "answer --reason 'YOUR WORDS'" if "answer" in own.options else own.options[0]
+        return (
+            f"answer it with one of its options, such as `holdfast approvals answer {own.id}"
+            f" {option}`; `holdfast approvals show {own.id}` has all"
+        )
+    show = f"`holdfast approvals show {word.approvals[0]}` shows it"
+    if not asked:
+        return show
+    return f"{' or '.join(asked[0].may_answer) or 'nobody'} may answer it; {show}"
 
 
 def _of_this_node(world: World, workspace: Workspace | None) -> Workspace | None:

@@ -270,14 +270,14 @@ def _asked_of(
     """
     for turn in state.turns.values():
         if turn in replaced and (asked := below.get(turn.id)):
-            return OnlyAnAnswerWord(asked, turn.id)
+            return OnlyAnAnswerWord(asked, turn.id, person)
         stands = [
             each.asked
             for each in _standing(turn, now)
             if turn in replaced or person in each.asked.may_answer
         ]
         if stands:
-            return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.id)
+            return OnlyAnAnswerWord(tuple(each.approval for each in stands), turn.id, person)
     return None
 
 

@@ -76,7 +76,7 @@ def failure_from_exception(
     kind, may_pass = sort(exc)
     return ModelFailed(
         kind,
-        f"{model}: {shortened(exc)}",
+        f"{model}{shortened(exc)}",
         may_pass=may_pass,
         retry_after_seconds=retry_after_seconds(exc),
         hint=hint_for(exc, kind, advice),
@@ -139,14 +139,28 @@ def texts_in(body: object) -> Iterator[str]:
             yield from texts_in(body.get(key))
 
 
+def message_in(body: object) -> str | None:
+    """
+    Return the provider's own sentence.
+
+    >>> message_in({"type": "error", "error": {"type": "overloaded", "message": "Come back later"}})
+    'Come back later'
+    """
+    if not isinstance(body, dict):
+        return None
+    own = body.get("message")
+    return message_in(body.get("error")) or (own if isinstance(own, str) else None)
+
+
 def shortened(exc: Exception) -> str:
+    """Return the end of a sentence that begins with the model's name."""
     if isinstance(exc, theirs.ModelHTTPError):
-        said = ": ".join(dict.fromkeys(texts_in(exc.body)))
-        text = f"answered {exc.status_code}" + (f" ({said})" if said else "")
+        said = message_in(exc.body) or ": ".join(dict.fromkeys(texts_in(exc.body)))
+        text = f" answered {exc.status_code}" + (f": {said}" if said else "")
     elif isinstance(exc, theirs.AgentRunError | theirs.UserError):
-        text = exc.message
+        text = f": {exc.message}"
     else:
-        text = f"{type(exc).__name__}: {exc}"
+        text = f": {type(exc).__name__}: {exc}"
     return text if len(text) <= MESSAGE_CHARS_MAX else text[:MESSAGE_CHARS_MAX] + "..."
 
 

@@ -195,14 +195,19 @@ def _print_result(options: Options, report: "AnswerReport") -> int:
 
 
 def _handed_on(options: Options, report: "AnswerReport") -> str:
-    """One sentence: the answer is saved, and which process goes on with the turn."""
+    """Say that the answer is saved, and which process goes on with the turn."""
+    from holdfast.cli.shared.gateway_client import served
+
     error = report.turn.error
     if error is None:
         return "Your answer is saved. Another process goes on with it."
-    command = options.typed(f"resume {report.turn.session}")
+    if (address := served(options)) is not None:
+        return (
+            f"Your answer is saved. It runs when the server at {address} goes on; {error.message}."
+        )
     return (
-        "Your answer is saved. It runs when a process that can goes on, because here "
-        f"{error.message}: {error.hint or command}"
+        f"Your answer is saved. It runs when another process goes on; {error.message} "
+        f"({error.hint})."
     )
 
 

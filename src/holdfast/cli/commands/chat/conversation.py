@@ -6,7 +6,6 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.output.call_text import prompts_in_brief
-from holdfast.cli.output.prompt_text import local_time
 from holdfast.cli.output.usage_text import usage_text
 from holdfast.cli.shared.consent import way_of_answer
 from holdfast.cli.shared.identity import Who
@@ -23,7 +22,7 @@ _RECALLED = 40  # earlier records that are shown on entering
 
 
 _HELP = """\
-/prompts  show again what waits for you
+/prompts  show again what waits for you, and whose answer else is missing
 /cancel   stop everything that is open here
 /help     this text
 /quit     leave, like Ctrl-D; what waits keeps waiting
@@ -96,19 +95,10 @@ class Chat:
         await self._recall()
         self._follow()
         await self._do(self._service.resume(self._session, by=self._who.person, model=self._model))
-        standing = await self._open_prompts()
-        for approval in standing:
-            whom = (
-                ""
-                if self._who.person in approval.may_answer
-                else f"; {' or '.join(approval.may_answer)} may answer it"
-            )
-            self._screen.say(
-                f"- a prompt still stands: {approval.tool}, asked "
-                f"{local_time(approval.requested_at)} "
-                f"({approval.id}){whom}",
-                "yellow",
-            )
+        from holdfast.cli.commands.chat.prompts import show_standing
+
+        for approval in await self._open_prompts():
+            show_standing(self._screen, approval, self._who.person)
 
     @property
     def _name(self) -> Any:
@@ -218,6 +208,11 @@ class Chat:
                 *[each for turn in turns for each in await self._service.live.prompts_below(turn)],
             ]
 
+    async def _name_prompts_of_others(self) -> None:
+        from holdfast.cli.commands.chat.prompts import show_prompts_of_others
+
+        show_prompts_of_others(self._screen, await self._open_prompts(), self._who.person)
+
     async def _hear(self) -> None:
         line = await self._keyboard.read_message("you> ")
         text = line.strip()
@@ -231,7 +226,8 @@ class Chat:
             case "/help":
                 self._screen.say(_HELP)
             case "/prompts":
-                self._postponed.clear()
+                self._postponed.clear()  # the next round asks again
+                await self._name_prompts_of_others()
             case "/cancel":
                 await self._cancel()
             case _ if text.startswith("/") and not line.startswith(" "):
@@ -385,8 +381,7 @@ class Chat:
         await self._heard_all()  # records appended before a refusal are shown before it
         if refused is not None:
             self._screen.say(
-                f"{refused.code}: {refused.message}"
-                + (f"\n  {refused.hint}" if refused.hint else ""),
+                refused.message + (f"\n  {refused.hint}" if refused.hint else ""),
                 "yellow",
             )
         return result
@@ -436,7 +431,7 @@ class Chat:
                 session or self._session, by=self._who.person, turn=turn, may_all=self._who.may_all
             )
         except HoldfastError as exc:
-            self._screen.say(f"{exc.code}: {exc.message}", "yellow")
+            self._screen.say(exc.message, "yellow")
         else:
             if not cancelled:
                 self._screen.say("- nothing is open here", "dim")

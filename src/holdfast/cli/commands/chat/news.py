@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli.commands.chat.screen import Screen, plain
 from holdfast.cli.output.call_text import call_in_brief
-from holdfast.cli.output.turn_output import retry_words
+from holdfast.cli.output.turn_output import failure_words, retry_words
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.streams.feed import Delta, Gap
 from holdfast.session.codec import decode
@@ -48,7 +48,9 @@ from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
 from holdfast.session.features.reminders.schedule import in_words
 from holdfast.state_words import state_words
 
-_QUIET = ("ok",)  # outcomes without a line here: the model reports the result
+# Outcomes without a line here: the model reports the result, or the end of the turn says it.
+_QUIET = ("ok", "superseded")
+_SELF_EXPLAINED = ("In doubt: ", "Not run: ")  # how a text begins that says its own outcome
 
 
 class News:
@@ -66,6 +68,7 @@ class News:
         self._agents: dict[str, str] = {}  # by turn
         self._tools: dict[str, str] = {}  # by call
         self._jobs: dict[str, tuple[str, int]] = {}  # by id: the tool, and when it began
+        self._closed: set[tuple[str, str]] = set()  # turns that had a prompt closed, and how
         self._at = 0  # Unix milliseconds of the last record
         self._calling = False
         self._streamed = ""  # of the open model call
@@ -109,8 +112,7 @@ class News:
             case ModelCallFailed() | ModelCallLost() | ModelAnswerDropped():
                 self._no_answer(event)
             case CallFinished(call=call, outcome=outcome, text=text) if outcome not in _QUIET:
-                words = state_words().calls.get(outcome, outcome)
-                self._note(f"{self._tools.get(call, 'the call')}: {words}. {text}")
+                self._note(f"{self._tools.get(call, 'the call')}: {_outcome_words(outcome, text)}")
             case ToolStarted(tool=tool, arguments=arguments):
                 self._note(f"runs {call_in_brief(tool, arguments)}")
             case MemoryRecalled(items=items, degraded=degraded):
@@ -145,6 +147,7 @@ class News:
                 words = state_words().answered.get(option, f"answered {option}")
                 self._note(f"{who} {words} ({approval}).")
             case ApprovalClosed(approval=approval, closed_as=closed_as, reason=reason):
+                self._closed.add((event.turn, closed_as))
                 words = state_words().closed.get(closed_as, f"{closed_as}.")
                 why = f" {reason}." if reason and closed_as == "voided" else ""
                 self._note(f"The prompt {approval} is closed. {words}{why}")
@@ -226,9 +229,9 @@ class News:
         self._calling, self._streamed, self._late = False, "", ""
         match event:
             case ModelCallFailed(kind=kind, message=message):
-                again = retry_words(event)
-                stop = ", and Ctrl-C stops the turn" if event.retry_at else ""
-                self._note(f"the model gave no answer ({kind}): {message}{again}{stop}", "yellow")
+                stop = " Ctrl-C stops the turn." if event.retry_at else ""
+                said = f"{failure_words(kind)} ({message})."
+                self._note(f"{said}{retry_words(event)}{stop}", "yellow")
             case ModelCallLost():
                 self._note("a model call was lost in a crash; it is repeated")
             case ModelAnswerDropped(text=text) if text:
@@ -254,7 +257,8 @@ class News:
                 self._screen.end_stream()
             return
         if event.outcome == "superseded":
-            self._note("Not run: you sent another message instead.", "yellow")
+            if (event.turn, "superseded") not in self._closed:  # a delegate's prompts are elsewhere
+                self._note("Not run: another message was sent instead.", "yellow")
             return
         if event.outcome == "cancelled":
             return  # the line before says who stopped it
@@ -267,6 +271,12 @@ class News:
 
     def _note(self, text: str, style: str = "dim") -> None:
         self._screen.say("- " + " ".join(plain(text).split()), style)
+
+
+def _outcome_words(outcome: str, text: str) -> str:
+    if text.startswith(_SELF_EXPLAINED):
+        return text[0].lower() + text[1:]
+    return f"{state_words().calls.get(outcome, outcome)}. {text}"
 
 
 _SPEAKERS = {"delegate": "an agent", "job": "a job", "reminder": "a reminder"}

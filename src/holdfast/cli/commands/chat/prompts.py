@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from holdfast.cli.commands.chat.keyboard import Keyboard, Stopped
 from holdfast.cli.commands.chat.screen import Screen, plain
+from holdfast.cli.output.call_text import prompt_in_brief
 from holdfast.cli.output.prompt_text import asked_by, local_time
 from holdfast.cli.output.risk_text import marked_lines, why_confirm
 from holdfast.errors import Refused
@@ -32,6 +33,29 @@ class Choice(NamedTuple):
     option: str
     reason: str | None = None
     arguments: Any = None
+
+
+def show_standing(screen: Screen, approval: ApprovalReport, person: str) -> None:
+    """Name a prompt that stood before the chat began."""
+    whom = "" if person in approval.may_answer else f"; {_whom(approval)} may answer it"
+    screen.say(
+        f"- a prompt still stands: {approval.tool}, asked {local_time(approval.requested_at)} "
+        f"({approval.id}){whom}",
+        "yellow",
+    )
+
+
+def show_prompts_of_others(screen: Screen, standing: list[ApprovalReport], person: str) -> None:
+    """Name each prompt that this person may not answer, or say that none waits for anybody."""
+    if not standing:
+        screen.say("Nothing waits for an answer.", "dim")
+    for approval in standing:
+        if person not in approval.may_answer:
+            screen.say(f"- {_whom(approval)} may answer {prompt_in_brief(approval)}", "yellow")
+
+
+def _whom(approval: ApprovalReport) -> str:
+    return " or ".join(approval.may_answer) or "nobody"
 
 
 def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
@@ -128,7 +152,10 @@ async def _read_choice(
     option = option_from_line(approval, line)
     if option is None:
         keys = ", ".join(f"{key} for {name}" for name, key in keys_of(approval).items())
-        screen.say(f"Nothing was decided. Type {keys}.", "yellow")
+        screen.say(
+            f"Nothing was decided. Type {keys}. To write a message instead, type {LATER} first.",
+            "yellow",
+        )
         return None
     if option == EDIT:
         return await _edited(screen, keyboard, approval)
@@ -162,19 +189,24 @@ async def _confirmed(screen: Screen, keyboard: Keyboard, approval: ApprovalRepor
 
 
 async def _edited(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) -> Choice | None:
-    """Read other arguments as JSON. They are validated, and shown again before anything runs."""
+    """
+    Read other arguments as JSON. The person sees the new call before it runs. Text that is not JSON
+    stays at the prompt, so that the person can correct it.
+    """
     now = json.dumps(approval.arguments, ensure_ascii=True)
-    try:
-        typed = await keyboard.read_answer("arguments> ", default=now)
-    except Stopped:
-        screen.say("Not edited; nothing was decided.", "yellow")
-        return None
-    if typed.strip() in ("", now):
-        screen.say("Nothing was changed; nothing was decided.", "yellow")
-        return None
-    try:
-        arguments = strict_json(typed, what="the arguments")
-    except Refused as exc:
-        screen.say(f"{plain(str(exc))}; nothing was decided.", "yellow")
-        return None
-    return Choice(EDIT, arguments=arguments)
+    typed = now
+    while True:
+        try:
+            typed = await keyboard.read_answer("arguments> ", default=typed)
+        except Stopped:
+            screen.say("Not edited; nothing was decided.", "yellow")
+            return None
+        if typed.strip() in ("", now):
+            screen.say("Nothing was changed; nothing was decided.", "yellow")
+            return None
+        try:
+            return Choice(EDIT, arguments=strict_json(typed, what="the arguments"))
+        except Refused as exc:
+            screen.say(
+                f"Nothing was decided: {plain(str(exc))}. Correct them, or press Ctrl-C.", "yellow"
+            )

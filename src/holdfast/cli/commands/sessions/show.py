@@ -132,10 +132,10 @@ def _retry_text(report: "SessionReport") -> str:
     if retry is None:
         return ""
     from holdfast.cli.output.prompt_text import local_time
+    from holdfast.cli.output.turn_output import failure_words
 
     tries = "1 try" if retry.tries == 1 else f"{retry.tries} tries"
     return (
-        f"no answer from the model ({retry.kind}) after {tries} since {local_time(retry.since)}; "
-        f"next try at {local_time(retry.next_at)}; "
-        f"`holdfast sessions cancel {report.session}` stops it"
+        f"{failure_words(retry.kind)}, {tries} since {local_time(retry.since)}. The next try is at "
+        f"{local_time(retry.next_at)}. `holdfast sessions cancel {report.session}` stops it."
     )

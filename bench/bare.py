@@ -84,11 +84,7 @@ class BareTurns:
     def _framed(self) -> bytes:
         body = json.dumps(_BODY).encode()
         digest = blake3(body).digest()
-        header = b'{"seq":%d,"at":%d,"epoch":1,"type":"Something","digest":"%s"' % (
-            self._offset,
-            self._offset,
-            digest.hex().encode(),
-        )
+        header = b'{"seq":%d,"at":%d,"epoch":1,"type":"Something"' % (self._offset, self._offset)
         self._mac = blake3(self._mac + header + digest, key=_KEY).digest()
         return b'%s,"body":%s,"mac":"%s"}\n' % (header, body, self._mac.hex().encode())
 

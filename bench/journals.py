@@ -21,7 +21,7 @@ BODY = msgspec.json.encode(
     {"turn": "t12", "call": "c-t12-3-0", "run": 1, "outcome": "ok", "text": BODY_TEXT * 2}
 )
 DRAFT = Draft("tool_finished", 1, BODY)
-LINE_BYTES = len(BODY) + 330  # with header and mac, give or take a digit
+LINE_BYTES = len(BODY) + 190  # with header and mac, give or take a digit
 
 
 @asynccontextmanager

@@ -48,6 +48,7 @@ from holdfast.ids import ApprovalId, SessionId  # noqa: E402
 from holdfast.ports.model import ModelRequest, OnText  # noqa: E402
 from holdfast.runtime.ledger.ledger import Ledger  # noqa: E402
 from holdfast.runtime.verbs.accept import Incoming  # noqa: E402
+from holdfast.session.view.build import shared_messages  # noqa: E402
 from holdfast.session.view.messages import ModelAnswer, ProposedCall, ResultMessage  # noqa: E402
 
 BLOCK = 5
@@ -140,6 +141,7 @@ async def _turns(folder: Path) -> tuple[dict[int, float], float]:
             ledger = await Ledger.open(
                 await service.runtime.world.store.open(SessionId("bench/t1000"))
             )
+            assert len(shared_messages(ledger.state.view)) >= max(TURN_LENGTHS)
             loads.append(time.perf_counter() - started)
             await ledger.close()
     return found, median_us(loads)

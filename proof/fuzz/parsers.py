@@ -17,8 +17,8 @@ from proof.fuzz.anchors import attacked, crashed
 Target = Callable[[bytes], None]
 KEY = b"k" * 32
 _WORDS = (
-    b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1,"more":false,"digest":"',
-    b'","body":{}',
+    b'{"seq":1,"at":1,"epoch":0,"writer":"w","type":"note","version":1',
+    b',"body":{}',
     b',"mac":"',
     b'"}\n',
 )

@@ -53,6 +53,25 @@ class Fed(NamedTuple):
     """The ends of the last two batches that ended in these bytes, oldest first."""
 
 
+class SegmentPlace(NamedTuple):
+    """
+    A position that a fence has reached, in the middle of a segment and at the end of a batch. The
+    digest is keyed and covers the segment's bytes up to there.
+    """
+
+    number: int
+    offset: int
+    seq: int
+    mac: str
+    at: int
+    epoch: int
+    digest: str
+
+    @property
+    def head(self) -> Head:
+        return Head(self.seq, bytes.fromhex(self.mac))
+
+
 class Fence:
     """
     One reader's position. One handle owns it. It moves only while the session's write lock is held,
@@ -230,6 +249,37 @@ class Fence:
         yet to confirm that header.
         """
         return self._subkeys is not None and previous.allows(excess, self._subkeys.segment)
+
+    def place(self) -> SegmentPlace | None:
+        """Return this position, if it is one that another reader may start from."""
+        if self.where != "middle" or self.goes_on:
+            return None
+        return SegmentPlace(
+            self.number,
+            self.offset,
+            self.seq,
+            self.mac.hex(),
+            self.at,
+            self.epoch,
+            self._hasher.hexdigest(),
+        )
+
+    def skip_to(self, place: SegmentPlace, data: bytes | memoryview) -> bool:
+        """
+        Move from the segment's header to a place that one of us has reached, if the bytes from the
+        segment's start are those that were verified or written then. Otherwise stay.
+        """
+        if self._subkeys is None or self.where != "middle":
+            return False
+        if place.number != self.number or not self.offset <= place.offset <= len(data):
+            return False
+        hasher = blake3(data[: place.offset], key=self._subkeys.segment)
+        if hasher.hexdigest() != place.digest:
+            return False
+        self._hasher, self.offset, self.goes_on = hasher, place.offset, False
+        self.seq, self.mac = place.head
+        self.at, self.epoch = place.at, place.epoch
+        return True
 
     def copy(self) -> "Fence":
         """Return another reader at the same position, which moves on its own."""

@@ -1,12 +1,12 @@
 """
 One record is one line: how an entry becomes bytes, and how bytes are verified.
 
-    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":false,
-     "digest":"<64 hex>","body":{...},"mac":"<64 hex>"}
+    {"seq":12,"at":1763256543123,"epoch":3,"writer":"w","type":"t","version":1,"more":true,
+     "body":{...},"mac":"<64 hex>"}
 
-The fields stand in this order on one line, with no whitespace outside the body. Every check slices
-the stored bytes: the header is everything before `,"body":`, the mac is the last 64 digits. The
-format does not need canonical JSON. Pure: bytes in, values out.
+The fields stand in this order on one line, with no whitespace outside the body; `more` stands only
+where it is true. Every check slices the stored bytes: the header is everything before `,"body":`,
+the mac is the last 64 digits. The format does not need canonical JSON. Pure: bytes in, values out.
 """
 
 import re
@@ -29,6 +29,7 @@ ZERO_MAC = bytes(MAC_BYTES)
 """The mac that the first record of a journal is chained to."""
 
 _BODY = b',"body":'
+_MORE = ',"more":true'
 _MAC = b',"mac":"'
 _END = b'"}\n'
 _TAIL_BYTES = len(_MAC) + 2 * MAC_BYTES + len(_END)
@@ -98,8 +99,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     writer: str
     type: str
     version: int
-    more: bool
-    digest: str
+    more: bool = False
 
 
 _decode_header = msgspec.json.Decoder(Header).decode
@@ -131,12 +131,11 @@ def frame(
     on.
     """
     body = record.body
-    digest = blake3(body).digest()
     header = (
-        f'{{"seq":{seq},"at":{at},"epoch":{epoch},"writer":"{writer}","type":"{record.type}","version":{record.version},'
-        f'"more":{"true" if more else "false"},"digest":"{digest.hex()}"'
+        f'{{"seq":{seq},"at":{at},"epoch":{epoch},"writer":"{writer}","type":"{record.type}",'
+        f'"version":{record.version}{_MORE if more else ""}'
     ).encode()
-    mac = record_mac(key, previous, header, digest)
+    mac = record_mac(key, previous, header, blake3(body).digest())
     line = b"".join((header, _BODY, body, _MAC, hexlify(mac), _END))
     return line, Record(seq, at, epoch, writer, record.type, record.version, body, mac, more)
 
@@ -157,7 +156,7 @@ def believe(key: bytes, previous: bytes, line: bytes) -> Record | None:
     # Compare as text: upper-case digits would be a second way to write the same record.
     if not line.startswith(_MAC + hexlify(mac), end):
         return None
-    return _record(header, body, mac, digest)
+    return _record(header, body, mac)
 
 
 def read_unverified(line: bytes) -> Record | None:
@@ -172,7 +171,7 @@ def read_unverified(line: bytes) -> Record | None:
         return None
     try:
         mac = bytes.fromhex(line[end + len(_MAC) : -len(_END)].decode())
-        return _record(line[:cut], line[start:end], mac, None)
+        return _record(line[:cut], line[start:end], mac)
     except (ValueError, RecursionError):
         return None
 
@@ -182,12 +181,10 @@ def without_macs(data: bytes) -> bytes:
     return _SEALED.sub(_MAC + b"0" * (2 * MAC_BYTES) + _END, data)
 
 
-def _record(header: bytes, body: bytes, mac: bytes, digest: bytes | None) -> Record | None:
+def _record(header: bytes, body: bytes, mac: bytes) -> Record | None:
     try:
         fields = _decode_header(header + b"}")
     except msgspec.MsgspecError:
-        return None
-    if digest is not None and fields.digest != digest.hex():
         return None
     return Record(
         fields.seq,

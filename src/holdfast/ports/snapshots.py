@@ -3,7 +3,8 @@ Keep the result of a fold beside a journal, so that opening it again parses only
 
 A snapshot is a cache (D9): deleting it changes nothing. A returned snapshot verifies under the key
 of this instance; a forged, foreign or half-written one reads as None. The caller checks that it
-belongs to this journal's past, because it knows the record that the snapshot claims to cover.
+belongs to this journal's past, because it knows the record that the snapshot claims to cover. A
+store that has checked it while it opened the journal says so.
 """
 
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -15,6 +16,8 @@ class Snapshot(NamedTuple):
     head: Head
     """The last record that it covers."""
     data: bytes
+    is_past: bool = False
+    """True if this opening has verified that this record is the journal's."""
 
 
 @runtime_checkable

@@ -262,8 +262,6 @@ def old_record(seq: int, type_: str, body: dict[str, Any]) -> bytes:
         "writer": "w",
         "type": type_,
         "version": 1,
-        "more": False,
-        "digest": "0" * 64,
     }
     head = json.dumps(header, separators=(",", ":"))[:-1]
     return f'{head},"body":{json.dumps(body, separators=(",", ":"))},"mac":"{"0" * 64}"}}'.encode()

@@ -142,7 +142,7 @@ async def test_a_whole_segment_of_another_session_is_refused(files: Any) -> None
 @in_loop
 async def test_missing_history_is_cut_short(files: Any, what: str) -> None:
     """A journal without an anchor, an anchor without its journal, a hole."""
-    await files.create(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=2800)
     segments = files.segments
     assert len(segments) > 3
     match what:
@@ -185,7 +185,7 @@ async def test_half_a_segment_behind_it_does_not_hide_that_history_was_cut(
 @in_loop
 async def test_a_closed_segment_is_checked_at_open_and_by_verify(files: Any) -> None:
     """One digest for each; the record is found by `verify`, which says where."""
-    await files.create(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=2800)
     segment = files.segments[1]
     data = bytearray(segment.read_bytes())
     at = data.index(b'"n":')
@@ -202,7 +202,7 @@ async def test_a_closed_segment_is_checked_at_open_and_by_verify(files: Any) -> 
 @pytest.mark.parametrize("where", ["in the middle", "behind the last"])
 @in_loop
 async def test_bytes_may_not_follow_a_closed_segment(files: Any, where: str) -> None:
-    await files.create(60, segment_bytes=4096)
+    await files.create(60, segment_bytes=2800)
     with files.segments[1 if where == "in the middle" else -2].open("ab") as file:
         file.write(b"half a line")
     assert await refused(files) == "broken"

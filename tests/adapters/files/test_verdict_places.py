@@ -12,7 +12,7 @@ from holdfast.ids import SessionId
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
-SEGMENT_BYTES = 2048
+SEGMENT_BYTES = 1400
 
 
 async def lines_of(files: Any) -> list[tuple[Path, int, bytes]]:

@@ -20,7 +20,7 @@ import holdfast
 from holdfast.adapters.files.home.reserve import RESERVE_BYTES
 from holdfast.testing.loop import in_loop
 
-ROOM_FOR_A_HOME = 1500  # bytes: the largest file of a home with one session, before any record
+ROOM_FOR_A_HOME = 1024  # bytes: the largest file of a home with one session, before any record
 ROOM_FOR_ALL = 4096  # more than the largest segment and its last record
 ALICE = holdfast.MessageSource.local("alice")
 

@@ -42,7 +42,16 @@ def run(turn: TurnId = T1, *, restates: bool = False) -> RunEvents:
 
 def record(event: SessionEvent, seq: int = 1) -> RecordSent:
     kind, version, body = encode(event)
-    return RecordSent(seq, 0, 1, "w", kind, version, False, "", msgspec.Raw(body), "")
+    return RecordSent(
+        seq=seq,
+        at=0,
+        epoch=1,
+        writer="w",
+        type=kind,
+        version=version,
+        body=msgspec.Raw(body),
+        mac="",
+    )
 
 
 def accepted(turn: TurnId = T1) -> RecordSent:

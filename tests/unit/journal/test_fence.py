@@ -355,3 +355,51 @@ def test_lines_framed_together_are_those_framed_one_by_one(count: int) -> None:
         11,
         2,
     )
+
+
+def test_a_fence_skips_to_a_place_as_if_it_had_walked_there() -> None:
+    """Then it verifies, digests and closes like the one that walked."""
+    writer, walker, skipper = fence(), fence(), fence()
+    data = segment(writer, "one", "two")
+    place = writer.place()
+    assert place is not None
+    more = writer.write(Draft("note", 1, b"{}"), at=11, epoch=0, writer="w")[0]
+    walker.feed(data)
+    assert skipper.feed(data.splitlines(keepends=True)[0]).records
+    assert skipper.skip_to(place, data + more)
+    assert (skipper.head, skipper.place(), skipper.closing()) == (
+        walker.head,
+        place,
+        walker.closing(),
+    )
+    assert skipper.feed(more).records == walker.feed(more).records
+    assert skipper.head == writer.head
+    assert skipper.prefix_holds(data + more)
+
+
+def test_a_fence_skips_over_no_other_bytes() -> None:
+    writer = fence()
+    data = segment(writer, "one", "two")
+    place = writer.place()
+    assert place is not None
+    header = data.splitlines(keepends=True)[0]
+    for changed in (data[:-1], b"x" + data[1:], data[:-2] + b"x\n", b""):
+        reader = fence()
+        reader.feed(header)
+        before = (reader.head, reader.offset)
+        assert not reader.skip_to(place, changed)
+        assert (reader.head, reader.offset) == before
+    assert not fence().skip_to(place, data)  # its header was not verified
+
+
+def test_a_place_is_the_end_of_a_batch_inside_a_segment() -> None:
+    writer = fence()
+    assert writer.place() is None
+    writer.open_segment(generation=1, at=10, writer="w")
+    assert writer.place() is None  # the header's batch goes on
+    writer.write(Draft("note", 1, b"{}"), at=10, epoch=0, writer="w")
+    assert writer.place() is not None
+    writer.write(Draft("note", 1, b"{}"), at=10, epoch=0, writer="w", more=True)
+    assert writer.place() is None
+    writer.close_segment(at=10, writer="w")
+    assert writer.place() is None

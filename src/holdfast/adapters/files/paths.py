@@ -10,10 +10,12 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.errors import Busy, HoldfastError, NotSaved, ReadOnly, Refused
+from holdfast.limits import KIB, SEGMENT_BYTES
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = (
@@ -266,7 +268,7 @@ def create_exclusively(folder: int, name: str, data: bytes, *, temporary: str) -
 def read_file(folder: int, name: str, *, bytes_max: int) -> bytes:
     fd = open_file(folder, name, os.O_RDONLY)
     try:
-        return read_at(fd, 0, bytes_max)
+        return read_at(fd, 0, min(os.fstat(fd).st_size, bytes_max))
     finally:
         os.close(fd)
 
@@ -282,3 +284,24 @@ def read_at(fd: int, offset: int, length: int) -> bytes:
         parts.append(more)
         got += len(more)
     return b"".join(parts)
+
+
+_kept = threading.local()
+_KEPT_BYTES = SEGMENT_BYTES + 64 * KIB  # a full segment
+
+
+def read_into_kept(fd: int, length: int) -> memoryview:
+    """
+    Read the first `length` bytes into a buffer that this thread keeps, for bytes that are hashed
+    and not kept. They stand until the thread's next call. Fewer are returned if the file ends.
+    """
+    buffer: bytearray | None = getattr(_kept, "buffer", None)
+    if length > _KEPT_BYTES:
+        buffer = bytearray(length)
+    elif buffer is None:
+        buffer = _kept.buffer = bytearray(_KEPT_BYTES)
+    view = memoryview(buffer)[:length]
+    got = 0
+    while got < length and (more := os.preadv(fd, [view[got:]], got)):
+        got += more
+    return view[:got]

@@ -29,9 +29,11 @@ from holdfast.adapters.files.session.directory import SessionDirectory
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.adapters.files.session.locks import forked
+from holdfast.adapters.files.session.snapshots import KeptSnapshot
 from holdfast.adapters.filesystems import MagicOf, filesystem_magic, refuse_unsafe
 from holdfast.errors import Busy, InvariantBroken, Unusable
 from holdfast.ids import InstanceId, JobId, SessionId
+from holdfast.journal.fence import SegmentPlace
 from holdfast.journal.record import Draft
 from holdfast.journal.verify import Verdict
 from holdfast.limits import LOCK_WAIT_SECONDS, SEGMENT_BYTES
@@ -356,13 +358,16 @@ class FileStore:
             files, self._keys, self._own.registry.state.instances_of(files.session), where
         )
 
-    def keep_snapshot(self, files: SessionFiles, snapshot: Snapshot) -> None:
+    def keep_snapshot(
+        self, files: SessionFiles, snapshot: Snapshot, place: SegmentPlace | None = None
+    ) -> None:
+        """`place` is the end of the last record that it covers."""
         generation = self.generation()
         key = self._keys.get(generation)
         if key is not None:
-            snapshots.keep(files, key, generation, snapshot)
+            snapshots.keep(files, key, generation, snapshot, place)
 
-    def read_snapshot(self, files: SessionFiles) -> Snapshot | None:
+    def read_snapshot(self, files: SessionFiles) -> KeptSnapshot:
         return snapshots.read(files, self._keys)
 
     # --- Services for append queues and handles

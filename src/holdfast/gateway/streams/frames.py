@@ -8,7 +8,6 @@ a frame is one `data` line.
 from typing import Any, NamedTuple
 
 import msgspec
-from blake3 import blake3
 
 from holdfast.journal.record import Record
 from holdfast.runtime.streams.feed import Delta, Heard
@@ -49,7 +48,7 @@ _decode_input = msgspec.json.Decoder(_Input).decode
 _decode_reader_set = msgspec.json.Decoder(_ReaderSet).decode
 
 
-class RecordSent(msgspec.Struct, frozen=True):
+class RecordSent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A stored record, as clients receive it."""
 
     seq: int
@@ -58,24 +57,22 @@ class RecordSent(msgspec.Struct, frozen=True):
     writer: str
     type: str
     version: int
-    more: bool
-    digest: str
+    more: bool = False
     body: msgspec.Raw
     mac: str
 
 
 def record_sent(record: Record) -> RecordSent:
     return RecordSent(
-        record.seq,
-        record.at,
-        record.epoch,
-        record.writer,
-        record.type,
-        record.version,
-        record.more,
-        blake3(record.body).hexdigest(),
-        msgspec.Raw(record.body),
-        record.mac.hex(),
+        seq=record.seq,
+        at=record.at,
+        epoch=record.epoch,
+        writer=record.writer,
+        type=record.type,
+        version=record.version,
+        more=record.more,
+        body=msgspec.Raw(record.body),
+        mac=record.mac.hex(),
     )
 
 

@@ -161,9 +161,10 @@ class Ledger:
             != (journal.session, journal.instance, kept.head.seq)
         ):
             return
-        found = await record_at(journal, kept.head.seq)
-        if found is None or (found.seq, found.mac) != kept.head:
-            return
+        if not kept.is_past:
+            found = await record_at(journal, kept.head.seq)
+            if found is None or (found.seq, found.mac) != kept.head:
+                return
         self.state = state
         self._last_mac, self._kept_seq = kept.head.mac, kept.head.seq
         self._state_bytes = len(kept.data)

@@ -125,17 +125,23 @@ class _Bulk(msgspec.Struct, frozen=True, array_like=True):
 _EMPTY: PersistentList[ViewEntry] = PersistentList()
 
 
+_decode_bulk = msgspec.json.Decoder(_Bulk).decode
+
+
 def encode_state(value: SessionState) -> bytes:
-    return msgspec.json.encode([LAYOUT, *_split(value)])
+    """Three lines: the layout, the collections that grow, the rest."""
+    bulk, rest = _split(value)
+    return b"\n".join((LAYOUT.encode(), msgspec.json.encode(bulk), msgspec.json.encode(rest)))
 
 
 def decode_state(data: bytes) -> SessionState | None:
     """Return the exact state, or None if the bytes have another layout."""
+    layout_end, bulk_end = data.find(b"\n"), data.rfind(b"\n")
+    if data[:layout_end] != LAYOUT.encode():
+        return None
     try:
-        made_under, bulk, rest = msgspec.json.decode(data, type=tuple[str, msgspec.Raw, Any])
-        if made_under != LAYOUT:
-            return None
-        found = _joined(_in(rest), msgspec.json.decode(bulk, type=_Bulk))
+        rest = msgspec.json.decode(data[bulk_end + 1 :])
+        found = _joined(_in(rest), _decode_bulk(memoryview(data)[layout_end + 1 : bulk_end]))
     except (msgspec.MsgspecError, ValueError, TypeError, KeyError, IndexError, RecursionError):
         return None
     return found

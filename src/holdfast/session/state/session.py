@@ -69,7 +69,7 @@ class SettledApproval(msgspec.Struct, frozen=True, gc=False):
     said: str | None = None  # digest of the answer's content beside its option
 
 
-class TurnResult(msgspec.Struct, frozen=True, gc=False):
+class TurnResult(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """
     The place of a turn's end in the journal, its outcome, and the turn's total usage, which that
     record does not hold.
@@ -80,7 +80,7 @@ class TurnResult(msgspec.Struct, frozen=True, gc=False):
     usage: Usage = Usage()
 
 
-class Deduplicated(msgspec.Struct, frozen=True, gc=False):
+class Deduplicated(msgspec.Struct, frozen=True, gc=False, array_like=True):
     turn: TurnId
     text: str  # digest
 

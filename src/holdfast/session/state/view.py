@@ -10,7 +10,7 @@ from holdfast.session.persistent import PersistentList
 from holdfast.session.view.messages import Message
 
 
-class ViewEntry(msgspec.Struct, frozen=True, gc=False):
+class ViewEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """One ended turn as later turns see it."""
 
     turn: TurnId

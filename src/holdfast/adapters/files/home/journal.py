@@ -21,7 +21,7 @@ from holdfast.adapters.files.home.registry import FileRegistry
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
-from holdfast.adapters.files.session.journal import FileJournal, sealed_error
+from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.adapters.files.session.locks import forked
 from holdfast.adapters.files.session.reader import open_at_head, stream_what_verifies
 from holdfast.errors import BrokenChain, InDoubt, Refused, Untrusted
@@ -79,7 +79,7 @@ class HomeJournal:
         try:
             fence = self._verified_to_head()
             self._handle.fence = fence
-            self.registry.load(fence, self._store.read_snapshot(self.files))
+            self.registry.load(fence, self._store.read_snapshot(self.files).snapshot)
         except Damaged as exc:
             if self._is_of_another_key():
                 return self._without_key("key 1 is not the one this home was made with")
@@ -115,7 +115,7 @@ class HomeJournal:
         mark = home_seal.read(self.files.home)
         if mark is not None:
             self.mark = self.mark or mark
-            self._handle.spend(sealed_error(HOME_SESSION, mark))
+            self._handle.spend(home_seal.sealed_error(HOME_SESSION, mark))
 
     def _verified_to_head(self) -> Fence:
         opened = open_at_head(
@@ -202,7 +202,7 @@ class HomeJournal:
         ):
             self._look_for_mark()
         if self.mark is not None:
-            raise sealed_error(HOME_SESSION, self.mark)
+            raise home_seal.sealed_error(HOME_SESSION, self.mark)
         if journal.session == HOME_SESSION:
             return True
         if not self.registry.is_fresh():
@@ -220,7 +220,7 @@ class HomeJournal:
         if journal.session in state.sealed:
             mark = self.seal_mark(journal.session, journal.instance)
             if mark is not None:
-                raise sealed_error(journal.session, mark)
+                raise home_seal.sealed_error(journal.session, mark)
         return True
 
     def seal_mark(self, session: SessionId, instance: InstanceId) -> SealMark | None:

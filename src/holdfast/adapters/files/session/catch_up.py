@@ -9,10 +9,9 @@ acknowledged, and is cut like a torn line.
 
 import logging
 import os
-import threading
 from typing import NamedTuple
 
-from holdfast.adapters.files.paths import check_file, read_at
+from holdfast.adapters.files.paths import check_file, read_at, read_into_kept
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.tail_repair import (
     TornTail,
@@ -22,10 +21,9 @@ from holdfast.adapters.files.session.tail_repair import (
 )
 from holdfast.journal.anchor import Anchor, CellReading
 from holdfast.journal.anchor_cases import AnchorAction, Slots, end_of, judge
-from holdfast.journal.fence import BatchEnd, Fed, Fence
+from holdfast.journal.fence import BatchEnd, Fed, Fence, SegmentPlace
 from holdfast.journal.record import Record
 from holdfast.journal.verify import Damage, doubtful, tail_is_torn
-from holdfast.limits import KIB, SEGMENT_BYTES
 from holdfast.ports.journal_store import Check
 
 _log = logging.getLogger("holdfast.files")
@@ -116,13 +114,34 @@ def read_anchor(files: SessionFiles, fence: Fence) -> Anchor:
 
 def fence_at(files: SessionFiles, folder: int, anchor: Anchor) -> Fence:
     """Return a fence at the anchor: verify its segment, record by record, from the header."""
-    return read_to_anchor(files, folder, anchor)[0]
+    return read_to_anchor(files, folder, anchor).fence
 
 
-def read_to_anchor(files: SessionFiles, folder: int, anchor: Anchor) -> tuple[Fence, list[Record]]:
-    """Like `fence_at`; return the records of the segment too."""
+class ReadSegment(NamedTuple):
+    """A fence at the anchor, and the records of its segment that were verified one by one."""
+
+    fence: Fence
+    after: int  # the number of the record before the first of them
+    records: list[Record]
+    place: SegmentPlace | None = None  # from which they were verified, if not from the header
+
+
+def read_to_anchor(
+    files: SessionFiles, folder: int, anchor: Anchor, place: SegmentPlace | None = None
+) -> ReadSegment:
+    """
+    Like `fence_at`. If the bytes up to `place` have its digest, the records start behind it. If
+    they do not, the walk from the header finds out why.
+    """
     fence = files.fence(anchor.segment)
     data = files.read_segment(folder, anchor.segment)
+    if place is not None:
+        ahead = files.fence(anchor.segment)
+        ahead.feed(data[: data.find(b"\n") + 1])
+        if ahead.skip_to(place, data):
+            fed = ahead.feed(data[place.offset : anchor.length])
+            if (ahead.offset, ahead.seq, ahead.mac) == (anchor.length, anchor.seq, anchor.mac):
+                return ReadSegment(ahead, place.seq, fed.records, place)
     fed = fence.feed(data[: anchor.length])
     if fence.offset < anchor.length:
         cut = len(data) < anchor.length and not fed.bad_line
@@ -144,7 +163,7 @@ def read_to_anchor(files: SessionFiles, folder: int, anchor: Anchor) -> tuple[Fe
                 fence.offset,
             )
         )
-    return fence, fed.records
+    return ReadSegment(fence, fed.records[0].seq - 1, fed.records)
 
 
 def unchanged_anchor(files: SessionFiles, folder: int, fence: Fence, check: Check) -> Anchor | None:
@@ -193,28 +212,10 @@ def is_unchanged_since(files: SessionFiles, folder: int, fence: Fence, check: Ch
     return False
 
 
-_scratch = threading.local()
-
-
 def _prefix_holds(fd: int, fence: Fence) -> bool:
-    """
-    Compare the prefix with one read into a kept buffer and one hash: this is the cost of a
-    reacquire.
-    """
-    buffer: bytearray = getattr(_scratch, "buffer", _EMPTY)
-    if len(buffer) < fence.offset:
-        buffer = _scratch.buffer = bytearray(max(fence.offset, SEGMENT_BYTES + 64 * KIB))
-    view = memoryview(buffer)[: fence.offset]
-    got = 0
-    while got < fence.offset:
-        more = os.preadv(fd, [view[got:]], got)
-        if more == 0:
-            return False
-        got += more
-    return fence.prefix_holds(view)
-
-
-_EMPTY = bytearray()
+    """Compare the prefix with one read and one hash: this is the cost of a reacquire."""
+    view = read_into_kept(fd, fence.offset)
+    return len(view) == fence.offset and fence.prefix_holds(view)
 
 
 def read_on(files: SessionFiles, folder: int, fence: Fence, check: Check, anchor: Anchor) -> _Found:

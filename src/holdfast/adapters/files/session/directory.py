@@ -27,7 +27,7 @@ from holdfast.adapters.files.session.create import (
 )
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.adapters.files.session.journal import FileJournal
-from holdfast.adapters.files.session.reader import open_at_head
+from holdfast.adapters.files.session.reader import LastRecords, open_at_head
 from holdfast.adapters.files.session.verification import verify_files
 from holdfast.errors import Busy, Refused
 from holdfast.ids import InstanceId, SessionId
@@ -93,7 +93,8 @@ class SessionDirectory:
                 files, self._folders, first, at=section.now, writer=self._store.writer
             )
             queue = self._queue(session, instance, lambda: files)
-            made.append(FileJournal(self._store, queue, created.fence, records=created.records))
+            last = LastRecords(0, created.records) if created.records else None
+            made.append(FileJournal(self._store, queue, created.fence, last=last))
             return [
                 draft(
                     SessionCreated(
@@ -124,12 +125,14 @@ class SessionDirectory:
             return FileJournal(
                 self._store, queue, queue.files.fence(), mark=mark, verified=own.is_verified
             )
+        kept = self._store.read_snapshot(queue.files)
         try:
             opened = open_at_head(
                 queue.files,
                 first_mac=created.first_mac,
                 writer=self._store.writer,
                 now=self._store.now_ms(),
+                place=kept.place,
             )
         except (Damaged, FileNotFoundError, KeyMissing) as exc:
             if isinstance(exc, KeyMissing) and own.is_lost(exc.generation):
@@ -139,7 +142,10 @@ class SessionDirectory:
                 self._placed(queue.files, created, _damage_from_error(exc)), while_open=False
             )
             return journal
-        return FileJournal(self._store, queue, opened.fence, records=opened.records)
+        snapshot = kept.snapshot
+        if snapshot is not None and opened.place is not None:
+            snapshot = snapshot._replace(is_past=opened.place.head == snapshot.head)
+        return FileJournal(self._store, queue, opened.fence, last=opened.last, snapshot=snapshot)
 
     def _placed(self, files: SessionFiles, created: SessionCreated, damage: Damage) -> Damage:
         """

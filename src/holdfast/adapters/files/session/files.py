@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from holdfast.adapters.files.home.anchor_tables import AnchorCell
 from holdfast.adapters.files.home.reserve import Reserve
-from holdfast.adapters.files.paths import open_file, read_at, walk
+from holdfast.adapters.files.paths import open_file, read_at, read_into_kept, walk
 from holdfast.adapters.files.session.locks import (
     FolderLock,
     KeptFile,
@@ -296,6 +296,14 @@ class SessionFiles:
         try:
             size = min(os.fstat(fd).st_size, self.read_max)
             return read_at(fd, 0, size if length is None else min(size, length))
+        finally:
+            os.close(fd)
+
+    def read_to_hash(self, folder: int, number: int) -> memoryview:
+        """Like `read_segment`, in a buffer that stands until this thread's next call."""
+        fd = self.open_segment(folder, number)
+        try:
+            return read_into_kept(fd, min(os.fstat(fd).st_size, self.read_max))
         finally:
             os.close(fd)
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.adapters.files.commit.append_queue import AppendQueue
 from holdfast.adapters.files.commit.queued_append import QueuedAppend
-from holdfast.adapters.files.home.layout import HOME_SESSION
+from holdfast.adapters.files.home.seal import KINDS, sealed_error, way_on
 from holdfast.adapters.files.paths import walk
 from holdfast.adapters.files.session import outputs
 from holdfast.adapters.files.session.catch_up import Damaged
 from holdfast.adapters.files.session.claim import DriverClaim, WouldWait, try_claim
 from holdfast.adapters.files.session.reader import (
+    LastRecords,
     advance,
     lines_of,
     stream,
@@ -27,17 +28,13 @@ from holdfast.adapters.files.session.reader import (
     stream_what_verifies,
 )
 from holdfast.errors import (
-    BrokenChain,
-    CutShort,
     HoldfastError,
     InDoubt,
     InvariantBroken,
     NotSaved,
     Refused,
-    Takeover,
     Untrusted,
 )
-from holdfast.ids import SessionId
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.fence import Fence
 from holdfast.journal.record import ZERO_MAC, Head, Record
@@ -59,11 +56,6 @@ _REMEMBERED_MAX = 64
 _REMEMBERED_BYTES_MAX = 128 * 1024
 # Records that the event loop's own thread folds after an opening: a fraction of a millisecond.
 _FOLDED_AT_ONCE_MAX = 64
-_KINDS: dict[str, type[Untrusted]] = {
-    "takeover": Takeover,
-    "broken": BrokenChain,
-    "cut_short": CutShort,
-}
 
 
 class FileJournal:
@@ -77,7 +69,8 @@ class FileJournal:
         *,
         mark: SealMark | None = None,
         verified: bool = True,
-        records: Sequence[Record] = (),
+        last: LastRecords | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self._store, self.queue, self.files = store, queue, queue.files
         self.session, self.instance = queue.files.session, queue.files.instance
@@ -86,8 +79,9 @@ class FileJournal:
         self._mark = mark
         self.is_verified = verified
         self._spent: HoldfastError | None = None
-        # The last records that opening has verified, for the load that follows it. Dropped then.
-        self._of_opening = records
+        # The last records and the snapshot that opening has read, for the load that follows it.
+        self._of_opening = last
+        self._snapshot_of_opening = snapshot
         self._remembered: deque[Record] = deque()
         self._remembered_bytes = 0
         self._closed = False
@@ -119,14 +113,21 @@ class FileJournal:
         fence = self.fence
         # The anchor moves before anything is acknowledged. A slot that is being written does not
         # verify, and the older slot is not our head.
+        return self._anchor_is_at(fence.head)
+
+    def _anchor_is_at(self, head: Head) -> bool:
         anchor = self.files.anchor.read(self.files.keys)
-        return anchor is not None and (anchor.seq, anchor.mac) == (fence.seq, fence.mac)
+        return anchor is not None and (anchor.seq, anchor.mac) == head
 
     # --- Reading
 
     async def load(self, fold: Callable[[Record], None], *, after: int = 0) -> Head:
         opened = self._of_opening
-        if opened and self.sealed is None and opened[-1].seq - after <= _FOLDED_AT_ONCE_MAX:
+        if (
+            opened is not None
+            and self.sealed is None
+            and opened.after + len(opened.records) - after <= _FOLDED_AT_ONCE_MAX
+        ):
             head = self._fold_opened(fold, after)
             if head is not None:
                 return head
@@ -159,19 +160,15 @@ class FileJournal:
             self.fence = fence.copy()
         return fence.head
 
-    def _is_head(self, record: Record) -> bool:
-        """Return True if this is the last record of a session that was not deleted meanwhile."""
-        anchor = self.files.anchor.read(self.files.keys)
-        return anchor is not None and anchor.mac == record.mac and self._store.is_living(self)
-
     def _fold_opened(self, fold: Callable[[Record], None], after: int) -> Head | None:
         """Pass on, once, the records that opening verified. None if they are not enough."""
-        opened, self._of_opening = self._of_opening, ()
-        if not opened or opened[0].seq > after + 1 or not self._is_head(opened[-1]):
-            return None
+        opened, self._of_opening = self._of_opening, None
         head = self.fence.head
+        is_known = opened is not None and opened.after <= after and self._anchor_is_at(head)
+        if opened is None or not is_known or not self._store.is_living(self):
+            return None
         try:
-            for record in opened:
+            for record in opened.records:
                 if record.seq > after and not is_own(record):
                     fold(record)
         except BaseException:
@@ -221,7 +218,7 @@ class FileJournal:
         Remember the last records read or written, so that a caller a little behind needs no second
         read.
         """
-        remembered, self._of_opening = self._remembered, ()
+        remembered, self._of_opening = self._remembered, None
         for record in records:
             if remembered and record.seq <= remembered[-1].seq:
                 continue
@@ -297,12 +294,12 @@ class FileJournal:
         """
         code = "takeover" if while_open and damage.verdict == "broken" else damage.verdict
         segment = self.files.name(damage.number)
-        return _KINDS[code](
+        return KINDS[code](
             f"{self.session}: {damage.detail} ({segment}, byte {damage.byte})",
             at_seq=damage.at_seq,
             segment=segment,
             byte=damage.byte,
-            hint=f"nothing was written; {_way_on(self.session)}",
+            hint=f"nothing was written; {way_on(self.session)}",
         )
 
     def sealed_by(self, damage: Damage, *, while_open: bool) -> Untrusted:
@@ -330,7 +327,7 @@ class FileJournal:
         else:
             self._store.seal(
                 self,
-                _KINDS.get(mark.code, Untrusted)(mark.detail, at_seq=mark.at_seq, code=mark.code),
+                KINDS.get(mark.code, Untrusted)(mark.detail, at_seq=mark.at_seq, code=mark.code),
             )
         # A peer may have been faster: the first mark in the home's journal counts.
         self._mark = self.sealed or mark
@@ -345,12 +342,18 @@ class FileJournal:
 
     async def keep_snapshot(self, snapshot: Snapshot) -> None:
         if self.is_verified and self.sealed is None:
-            await self._store.in_thread(lambda: self._store.keep_snapshot(self.files, snapshot))
+            place = self.fence.place()
+            await self._store.in_thread(
+                lambda: self._store.keep_snapshot(self.files, snapshot, place)
+            )
 
     async def read_snapshot(self) -> Snapshot | None:
         if not self.is_verified or self.sealed is not None:
             return None
-        return await self._store.in_thread(lambda: self._store.read_snapshot(self.files))
+        kept, self._snapshot_of_opening = self._snapshot_of_opening, None
+        return kept or await self._store.in_thread(
+            lambda: self._store.read_snapshot(self.files).snapshot
+        )
 
     # --- Beside the journal
 
@@ -427,24 +430,3 @@ class FileJournal:
     def _close_now(self) -> None:
         self.queue.wait_until_idle()
         self._store.forget(self)
-
-
-def sealed_error(session: SessionId, mark: SealMark) -> Untrusted:
-    return _KINDS.get(mark.code, Untrusted)(
-        f"{session} is sealed: {mark.detail}",
-        at_seq=mark.at_seq,
-        code=mark.code,
-        hint=_way_on(session),
-    )
-
-
-def _way_on(session: SessionId) -> str:
-    if session == HOME_SESSION:
-        return (
-            "look at it with `holdfast verify`, then restore a backup; or, knowing what happened,"
-            " remove home/home.sealed in the home"
-        )
-    return (
-        f"look at it with `holdfast verify {session}`, then decide with `holdfast sessions unseal"
-        f" {session}`"
-    )

@@ -9,18 +9,24 @@ and records that verify are made durable before they are handed on (session/catc
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from blake3 import blake3
 
 from holdfast.adapters.files.paths import READ_ONLY, walk
-from holdfast.adapters.files.session.catch_up import Damaged, catch_up, read_anchor, read_to_anchor
+from holdfast.adapters.files.session.catch_up import (
+    Damaged,
+    ReadSegment,
+    catch_up,
+    read_anchor,
+    read_to_anchor,
+)
 from holdfast.adapters.files.session.files import HEADER_BYTES_MAX, SessionFiles
 from holdfast.errors import Busy
 from holdfast.journal.anchor_cases import Slots
 from holdfast.journal.chain import KeyMissing
-from holdfast.journal.fence import Fence
+from holdfast.journal.fence import Fence, SegmentPlace
 from holdfast.journal.record import Record, read_unverified
 from holdfast.journal.segment import Previous, is_own
 from holdfast.journal.verify import Damage
@@ -35,29 +41,44 @@ class Sealing(NamedTuple):
     first_seq: int
 
 
+class LastRecords(NamedTuple):
+    """The last records of a journal that was opened, verified one by one."""
+
+    after: int  # the number of the record before the first of them
+    records: Sequence[Record]
+
+
 class Opened(NamedTuple):
     """A journal that was verified whole: a fence at its head, and its last records."""
 
     fence: Fence
-    records: list[Record]  # from the beginning of the anchor's segment to the head
+    last: LastRecords
+    place: SegmentPlace | None  # the given one, if the last records were verified from there
 
 
-def open_at_head(files: SessionFiles, *, first_mac: str | None, writer: str, now: int) -> Opened:
-    """Verify the whole journal. Raise `Damaged`."""
+def open_at_head(
+    files: SessionFiles,
+    *,
+    first_mac: str | None,
+    writer: str,
+    now: int,
+    place: SegmentPlace | None = None,
+) -> Opened:
+    """
+    Verify the whole journal. Raise `Damaged`. `place` is one that this home has recorded under its
+    key: the bytes of its segment up to there are checked by one digest.
+    """
     with walk(files.home, *files.parts) as folder:
-        fence, records = _walk_to_anchor(files, folder)
+        fence, after, records, began = _walk_to_anchor(files, folder, place)
         for number, closed in closed_segments(files, folder, fence):
-            data = _checked(files, folder, number, closed)
-            if number == 1:
-                _check_first(data, first_mac)
-        if fence.number == 1:
-            _check_first(files.read_segment(folder, 1, HEADER_BYTES_MAX), first_mac)
+            _checked(files, folder, number, closed)
+        _check_first(files.read_segment(folder, 1, HEADER_BYTES_MAX), first_mac)
         records += advance(files, folder, fence, writer=writer, now=now)
-    return Opened(fence, records)
+    return Opened(fence, LastRecords(after, records), began)
 
 
-def _walk_to_anchor(files: SessionFiles, folder: int) -> tuple[Fence, list[Record]]:
-    """Verify the anchor's segment, record by record, from its header to the anchor."""
+def _walk_to_anchor(files: SessionFiles, folder: int, place: SegmentPlace | None) -> ReadSegment:
+    """Verify the anchor's segment up to the anchor."""
     anchor = read_anchor(files, files.fence())
     numbers = set(files.numbers(folder))
     missing = next(
@@ -65,7 +86,7 @@ def _walk_to_anchor(files: SessionFiles, folder: int) -> tuple[Fence, list[Recor
     )
     if missing is not None:
         raise Damaged(Damage("cut_short", f"{files.name(missing)} is missing", 0, missing, 0))
-    return read_to_anchor(files, folder, anchor)
+    return read_to_anchor(files, folder, anchor, place)
 
 
 def advance(
@@ -123,11 +144,14 @@ def closed_segments(files: SessionFiles, folder: int, fence: Fence) -> list[tupl
     return found[::-1]
 
 
-def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) -> bytes:
-    """Return a closed segment's bytes if they match the digest in the next header."""
+def _checked(files: SessionFiles, folder: int, number: int, sealing: Sealing) -> memoryview:
+    """
+    Return a closed segment's bytes if they match the digest in the next header. They stand until
+    this thread's next call.
+    """
     length = sealing.previous.length
-    data = files.read_segment(folder, number)
-    excess = data[length:]
+    data = files.read_to_hash(folder, number)
+    excess = bytes(data[length:])
     if len(data) < length:
         raise Damaged(
             Damage(
@@ -176,7 +200,7 @@ def stream(
         for position, (number, sealing) in enumerate(closed, start=1):
             is_behind = position < len(closed) and closed[position][1].first_seq <= after + 1
             if not is_behind:
-                _hand_on(_checked(files, folder, number, sealing), fold, after)
+                _hand_on(bytes(_checked(files, folder, number, sealing)), fold, after)
         data = files.read_segment(folder, fence.number, fence.offset)
         if not fence.prefix_holds(data):
             raise Damaged(

@@ -3,17 +3,21 @@ SESSION/INSTANCE.snapshot: the folded state of the records up to one of them. Se
 `holdfast.ports.snapshots`.
 
     one line of JSON: format, key generation, session, instance, seq and mac of the last record
-        covered, length of the data
+        covered, length of the data, and the place of that record's end
     the data
     32 bytes: BLAKE3 keyed with the `snapshot` subkey of this instance, over all before
 
 It is not synced: it is a cache, and half of one does not verify.
+
+The place has the keyed digest of its segment up to there. So an opening checks these bytes by one
+digest, as it checks a closed segment, and record by record only those that follow.
 """
 
 import contextlib
 import logging
 import os
 import secrets
+from typing import NamedTuple
 
 import msgspec
 from blake3 import blake3
@@ -22,6 +26,7 @@ from holdfast.adapters.files.paths import FILE_MODE, read_file, walk, write_all
 from holdfast.adapters.files.session.files import SessionFiles
 from holdfast.errors import HoldfastError
 from holdfast.journal.chain import KeyMissing, subkey
+from holdfast.journal.fence import SegmentPlace
 from holdfast.journal.record import Head
 from holdfast.limits import MIB
 from holdfast.ports.snapshots import Snapshot
@@ -41,13 +46,27 @@ class _Header(msgspec.Struct, frozen=True):
     seq: int
     mac: str
     length: int
+    place: SegmentPlace | None = None
+
+
+class KeptSnapshot(NamedTuple):
+    """A snapshot that verified, and the place of the last record that it covers, if there are."""
+
+    snapshot: Snapshot | None = None
+    place: SegmentPlace | None = None
 
 
 def _name(files: SessionFiles) -> str:
     return f"{files.instance}.snapshot"
 
 
-def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -> None:
+def keep(
+    files: SessionFiles,
+    key: bytes,
+    generation: int,
+    snapshot: Snapshot,
+    place: SegmentPlace | None,
+) -> None:
     if len(snapshot.data) > SNAPSHOT_BYTES_MAX:
         return
     header = _Header(
@@ -58,6 +77,7 @@ def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -
         snapshot.head.seq,
         snapshot.head.mac.hex(),
         len(snapshot.data),
+        place,
     )
     data = msgspec.json.encode(header) + b"\n" + snapshot.data
     data += blake3(data, key=subkey(key, "snapshot", files.session, files.instance)).digest()
@@ -81,26 +101,27 @@ def keep(files: SessionFiles, key: bytes, generation: int, snapshot: Snapshot) -
             os.unlink(temporary, dir_fd=folder)
 
 
-def read(files: SessionFiles, key_of: "dict[int, bytes]") -> Snapshot | None:
+def read(files: SessionFiles, key_of: "dict[int, bytes]") -> KeptSnapshot:
     """Return the kept snapshot if it verifies. Log and ignore any other."""
     try:
         with walk(files.home, *files.parts) as folder:
             data = read_file(folder, _name(files), bytes_max=SNAPSHOT_BYTES_MAX + MIB)
     except FileNotFoundError:
-        return None
+        return KeptSnapshot()
     except (OSError, HoldfastError) as exc:
         _log.warning("the snapshot of %s can't be read: %s", files.session, exc)
-        return None
+        return KeptSnapshot()
     found = _verified(files, key_of, data)
     if found is None:
         _log.warning("the snapshot of %s is not ours, and is ignored", files.session)
-    return found
+    return found or KeptSnapshot()
 
 
-def _verified(files: SessionFiles, key_of: "dict[int, bytes]", data: bytes) -> Snapshot | None:
-    line, _, rest = data.partition(b"\n")
+def _verified(files: SessionFiles, key_of: "dict[int, bytes]", data: bytes) -> KeptSnapshot | None:
+    start = data.find(b"\n") + 1
+    end = len(data) - _MAC_BYTES
     try:
-        header = msgspec.json.decode(line, type=_Header)
+        header = msgspec.json.decode(data[:start], type=_Header)
         key = subkey(key_of[header.generation], "snapshot", files.session, files.instance)
         mac = bytes.fromhex(header.mac)
     except (KeyError, KeyMissing, ValueError, RecursionError):
@@ -112,8 +133,8 @@ def _verified(files: SessionFiles, key_of: "dict[int, bytes]", data: bytes) -> S
     )
     if (
         not ours
-        or len(rest) != header.length + _MAC_BYTES
-        or blake3(data[:-_MAC_BYTES], key=key).digest() != data[-_MAC_BYTES:]
+        or end - start != header.length
+        or blake3(memoryview(data)[:end], key=key).digest() != data[end:]
     ):
         return None
-    return Snapshot(Head(header.seq, mac), rest[:-_MAC_BYTES])
+    return KeptSnapshot(Snapshot(Head(header.seq, mac), data[start:end]), header.place)

@@ -141,7 +141,6 @@ async def _print_records(
 def fields_of(record: "Record") -> dict[str, object]:
     """Return the record's stored fields, with the same names in the same order."""
     import msgspec
-    from blake3 import blake3
 
     return {
         "seq": record.seq,
@@ -150,8 +149,7 @@ def fields_of(record: "Record") -> dict[str, object]:
         "writer": record.writer,
         "type": record.type,
         "version": record.version,
-        "more": record.more,
-        "digest": blake3(record.body).hexdigest(),
+        **({"more": True} if record.more else {}),
         "body": msgspec.Raw(record.body),
         "mac": record.mac.hex(),
     }

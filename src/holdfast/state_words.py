@@ -4,6 +4,7 @@ and the gateway serves the same file to the page.
 """
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 
@@ -19,6 +20,7 @@ class StateWords(msgspec.Struct, frozen=True, kw_only=True):
     answered: dict[str, str]
     closed: dict[str, str]
     turns: dict[str, str]
+    owes: dict[str, str]
     failures: dict[str, str]
     jobs: dict[str, str]
     askers: dict[str, str]
@@ -56,3 +58,11 @@ def asker_words(kind: str, *, requester: str, agent: str, editor: str | None = N
     template = state_words().askers["edited" if editor else kind]
     names = {"{requester}": requester, "{agent}": agent, "{editor}": editor or ""}
     return re.sub(r"{\w+}", lambda found: names[found[0]], template)
+
+
+def owed_words(owes: Iterable[str]) -> str:
+    """
+    >>> owed_words(["AwaitTool"])
+    'the result of a call that has started'
+    """
+    return ", ".join(state_words().owes.get(each, each) for each in owes)

@@ -1,8 +1,13 @@
 """The sentences of the screens, each where people read it, and those that were given up."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
+
+from holdfast.session.effects import SessionEffect
+from holdfast.session.view.messages import FailureKind
+from holdfast.state_words import state_words
 
 SOURCE = Path(__file__).parents[2] / "src" / "holdfast"
 PAGE = "gateway/page"
@@ -94,3 +99,9 @@ def test_no_screen_says_what_people_did_not_understand() -> None:
         if words in path.read_text()
     ]
     assert found == []
+
+
+def test_every_owed_step_and_every_failure_of_a_model_has_words() -> None:
+    assert set(state_words().owes) == {each.__name__ for each in get_args(SessionEffect)}
+    scripted = {"script_expectation"}  # of test models; its message says all
+    assert set(state_words().failures) == set(get_args(FailureKind)) - scripted

@@ -63,7 +63,7 @@ def test_a_job_is_listed_shown_followed_and_reported(cli: Cli, hold: Gate) -> No
     assert (follower.returncode, out, err) == (
         1,
         "gr\u00fcn two\n[exit 4]",
-        f"{job['id']} is over: error\n",
+        f"{job['id']} failed\n",
     )
     shown = cli.json("jobs", "show", job["id"], "--as", "alice")
     assert (shown["state"], shown["outcome"], shown["text"]) == (

@@ -121,7 +121,7 @@ def test_a_reminder_is_set_listed_shown_and_cancelled(cli: Cli) -> None:
     [
         (("--at", "9am"), 2, "at: '9am' is not a date and time"),
         (("--cron", "0 0 30 2 *", "--tz", "UTC"), 2, "never fires"),
-        (("--cron", "0 9 * * *", "--tz", "../../etc/passwd"), 2, "time_zone: there is no"),
+        (("--cron", "0 9 * * *", "--tz", "../../etc/passwd"), 2, "--tz: there is no"),
     ],
 )
 def test_a_refused_reminder_names_the_field_and_the_next_step(

@@ -1,5 +1,6 @@
 """Small things for people at a terminal: init, explain, prefixes, durations, transcripts."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -202,3 +203,51 @@ def test_resume_of_a_session_that_owes_nothing_says_so(cli: Cli) -> None:
     ran = cli("resume", "ops/api")
     assert (ran.code, ran.err) == (0, "nothing was left to run in ops/api; its last turn:\n")
     assert cli("sessions", "quarantine", "ops/api").out == "nothing is in quarantine\n"
+
+
+def test_show_and_list_say_in_words_what_is_owed_and_what_goes_on_with_it(cli: Cli) -> None:
+    """Names of effects are for programs: `--json` keeps them."""
+    cli("send", "ops/api", "what time is it", "--no-wait")
+    assert cli.json("sessions", "show", "ops/api")["owes"] == ["BeginTurn"]
+    shown = cli("sessions", "show", "ops/api").out
+    assert (
+        "owes        a message to begin with; where no process does it, "
+        "`holdfast resume ops/api` does\n" in shown
+    )
+    assert "owes a message to begin with" in cli("sessions", "list").out
+    assert "BeginTurn" not in shown + cli("sessions", "list").out
+
+
+def test_explain_refuses_arguments_that_are_not_json(cli: Cli) -> None:
+    """A slip of the reader is not a verdict about the call."""
+    cli("send", "ops/api", "what time is it")
+    for slip in ("{", "ls", "[1]"):
+        ran = cli("config", "explain", "ops/api", "shell", slip)
+        assert (ran.code, ran.out) == (2, "")
+        assert 'hint: one JSON object, such as \'{"command": "ls"}\'' in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--at", "tomorrow"), "2026-11-17T09:00 with --tz"),
+        (("--at", "2099-01-01T09:00"), "name a --tz such as"),
+        (("--cron", "0 9 * * MON"), "--tz: cron '0 9 * * MON' needs one"),
+        (("--cron", "x"), "'x' has 1 field\n"),
+        (("--every", "1s"), "--every: 1s is not between 1m and 5 years"),
+    ],
+)
+def test_a_wrong_time_of_a_reminder_names_the_option_to_mend(
+    cli: Cli, words: tuple[str, ...], said: str
+) -> None:
+    ran = cli("reminders", "add", "ops/api", "look", *words)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_reminder_never_comes_before_the_duration_is_over(cli: Cli) -> None:
+    """Moments are whole seconds, so the shortest duration must not lie in the past."""
+    cli("send", "ops/api", "what time is it")
+    begun = datetime.now(UTC)
+    made = cli.json("reminders", "add", "ops/api", "look", "--in", "1s")
+    assert datetime.fromisoformat(made["next_at"]) >= begun + timedelta(seconds=1)

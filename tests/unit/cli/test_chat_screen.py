@@ -41,6 +41,19 @@ def test_every_line_of_a_stream_stands_behind_its_bar(pieces: list[str]) -> None
     ) or "\r" in "".join(pieces)
 
 
+def test_a_line_of_a_stream_never_begins_with_the_space_behind_the_last_word(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    screen = Screen()
+    with screen.console.capture() as captured:
+        screen.stream("word " * 40 + "x" * 18 + " end " + "y" * 30)
+        screen.end_stream()
+    lines = captured.get().splitlines()
+    assert max(map(len, lines)) <= 20
+    assert [line for line in lines if line.startswith("|  ")] == []
+
+
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=400))
 def test_a_display_is_shown_complete_however_long_its_lines(display: str) -> None:
     """P4: nothing of what would run is cut off."""

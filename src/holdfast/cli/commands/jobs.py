@@ -128,8 +128,14 @@ def _row(job: "JobReport") -> tuple[str, ...]:
 
 def state_of(job: "JobReport") -> str:
     if job.state != "running":
-        return (job.outcome or "ended") + (" (refused)" if job.refused else "")
+        return _outcome_words(job) + (" (refused)" if job.refused else "")
     return f"asked to end by {job.cancelled_by}" if job.cancelled_by else "runs"
+
+
+def _outcome_words(job: "JobReport") -> str:
+    from holdfast.state_words import state_words
+
+    return state_words().jobs.get(job.outcome or "", job.outcome or "ended")
 
 
 async def _show(options: Options, job: str, asserted: str | None) -> int:
@@ -194,7 +200,7 @@ def _print_result(options: Options, job: str, piece: "str | JobReport") -> int:
     if options.out.json:
         options.out.object(piece)
     else:
-        options.out.note(f"{piece.id} is over: {piece.outcome}")
+        options.out.note(f"{piece.id} {_outcome_words(piece)}")
     return _EXIT_OF_OUTCOME.get(piece.outcome or "", 1)
 
 
@@ -211,7 +217,7 @@ async def _cancel(options: Options, job: str, asserted: str | None) -> int:
         found = await service.jobs.cancel(job, _viewer(options, asserted))
     options.out.result(
         found,
-        f"{found.id} is over: {found.outcome}"
+        f"{found.id} {_outcome_words(found)}"
         if found.state == "ended"
         else f"{found.id} is asked to end",
     )

@@ -1,5 +1,6 @@
 """`holdfast reminders list | show | add | cancel`: turns that start later by themselves."""
 
+import re
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +19,11 @@ from holdfast.cli.shared.service import home_of, looking_service, making_service
 from holdfast.errors import Refused
 
 if TYPE_CHECKING:
+    from holdfast.ids import SessionId
+    from holdfast.runtime.reminders import Wanted
     from holdfast.runtime.reports.types import ReminderReport
+    from holdfast.runtime.service import Service
+    from holdfast.runtime.verbs.accept import Incoming
 
 
 def register(app: typer.Typer) -> None:
@@ -185,7 +190,8 @@ def _moment(at: str | None, after: str | None, every: str | None, cron: str | No
     from holdfast.settings.values import Wrong, duration_seconds
 
     try:
-        moment = datetime.now(UTC) + timedelta(seconds=duration_seconds(after))
+        # In whole seconds, and never earlier than asked for.
+        moment = datetime.now(UTC) + timedelta(seconds=duration_seconds(after) + 1)
     except (Wrong, OverflowError) as exc:
         why = exc if isinstance(exc, Wrong) else f"{after} is too long"
         raise Unusable(f"--in {why}", code="malformed", hint="for example --in 10m") from exc
@@ -287,7 +293,8 @@ async def _add(
     text, at, every, cron, zone = wanted
     me = who(home_of(options), asserted)
     async with making_service(options) as service:
-        made = await service.reminders.set(
+        made = await _set(
+            service,
             name,
             Wanted(text=text, at=at, every=every, cron=cron, time_zone=zone, may_prompt=may_prompt),
             Incoming(
@@ -302,6 +309,19 @@ async def _add(
         )
     options.out.result(made, f"{made.id} is set; it is due on {local_time(made.next_at)}")
     return 0
+
+
+async def _set(
+    service: "Service", session: "SessionId", wanted: "Wanted", incoming: "Incoming"
+) -> "ReminderReport":
+    """Set it. An error names the option to mend, where a tool's call would name its argument."""
+    from holdfast.errors import Unusable
+
+    try:
+        return await service.reminders.set(session, wanted, incoming)
+    except Unusable as exc:
+        message = re.sub(r"^(at|every|cron):", r"--\1:", exc.message).replace("time_zone", "--tz")
+        raise Unusable(message, code=exc.code, hint=exc.hint.replace("time_zone", "--tz")) from exc
 
 
 async def _cancel(options: Options, reminder: str, asserted: str | None) -> int:

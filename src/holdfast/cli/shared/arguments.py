@@ -45,3 +45,24 @@ WorkspaceOption = Annotated[
         help="Where its tools work. [default: the last one, else this folder]",
     ),
 ]
+
+
+def json_object(text: str | None, *, name: str) -> dict[str, Any] | None:
+    """
+    Parse the arguments of a call, as strictly as everything that is digested: no duplicate keys, no
+    NaN. An error calls the option or argument by its name.
+    """
+    if text is None:
+        return None
+    from holdfast.errors import Refused, Unusable
+    from holdfast.journal.strict import strict_json
+
+    hint = 'one JSON object, such as \'{"command": "ls"}\''
+    try:
+        value = strict_json(text.encode(), what=name)
+    except (UnicodeEncodeError, Refused) as exc:
+        why = str(exc).partition(": ")[2]
+        raise Unusable(f"{name} is not valid JSON: {why}", code="malformed", hint=hint) from exc
+    if not isinstance(value, dict):
+        raise Unusable(f"{name} is not a JSON object", code="malformed", hint=hint)
+    return value

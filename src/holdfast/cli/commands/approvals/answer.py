@@ -7,10 +7,10 @@ import typer
 from holdfast.cli.output.exit_codes import EXIT_OF_OUTCOME, exit_code_of
 from holdfast.cli.output.result import error_fields, is_sealed
 from holdfast.cli.shared import completion as completing
-from holdfast.cli.shared.arguments import acting_as, id_argument
+from holdfast.cli.shared.arguments import acting_as, id_argument, json_object
 from holdfast.cli.shared.options import Options, command, options_of, refuse_blank
 from holdfast.cli.shared.service import driving_service, home_of, run
-from holdfast.errors import HoldfastError, Refused, Unusable
+from holdfast.errors import HoldfastError, Unusable
 from holdfast.session.authority.approvals import KEYS
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ async def _answer(
     from holdfast.ids import ApprovalId
 
     options.speaks_as = asserted
-    edited = _arguments(arguments)
+    edited = json_object(arguments, name="--arguments")
     async with driving_service(options) as service:
         try:
             refuse_tools("answering")
@@ -146,29 +146,6 @@ async def _answer(
             return await _failed(options, service, approval, exc)
         await tell_doubts(options, service, report.turn)
     return _print_result(options, report)
-
-
-def _arguments(text: str | None) -> Any:
-    """Parse the arguments as strictly as everything that is digested: no duplicate keys, no NaN."""
-    if text is None:
-        return None
-    from holdfast.journal.strict import strict_json
-
-    try:
-        value = strict_json(text.encode(), what="--arguments")
-    except (UnicodeEncodeError, Refused) as exc:
-        raise Unusable(
-            f"--arguments is not valid JSON: {exc}",
-            code="malformed",
-            hint='one JSON object, such as \'{"command": "ls"}\'',
-        ) from exc
-    if not isinstance(value, dict):
-        raise Unusable(
-            "--arguments is not a JSON object",
-            code="malformed",
-            hint='one JSON object, such as \'{"command": "ls"}\'',
-        )
-    return value
 
 
 def _print_result(options: Options, report: "AnswerReport") -> int:

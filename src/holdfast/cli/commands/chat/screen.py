@@ -143,13 +143,16 @@ class Screen:
         sys.stdout.flush()
 
     def _placed(self, word: str, width: int) -> str:
-        """Return the word, after the line break and the bar that it needs."""
+        """
+        Return the word, after the line break and the bar that it needs. One column stays free for
+        the space behind it: it must not begin a line.
+        """
         cells = sum(map(cell_width, word))
         if not word:
             return ""
-        if cells > width - len(self._bar):
-            return "".join(self._put(char, cell_width(char), width) for char in word)
-        return self._put(word, cells, width)
+        if cells > width - 1 - len(self._bar):
+            return "".join(self._put(char, cell_width(char), width - 1) for char in word)
+        return self._put(word, cells, width - 1)
 
     def _put(self, text: str, cells: int, width: int) -> str:
         before = ""

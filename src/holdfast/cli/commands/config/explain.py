@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from holdfast.cli.shared.arguments import SessionArgument
+from holdfast.cli.shared.arguments import SessionArgument, json_object
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, run
 
@@ -53,6 +53,7 @@ async def _explain(
     from holdfast.cli.shared.service import driving_service, no_home
     from holdfast.session.authority.context import MessageSource
 
+    json_object(arguments, name="ARGUMENTS")  # a slip of the reader is not a verdict
     options.speaks_as = asserted
     me = who(home_of(options), asserted)
     async with driving_service(options) as service:
@@ -61,7 +62,7 @@ async def _explain(
         found = await service.explain(
             await whole_session(service, session),
             tool,
-            None if arguments is None else arguments.encode(errors="replace"),
+            None if arguments is None else arguments.encode(),
             source=MessageSource.local(me.person),
             workspace=workspace_at(Path.cwd()),
         )

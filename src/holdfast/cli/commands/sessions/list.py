@@ -56,11 +56,11 @@ async def _list(options: Options, limit: int | None, after: str | None) -> int:
 
 
 def _row(line: "SessionLine") -> tuple[str, ...]:
-    from holdfast.state_words import phase_words
+    from holdfast.state_words import owed_words, phase_words
 
     words = phase_words(line.phase)
     state = (
-        f"{words}, owes {', '.join(line.owes)}"
+        f"{words}, owes {owed_words(line.owes)}"
         if line.owes
         else f"sealed ({line.sealed.code})"
         if line.sealed

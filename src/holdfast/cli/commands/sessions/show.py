@@ -64,7 +64,7 @@ def _text(options: Options, report: "SessionReport", waiting: "list[ApprovalRepo
                 else ""
             ),
         ),
-        ("owes", ", ".join(report.owes)),
+        ("owes", _owed_text(options, report)),
         ("retry", _retry_text(report)),
         *(
             (
@@ -83,6 +83,16 @@ def _text(options: Options, report: "SessionReport", waiting: "list[ApprovalRepo
         *(("quarantine", path) for path in report.quarantine),
     ]
     return "\n".join(f"{name.ljust(10)}  {value}" for name, value in facts if value)
+
+
+def _owed_text(options: Options, report: "SessionReport") -> str:
+    """Name the owed work. Whether a process is at work on it cannot be read from the journal."""
+    from holdfast.state_words import owed_words
+
+    if not report.owes:
+        return ""
+    resume = options.typed(f"resume {report.session}")
+    return f"{owed_words(report.owes)}; where no process does it, `{resume}` does"
 
 
 def _facts_of_delegates(report: "SessionReport") -> list[tuple[str, str]]:

@@ -97,7 +97,8 @@ def cron_table(expression: str) -> CronTable:
         raise _wrong(f"{expression.strip()!r} is a short form", f"write {spelled!r}")
     fields = expression.split() if len(expression) <= _EXPRESSION_CHARS_MAX else []
     if len(fields) != len(_FIELDS):
-        count = f"has {len(fields)} fields" if fields else "is empty or too long"
+        number = "1 field" if len(fields) == 1 else f"{len(fields)} fields"
+        count = f"has {number}" if fields else "is empty or too long"
         raise _wrong(
             f"{expression[:_EXPRESSION_CHARS_MAX]!r} {count}",
             "five are needed: minute hour day-of-month month day-of-week, as in '0 9 * * MON-FRI'",

@@ -145,7 +145,7 @@ def _read_every(text: str, time_zone: str | None) -> Every:
     if not limits.REMINDER_EVERY_SECONDS_MIN <= seconds <= limits.REMINDER_HORIZON_SECONDS:
         least = span_in_words(limits.REMINDER_EVERY_SECONDS_MIN)
         raise _wrong(
-            f"every: {text} is not within {least} and {_HORIZON_WORDS}",
+            f"every: {text} is not between {least} and {_HORIZON_WORDS}",
             f"{least} is the least; to act more often, run a program of your own",
         )
     return Every(seconds, 0)

@@ -6,7 +6,6 @@ that was copied goes on as if nobody had looked.
 from collections import Counter
 
 from holdfast.home import Agent
-from holdfast.ids import SessionId
 from holdfast.runtime.lifecycle.fork import fork
 from holdfast.session.events import ApprovalClosed, CallFinished, ModelAnswered, TurnEnded
 from holdfast.testing import ScriptModel
@@ -117,7 +116,11 @@ async def test_a_fork_of_a_conversation_whose_delegate_waits_leaves_the_delegate
         at = (await home.service.show("ops/a")).seq
         report = await fork(home.service.runtime, "ops/a", "ops/b", at_seq=at, by="alice")
         assert (report.phase, report.owes, report.delegates) == ("idle", (), ())
-        assert await home.service.runtime.world.store.current(SessionId("ops/b")) is not None
+        child = approval.session
+        at = (await home.service.show(child)).seq
+        report = await fork(home.service.runtime, child, "ops/c", at_seq=at, by="alice")
+        assert (report.phase, report.owes, report.parent, report.waiting) == ("idle", (), None, 0)
+        assert [each.session for each in await home.approvals()] == [child]
         await home.answer(approval, "approve_once", by=alice)
         await home.resume("ops/a")
         assert (await home.service.show("ops/a")).phase == "idle"

@@ -43,6 +43,13 @@ def place_of(settings: Settings) -> "DatabaseAddress | None":
     )
 
 
+def place_at(home: Path) -> "DatabaseAddress | None":
+    """The database of this home; None if it is kept in files, or is not there."""
+    settings = SettingsSource(home).now()
+    refuse_other_kind(home, settings)
+    return place_of(settings)
+
+
 def place_named(home: Path) -> "DatabaseAddress":
     """The database of this home. Refuse a home of files."""
     settings = SettingsSource(home).now()

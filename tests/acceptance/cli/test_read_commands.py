@@ -18,6 +18,13 @@ EMPTY = [
     (("approvals", "list", "--all"), {"approvals": []}),
     (("grants", "list"), {"grants": []}),
     (("sessions", "list"), {"sessions": []}),
+    (("jobs", "list"), {"jobs": []}),
+    (("reminders", "list"), {"reminders": []}),
+    (("memory", "list"), {"memory": [], "next": None}),
+    (("tokens", "list"), {"tokens": []}),
+    (("mcp", "list"), {"servers": []}),
+    (("channels", "list"), {"channels": []}),
+    (("nodes", "list"), {"nodes": []}),
     (("verify",), {"sessions": []}),
 ]
 

@@ -46,6 +46,21 @@ def test_the_names_are_the_same() -> None:
     assert names(Items) == names(blocking.BlockingItems)
 
 
+def test_the_module_has_every_name_of_the_library() -> None:
+    """A notebook may write `from holdfast import blocking as holdfast`."""
+    own = {
+        "ExternalTurn": blocking.BlockingTurn,
+        "Home": blocking.BlockingHome,
+        "Items": blocking.BlockingItems,
+        "open": blocking.open,
+    }
+    for name in holdfast.__all__:
+        assert getattr(blocking, name) is own.get(name, getattr(holdfast, name)), name
+    assert set(holdfast.__all__) <= set(dir(blocking))
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = blocking.nothing
+
+
 def test_help_says_the_same() -> None:
     assert (Home.send.__doc__ or "").strip().startswith("Send a message")
     assert blocking.BlockingHome.send.__doc__ == Home.send.__doc__

@@ -209,3 +209,17 @@ async def test_a_wrong_token_is_reported_and_nothing_is_sent(fake: FakeDiscord) 
     assert not refused.value.may_pass
     assert "401" in str(refused.value)
     assert "another.token" not in str(refused.value)
+
+
+@in_loop
+async def test_a_missed_message_that_cannot_be_read_is_left_out_and_the_next_one_is_heard(
+    fake: FakeDiscord,
+) -> None:
+    inbox = RecordingInbox()
+    inbox.known = fake.missed_since("1001")
+    odd = {"referenced_message": {"content": "before", "author": "somebody"}}
+    fake.say("1001", "unreadable", is_missed=True, fields=odd)
+    fake.say("1001", "readable", is_missed=True)
+    async with listening(platform(fake), inbox):
+        await until(lambda: inbox.messages, "the message that can be read")
+        assert [each.text for each in inbox.messages] == ["readable"]

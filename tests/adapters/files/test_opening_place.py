@@ -3,6 +3,7 @@ An opening starts from the place of the snapshot: the bytes before it are checke
 every change is found as it is found without a snapshot.
 """
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from tests.adapters.files.conftest import OPS
 
+from holdfast.adapters.files.paths import read_into_kept
 from holdfast.adapters.files.session.journal import FileJournal
 from holdfast.journal import fence as fences
 from holdfast.journal.fence import SegmentPlace
 from holdfast.journal.record import Head
 from holdfast.ports.snapshots import Snapshot
+from holdfast.testing import ManualClock
 from holdfast.testing.loop import in_loop
 
 NOTES = 40
@@ -200,3 +203,39 @@ async def test_a_place_vouches_for_its_own_record_alone(files: Any) -> None:
         await journal.close()
         kept = await (await store.open(OPS)).read_snapshot()
         assert kept == other
+
+
+@in_loop
+async def test_times_and_epochs_do_not_fall_behind_a_place(files: Any) -> None:
+    """The clock was set back, and nobody drives: the next record is still no earlier."""
+    clock = ManualClock()
+    await files.create(NOTES, clock=clock)
+    async with files.store(clock=clock) as store:
+        journal = await store.open(OPS)
+        claim = await journal.claim()
+        assert claim is not None
+        clock.advance(3_600)
+        await journal.append(files.says(NOTES), since=journal.head, epoch=claim.epoch)
+        await claim.release()
+        await journal.keep_snapshot(Snapshot(journal.head, STATE))
+        await journal.close()
+    async with files.store(clock=ManualClock()) as store:
+        journal = await store.open(OPS)
+        kept = await journal.read_snapshot()
+        assert kept is not None
+        assert kept.is_past
+        await journal.append(files.says(NOTES + 1), since=journal.head)
+        verdict = await store.verify_session(OPS)
+        assert (verdict.verdict, verdict.records) == ("holds", journal.head.seq)
+
+
+def test_bytes_of_an_earlier_read_do_not_count_as_read(tmp_path: Path) -> None:
+    """The buffer is kept: a file that became shorter must not look as it was."""
+    path = tmp_path / "segment"
+    for content in (b"the whole content", b"the who"):
+        path.write_bytes(content)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            assert bytes(read_into_kept(fd, 17)) == content
+        finally:
+            os.close(fd)

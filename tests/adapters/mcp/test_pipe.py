@@ -146,3 +146,43 @@ async def test_a_line_past_the_bound_cuts_the_server_off(with_newline: bool) -> 
         with pytest.raises(ReplyLost, match="more than 4 MiB"):
             await asking
         assert broken == ["the server sent a line of more than 4 MiB"]
+
+
+@in_loop
+async def test_a_line_that_was_cut_off_ends_the_connection() -> None:
+    """The next line would go on where it broke off, and the server would read neither."""
+    async with connected() as (connection, peer, broken):
+        asking = asyncio.ensure_future(
+            connection.request("tools/call", {"text": "x" * 300_000}, timeout_seconds=SECONDS)
+        )
+        assert await asyncio.to_thread(os.read, peer.reads, 1) == b"{"
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert not connection.is_open
+        assert broken == ["a message to it was cut off"]
+        with pytest.raises(NeverSent):
+            await connection.request("tools/call", {}, timeout_seconds=SECONDS)
+        rest = await asyncio.to_thread(_read_to_end, peer.reads)
+        assert b"\n" not in rest
+
+
+@in_loop
+async def test_a_server_that_goes_while_a_line_is_written_is_noticed_at_once() -> None:
+    """Its input may still be open in another process, so the pipe stays full and nobody reads."""
+    async with connected() as (connection, peer, _):
+        asking = asyncio.ensure_future(
+            connection.request("tools/call", {"text": "x" * 300_000}, timeout_seconds=3_600)
+        )
+        assert await asyncio.to_thread(os.read, peer.reads, 1) == b"{"
+        os.close(peer.writes)
+        async with asyncio.timeout(SECONDS):
+            with pytest.raises(ReplyLost, match="closed its output"):
+                await asking
+
+
+def _read_to_end(fd: int) -> bytes:
+    found = b""
+    while piece := os.read(fd, 65536):
+        found += piece
+    return found

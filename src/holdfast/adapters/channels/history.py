@@ -1,4 +1,4 @@
-"""Shared by platforms that are asked for the messages that came while nobody listened."""
+"""Shared by platforms that are asked for the messages that came, now or while nobody listened."""
 
 import asyncio
 import logging
@@ -13,6 +13,8 @@ A place without a session is read from this long before the newest known message
 died while it took up missed messages has taken some of them, and the journal knows which.
 """
 _TRIES, _AGAIN_SECONDS = 10, 2.0
+UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
+"""From a payload of another shape than the platform documents."""
 log = logging.getLogger("holdfast.channels")
 T = TypeVar("T")
 

@@ -1,11 +1,15 @@
 """One request over HTTP with aiohttp, and what its end makes certain. Used by the chats."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.ports.delivery import DeliveryInDoubt, NotDelivered
 
+if TYPE_CHECKING:
+    import aiohttp
+
 ANSWER_BYTES_MAX = 4 * 1024 * 1024  # a hundred of the longest messages are under 2 MiB
 CONNECT_SECONDS = 10
+_PIECE_BYTES = 64 * 1024
 
 
 class HttpAnswer(NamedTuple):
@@ -39,7 +43,7 @@ async def ask(
                 method, address, json=body, headers=headers, timeout=limit, allow_redirects=False
             ) as response,
         ):
-            raw = await response.content.read(ANSWER_BYTES_MAX)
+            raw = await _whole(response.content, vendor)
             found = {name.lower(): value for name, value in response.headers.items()}
             return HttpAnswer(response.status, found, raw)
     except aiohttp.ClientConnectorError as exc:
@@ -50,11 +54,23 @@ async def ask(
         raise DeliveryInDoubt(f"{vendor} gave no answer: {type(exc).__name__}") from None
 
 
+async def _whole(content: "aiohttp.StreamReader", vendor: str) -> bytes:
+    """
+    Read to the end. A single `read(n)` returns what has come so far: of a long answer, a part.
+    """
+    found = bytearray()
+    async for piece in content.iter_chunked(_PIECE_BYTES):
+        found += piece
+        if len(found) > ANSWER_BYTES_MAX:
+            raise DeliveryInDoubt(f"{vendor} gave an answer of more than {ANSWER_BYTES_MAX} bytes")
+    return bytes(found)
+
+
 def json_of(raw: bytes) -> Any:
     """The value of a JSON text, or None."""
     import msgspec
 
     try:
         return msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return None

@@ -34,6 +34,9 @@ class EventStream:
             self._total += len(chunk)
             refuse_long(self._total, _STREAM_BYTES_MAX)
             line += chunk
+            if b"\n" not in chunk:  # look at a long line once, however small its pieces are
+                refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)
+                continue
             *lines, rest = bytes(line).replace(b"\r\n", b"\n").split(b"\n")
             line = bytearray(rest)
             refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)

@@ -43,6 +43,7 @@ class PipeConnection:
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
         self._writing = asyncio.Lock()
+        self._room: asyncio.Future[None] | None = None  # of the writer that waits for room
         self._over = ""
         os.set_blocking(reads, False)
         os.set_blocking(writes, False)
@@ -90,7 +91,10 @@ class PipeConnection:
     # --- writing
 
     async def _send(self, message: bytes) -> None:
-        """Write one line. A line is never mixed with another, and never written half on purpose."""
+        """
+        Write one line. A line is never mixed with another. If the caller gives up in the middle of
+        one, the connection ends: the next line would go on where this one broke off.
+        """
         left = memoryview(message + b"\n")
         async with self._writing:
             whole = len(left)
@@ -100,7 +104,7 @@ class PipeConnection:
                 try:
                     left = left[os.write(self._writes, left) :]
                 except BlockingIOError:
-                    await self._until_writable()
+                    await self._until_writable(is_begun=len(left) < whole)
                 except OSError as exc:
                     self._end(f"the server no longer reads ({exc.strerror})")
                     self._fail(self._over, sent=len(left) < whole)
@@ -109,12 +113,18 @@ class PipeConnection:
     def _fail(why: str, *, sent: bool) -> None:
         raise ReplyLost(why) if sent else NeverSent(why)
 
-    async def _until_writable(self) -> None:
-        ready: asyncio.Future[None] = self._loop.create_future()
+    async def _until_writable(self, *, is_begun: bool) -> None:
+        """Return once there is room, or the connection is over."""
+        self._room = ready = self._loop.create_future()
         self._loop.add_writer(self._writes, _settle, ready)
         try:
             await ready
+        except asyncio.CancelledError:
+            if is_begun:
+                self._break("a message to it was cut off")
+            raise
         finally:
+            self._room = None
             if not self._over:
                 self._loop.remove_writer(self._writes)
 
@@ -191,6 +201,9 @@ class PipeConnection:
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(ReplyLost(why))
+                waiting.exception()  # its request may be in the middle of a line, and look no more
+        if self._room is not None:
+            _settle(self._room)
 
 
 def _settle(ready: "asyncio.Future[None]") -> None:

@@ -279,7 +279,7 @@ class Ledger:
             case ToolStarted(call=call, run=run):
                 self.started[call] = run
                 self._trim(self.started)
-            case ApprovalRequested(approval=approval):
+            case ApprovalRequested(approval=approval) if not before.carrying:
                 self.asked[approval] = record
                 self._trim(self.asked)
             case _:

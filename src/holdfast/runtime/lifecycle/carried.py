@@ -68,10 +68,6 @@ class Carried:
     def running_jobs(self) -> tuple[Job, ...]:
         return tuple(job for job in self._state.jobs.values() if job.ended is None)
 
-    @property
-    def at_turn_boundary(self) -> bool:
-        return not self._state.turns and not self._state.queued
-
 
 async def carried_from(journal: Journal, *, until: int | None = None) -> Carried:
     """

@@ -1,4 +1,4 @@
-"""Copy a session up to the end of a turn, as an instance of its own."""
+"""Copy a session up to any of its records, as an instance of its own."""
 
 from holdfast.errors import Refused
 from holdfast.ids import session_id
@@ -9,7 +9,10 @@ from holdfast.runtime.runtime import Runtime
 
 
 async def fork(runtime: Runtime, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
-    """Copy a session up to a turn's end, under another name, without its approvals."""
+    """
+    Copy a session up to this record, under another name. Nothing owed comes along, and the session
+    itself goes on: its prompts stand, its calls, jobs and delegates are left alone.
+    """
     source, target = session_id(session), session_id(into)
     refuse_delegates_name(target)
     journal = await runtime.world.store.open(source)
@@ -23,16 +26,12 @@ async def fork(runtime: Runtime, session: str, into: str, *, at_seq: int, by: st
         carried = await carried_from(journal, until=at_seq)
     finally:
         await journal.close()
-    if not carried.at_turn_boundary or not 0 < at_seq <= journal.head.seq:
-        what = (
-            "is inside a turn"
-            if 0 < at_seq <= journal.head.seq
-            else f"is not there; its records go from 1 to {journal.head.seq}"
-        )
+    if not 0 < at_seq <= journal.head.seq:
         raise Refused(
-            f"record {at_seq} of {source} {what}",
-            code="not_a_boundary",
-            hint="name the seq of a turn_ended record",
+            f"record {at_seq} of {source} is not there; its records go from 1 to "
+            f"{journal.head.seq}",
+            code="unknown_record",
+            hint="name one of them, or leave it out for the end of the last turn",
         )
     why = f"forked from {source} at {carried.last_seq} by {by}"
     return await begin_instance(

@@ -53,14 +53,21 @@ class _Story:
         self._editors: dict[CallId, str] = {}
         self._edited: dict[ApprovalId, str] = {}  # prompts for a call whose values a person changed
         self._parent: DelegateOf | None = None
+        # The records still to come that a fork has copied: their prompts are the other session's.
+        self._copied = 0
 
     def fold(self, record: Record) -> None:
+        if self._copied:
+            self._copied -= 1
+            return
         if record.type not in _SHOWN:
             return
         event = decode(record.type, record.version, record.body, seq=record.seq)
         match event:
             case SessionBorn():
                 self._parent = event.parent
+                if event.from_session not in (None, self._session):
+                    self._copied = event.carried
             case InputAccepted():
                 self._agents[turn_id_of(event.input)] = event.agent
                 context = restore(event.context, session=self._session, instance=self._instance)
@@ -74,7 +81,7 @@ class _Story:
                 if event.option == EDIT:
                     self._editors[event.call] = event.by
                 self._approvals[name] = msgspec.structs.replace(self._approvals[name], answer=event)
-            case ApprovalClosed(approval=name, closed_as=closed_as):
+            case ApprovalClosed(approval=name, closed_as=closed_as) if name in self._approvals:
                 self._approvals[name] = msgspec.structs.replace(
                     self._approvals[name], closed_as=closed_as
                 )

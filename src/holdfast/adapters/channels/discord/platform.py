@@ -17,7 +17,12 @@ from typing import Any, Literal
 from holdfast.adapters.channels.discord import events, outgoing
 from holdfast.adapters.channels.discord.events import DiscordSelf, Place
 from holdfast.adapters.channels.discord.rest_api import API, DiscordApi
-from holdfast.adapters.channels.history import OVERLAP_SECONDS, log, read_patiently
+from holdfast.adapters.channels.history import (
+    OVERLAP_SECONDS,
+    UNREADABLE,
+    log,
+    read_patiently,
+)
 from holdfast.errors import HoldfastError
 from holdfast.ports.chat.messages import ChatParcel, ChatReceipt, Shown, Taken, direct_address
 from holdfast.ports.chat.platform import ChatInbox
@@ -233,7 +238,12 @@ class DiscordPlatform:
         if me is None:
             return
         place = await self._place(str(message.get("channel_id")))
-        if (fact := events.arrived(message, place, me)) is None:
+        try:
+            fact = events.arrived(message, place, me)
+        except UNREADABLE as exc:
+            log.warning("Discord: a message can't be read: %s", type(exc).__name__)
+            return
+        if fact is None:
             return
         taken = await inbox.message(fact)
         if taken.words is not None:

@@ -41,8 +41,10 @@ class DiscordApi:
 def _result(given: HttpAnswer) -> Any:
     """An answer below 400 may have no content. `message` of an error is Discord's own text."""
     answer, status = json_of(given.body), given.status
-    if status < _CLIENT:
+    if status < _CLIENT and (answer is not None or not given.body):
         return answer
+    if status < _CLIENT:
+        raise DeliveryInDoubt(f"Discord answered {status} with something that is not JSON")
     detail = answer if isinstance(answer, dict) else {}
     said = f"{str(detail.get('message', 'no reason'))[:200]} ({detail.get('code', 0)})"
     text = f"Discord answered {status}: {said}"

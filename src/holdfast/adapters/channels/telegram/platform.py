@@ -11,6 +11,7 @@ import contextlib
 from typing import Any, Literal
 
 from holdfast.adapters.channels.chat_sizes import CHAT_SIZES
+from holdfast.adapters.channels.history import UNREADABLE, log
 from holdfast.adapters.channels.prompt_text import PromptText, prompt_text
 from holdfast.adapters.channels.telegram.bot_api import API, BotApi
 from holdfast.adapters.channels.telegram.updates import (
@@ -124,12 +125,20 @@ class TelegramPlatform:
         return updates
 
     async def _take(self, update: dict[str, Any], me: Me, inbox: ChatInbox) -> None:
-        """Return when the update is durable, or is nothing for us. An error: it comes again."""
-        if (message := arrived(update, me)) is not None:
+        """
+        Return when the update is durable, or is nothing for us. An error: it comes again. One that
+        can't be read would come for ever, and nothing behind it would be heard: it is left out.
+        """
+        try:
+            message, button = arrived(update, me), pressed(update)
+        except UNREADABLE as exc:
+            log.warning("Telegram: an update can't be read: %s", type(exc).__name__)
+            return
+        if message is not None:
             taken = await inbox.message(message)
             if taken.words is not None:
                 await self._whisper(message.thread, taken.words)
-        elif (button := pressed(update)) is not None:
+        elif button is not None:
             await self._answer(button.press, await inbox.press(button))
 
     async def _whisper(self, thread: str, words: str) -> None:

@@ -52,10 +52,15 @@ def register(app: typer.Typer) -> None:
 async def _list(options: Options) -> int:
     import asyncio
 
-    from holdfast.adapters.postgres.status import nodes_at
-    from holdfast.assembly.store import place_named
+    from holdfast.assembly.store import place_at
 
-    found, era = await asyncio.to_thread(nodes_at, place_named(home_of(options)))
+    place = place_at(home_of(options))
+    if place is None:
+        options.out.result({"nodes": []}, "no nodes: [storage] names no database")
+        return 0
+    from holdfast.adapters.postgres.status import nodes_at
+
+    found, era = await asyncio.to_thread(nodes_at, place)
     reports = [_report(each, era) for each in found]
     lines = [
         f"{each['node']}  {each['state']}, drives {each['drives']}, machine {each['machine']}, "

@@ -1,4 +1,4 @@
-"""`holdfast sessions fork`: a copy up to the end of a turn, under another name."""
+"""`holdfast sessions fork`: a copy up to one of its records, under another name."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,14 +36,14 @@ def register(app: typer.Typer) -> None:
             typer.Option(
                 "--at",
                 metavar="SEQ",
-                help="The last record to copy: a turn_ended. [default: the end of the last turn]",
+                help="The last record to copy. [default: the end of the last turn]",
             ),
         ] = None,
         as_: RecordedAs = None,
     ) -> None:
         """
-        Copy a session up to the end of a turn. The copy is an instance of its own: no consent, no
-        prompt and nothing owed comes along.
+        Copy a session up to one of its records. The copy is an instance of its own: no consent, no
+        prompt and nothing owed comes along. A turn that is open there ends in the copy.
         """
         options = options_of(ctx)
         run(lambda: _fork(options, session, into, at, as_))
@@ -85,6 +85,8 @@ async def _last_end(service: "Service", session: str) -> int:
                 found = seq if record.type == "turn_ended" else found
     if not found:
         raise Refused(
-            f"no turn of {session} has ended yet", code="not_ended", hint="wait for its first reply"
+            f"no turn of {session} has ended yet",
+            code="not_ended",
+            hint="wait for its first reply, or name a record with --at",
         )
     return found

@@ -84,6 +84,15 @@ def test_an_item_in_quarantine_is_listed_and_printed_over_every_store(
         ("not a url", "", "is not a PostgreSQL address", "postgresql:///", 2),
         ("{base}/absent", "", "does not exist", "createdb", 2),
         ("{stranger}/postgres", "", "refuses this login", "~/.pgpass", 2),
+        ("{url}?sslmode=verify-full", "", "offers no TLS", "ssl = on", 2),
+        ("service=absent", "", "a service that is not there", "pg_service.conf", 2),
+        (
+            "postgresql://owner@127.0.0.1:1,127.0.0.1:2/x",
+            "",
+            "port 1 failed: Connection refused; connection",  # each server's reason
+            "check [storage] url",
+            5,
+        ),
         ("{url}", "", "has no home", "storage init", 2),
         ("{url}", 'schema = "Not Good"', "can't be the schema", "small letters", 2),
         (

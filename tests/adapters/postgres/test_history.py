@@ -8,6 +8,7 @@ stands before it. Every journal verifies, which also means that epochs never fal
 """
 
 import asyncio
+import contextlib
 import math
 import os
 import random
@@ -105,7 +106,8 @@ def _harm(server: Cluster | Pair, fault: str, dice: random.Random) -> None:
     elif fault == "backend":
         pids = _at_backends(server, "select pid")
         if pids:  # the server takes a killed backend for a crash, and recovers
-            os.kill(dice.choice(pids), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it ended just now
+                os.kill(dice.choice(pids), signal.SIGKILL)
     else:
         server.kill()
         server.start()

@@ -20,7 +20,8 @@ from blake3 import blake3
 
 from holdfast.adapters.listener import Listener
 from holdfast.adapters.postgres.home.heads import REMEMBERED_SECONDS
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import SessionId, session_id
 

@@ -51,12 +51,8 @@ from holdfast.adapters.postgres.home.nodes import NodeFacts, Nodes, all_nodes
 from holdfast.adapters.postgres.home.registry import PostgresRegistry, with_new_keys
 from holdfast.adapters.postgres.notices import PostgresNotices
 from holdfast.adapters.postgres.readers import Readers
-from holdfast.adapters.postgres.server import (
-    DatabaseAddress,
-    Lost,
-    Wire,
-    connect,
-)
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.adapters.postgres.session.journal import PostgresJournal, until_done
 from holdfast.adapters.postgres.session.reader import load_for, open_session, verify_session

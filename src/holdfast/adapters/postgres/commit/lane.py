@@ -36,7 +36,8 @@ from holdfast.adapters.postgres.commit.append import (
 from holdfast.adapters.postgres.commit.refusal import fenced, refusal
 from holdfast.adapters.postgres.home.registry import with_new_keys
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import ANOTHER_TIMELINE, Lost, RowInTheWay, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import ANOTHER_TIMELINE, Lost, RowInTheWay
 from holdfast.adapters.postgres.session.stream import load
 from holdfast.adapters.postgres.session.tail import Tail, missing, taken_over
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted

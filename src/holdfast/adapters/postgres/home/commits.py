@@ -18,7 +18,8 @@ from holdfast.adapters.postgres.commit.lane import RESOLVE_SECONDS
 from holdfast.adapters.postgres.commit.refusal import refusal
 from holdfast.adapters.postgres.home.node_folder import key_lock
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, missing
 from holdfast.errors import Busy, HoldfastError, InDoubt, Refused

@@ -25,7 +25,8 @@ from holdfast.adapters.postgres.home.node_folder import (
 )
 from holdfast.adapters.postgres.home.node_start import check_key
 from holdfast.adapters.postgres.home.nodes import read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.errors import Busy

@@ -191,6 +191,8 @@ class PostgresStore:
         return created.instance if created is not None else None
 
     async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
+        if not sessions:
+            return {}
         living = (await self.in_thread(self.refresh)).sessions
         return {name: living[name].instance for name in sessions if name in living}
 
@@ -198,6 +200,8 @@ class PostgresStore:
         return await self.in_thread(lambda wire: page_of_heads(self, wire, after, limit))
 
     async def heads_of(self, sessions: Collection[SessionId]) -> Heads:
+        if not sessions:
+            return ()
         return await self.in_thread(lambda wire: heads_of(self, wire, sessions))
 
     async def recent_heads(self, *, within_seconds: float) -> Heads | None:

@@ -156,7 +156,7 @@ def _noticing_loss(place: DatabaseAddress) -> dict[str, str]:
 
 
 class PreparedStatement(NamedTuple):
-    """A statement of ours that returns one row, and the types of its values. `$1` is the first."""
+    """A statement of ours, and the types of its values. `$1` is the first."""
 
     name: str
     sql: str
@@ -214,10 +214,16 @@ class Wire:
     def ask(
         self, statement: PreparedStatement, values: Sequence[bytes | None]
     ) -> list[bytes | None]:
+        """Run one statement that returns one row, as `ask_rows` does."""
+        return self.ask_rows(statement, values)[0]
+
+    def ask_rows(
+        self, statement: PreparedStatement, values: Sequence[bytes | None]
+    ) -> list[list[bytes | None]]:
         """
-        Run one statement and return its row. Values and row are in the server's binary format: the
-        driver's own way costs as much as everything else that an append does in the node. Raise as
-        `rows` does.
+        Run one statement and return its rows. Values and rows are in the server's binary format:
+        the driver's own way costs as much as everything else that an append does in the node. Raise
+        as `rows` does.
         """
         psycopg = driver()
         self._not_replicated = None
@@ -233,7 +239,10 @@ class Wire:
         finally:
             silence.end(self._connection)
         self._check_replicated()
-        return [result.get_value(0, column) for column in range(result.nfields)]
+        columns = range(result.nfields)
+        return [
+            [result.get_value(row, column) for column in columns] for row in range(result.ntuples)
+        ]
 
     def _executed(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> Any:
         """

@@ -60,6 +60,7 @@ from holdfast.adapters.postgres.session.side_data import SideData
 from holdfast.adapters.postgres.session.tail import (
     Tail,
     error_from_mark,
+    is_head,
     mark_of,
     missing,
 )
@@ -108,7 +109,7 @@ class PostgresStore:
         self.timeline = ""
         self.node = "00000000-0000-0000-0000-000000000000"
         self.nodes = Nodes()
-        self.notices = PostgresNotices(self, self._connect_to_listen)
+        self.notices = PostgresNotices(self)
         self.home_mark: SealMark | None = None
         self.registry: PostgresRegistry
         self.has_memories = False  # whether anything was ever remembered, at the last look
@@ -260,10 +261,6 @@ class PostgresStore:
     def connect(self) -> Wire:
         return connect(self.place)
 
-    def _connect_to_listen(self) -> Wire:
-        """Connect past a pooler, which would hide notices."""
-        return connect(self.place.direct)
-
     def check_alive(self) -> None:
         if os.getpid() != self._pid:
             raise forked()
@@ -329,10 +326,7 @@ class PostgresStore:
         return load_for(self, wire, handle, fold, after=after)
 
     def is_head(self, wire: Wire, handle: PostgresJournal) -> bool:
-        row = wire.one(
-            "select seq, mac, sealed, ended from hf.head where journal = %s", (handle.tail.journal,)
-        )
-        return row is not None and tuple(row) == (*handle.head, False, False)
+        return is_head(wire, handle.tail, handle.head)
 
     def journal_id(self, wire: Wire, session: SessionId, instance: InstanceId) -> int:
         row = head_row(wire, session, instance)

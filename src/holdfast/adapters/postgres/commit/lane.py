@@ -33,7 +33,7 @@ from holdfast.adapters.postgres.commit.append import (
     send_one,
     was_kept_before,
 )
-from holdfast.adapters.postgres.commit.refusal import fenced, refusal
+from holdfast.adapters.postgres.commit.refusal import refusal, unclaimed
 from holdfast.adapters.postgres.home.registry import with_new_keys
 from holdfast.adapters.postgres.home.seals import seal_now
 from holdfast.adapters.postgres.server import Wire
@@ -216,7 +216,7 @@ class Lane:
             try:
                 request.handle.check_usable()
                 if epoch is not None and claim is None:
-                    raise fenced(tail, epoch)  # noqa: TRY301  as every other refusal
+                    raise unclaimed(self._store, tail, epoch)  # noqa: TRY301  as every other refusal
                 self._decide(item, request)
             except BaseException as exc:  # noqa: BLE001  whatever the caller raises is the caller's
                 self.fenced += isinstance(exc, Fenced)

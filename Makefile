@@ -42,7 +42,7 @@ ifeq ($(shell [ "$$(cat $(VENV)/.place 2>/dev/null)" = "$$(pwd -P)" ] && $(BIN)/
 $(VENV)/.made: unusable
 endif
 
-.PHONY: help demo install run test test-agui test-integrations test-long test-mcp test-peers check fmt lint types bench bench-integrations bench-peers simulate fuzz mutate lock clean unusable
+.PHONY: help demo install run test test-agui test-integrations test-long test-mcp test-peers test-postgres check fmt lint types bench bench-integrations bench-peers simulate fuzz mutate lock clean unusable
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*  ## /\1: /p' Makefile | while IFS=: read -r name text; do printf '%-12s%s\n' "$$name" "$$text"; done
@@ -56,7 +56,10 @@ run: $(VENV)/.serve  ## the gateway; prints its address
 	@$(BIN)/holdfast serve $(ARGS)
 
 test: $(VENV)/.test  ## the tests, without the long ones
-	@$(PYTEST) -m 'not long' $(ARGS)
+	@$(PYTEST) -m 'not long and not beyond_share' $(ARGS)
+
+test-postgres: $(VENV)/.test  ## PostgreSQL beyond the share of `make test`: with it, each suite has run whole
+	@$(PYTEST) -m 'beyond_share and not long' $(ARGS)
 
 test-long: $(VENV)/.long $(VENV)/.fuzz  ## all tests, with more examples
 	@$(PYTEST) --hypothesis-profile=long --timeout=3600 --cold $(ARGS)

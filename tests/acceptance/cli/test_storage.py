@@ -4,6 +4,7 @@ the database is said with its cause and the next command. Nothing falls back to 
 """
 
 import asyncio
+import socket
 import time
 from collections.abc import Generator
 
@@ -84,6 +85,15 @@ def test_an_item_in_quarantine_is_listed_and_printed_over_every_store(
         ("not a url", "", "is not a PostgreSQL address", "postgresql:///", 2),
         ("{base}/absent", "", "does not exist", "createdb", 2),
         ("{stranger}/postgres", "", "refuses this login", "~/.pgpass", 2),
+        ("{url}?sslmode=verify-full", "", "offers no TLS", "ssl = on", 2),
+        ("service=absent", "", "a service that is not there", "pg_service.conf", 2),
+        (
+            "postgresql://owner@127.0.0.1:1,127.0.0.1:2/x",
+            "",
+            "port 1 failed: Connection refused; connection",  # each server's reason
+            "check [storage] url",
+            5,
+        ),
         ("{url}", "", "has no home", "storage init", 2),
         ("{url}", 'schema = "Not Good"', "can't be the schema", "small letters", 2),
         (
@@ -160,6 +170,8 @@ def test_a_second_node_needs_the_key_and_then_shares_the_home(cli: Cli, database
     stranger = cli.on(cli.home.parent / "stranger")
     chosen(stranger, database)
     assert "has no key" in stranger("sessions", "list").err
+    assert "copy keys/" in stranger("storage", "init").out
+    assert not (stranger.home / "server.json").exists()
     other = _another_node(cli, database)
     assert [each["session"] for each in other.json("sessions", "list")["sessions"]] == [
         "local/notes"
@@ -168,6 +180,9 @@ def test_a_second_node_needs_the_key_and_then_shares_the_home(cli: Cli, database
     assert cli.json("verify")["sessions"][0]["verdict"] == "holds"
     nodes = cli.json("nodes", "list")["nodes"]
     assert [(each["state"], each["drives"]) for each in nodes] == [("silent", 0)] * 2
+    assert {each["host"] for each in nodes} == {socket.gethostname()}
+    assert all(each["silent_seconds"] < 120 for each in nodes)
+    assert f"on {socket.gethostname()}, Holdfast" in cli("nodes", "list").out
     (other.home / "keys" / "1.key").write_bytes(bytes(32))
     assert other("sessions", "list").code != 0
 
@@ -327,6 +342,12 @@ def test_a_pooler_without_a_direct_address_is_said_with_the_setting_that_helps(
         chosen(cli, pooled, f'listen_url = "{database}"')
         assert cli.json("storage", "status")["notices"] == "heard"
         assert cli("send", "notes", "hello again").code == 0
+        chosen(cli, pooled, f'listen_url = "{pooled}"')
+        status = cli.json("storage", "status")
+        assert (status["notices"], "to a pooler" in status["why_polled"]) == ("polled", True)
+        chosen(cli, pooled, f'listen_url = "{postgres.url("template1")}"')
+        status = cli.json("storage", "status")
+        assert (status["notices"], "no home" in status["why_polled"]) == ("polled", True)
         assert cli.json("verify")["sessions"][0]["verdict"] == "holds"
     finally:
         pooler.stop()

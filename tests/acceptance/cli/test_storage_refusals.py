@@ -71,6 +71,10 @@ def _no_key(_: Owner, cli: Cli, __: str) -> None:
     shutil.rmtree(cli.home / "keys")
 
 
+def _read_only(owner: Owner, _: Cli, __: str) -> None:
+    _set_here(owner, "default_transaction_read_only = on")
+
+
 def _no_role(owner: Owner, _: Cli, url: str) -> str:
     owner.execute("do $$ begin create role hf_plain login; exception when others then null; end $$")
     return url.replace("owner@", "hf_plain@")
@@ -86,6 +90,7 @@ ROWS = {
     "older schema": Refusal(_older, "this program needs", "holdfast storage migrate", 2),
     "another key": Refusal(_other_key, "its first key is", "from a backup", 6),
     "no key": Refusal(_no_key, "has no key of it", "copy keys/", 6),
+    "read-only login": Refusal(_read_only, "may only read", "default_transaction_read_only", 5),
     "standby": Refusal(_standby, "is a standby", "target_session_attrs=read-write", 5),
 }
 

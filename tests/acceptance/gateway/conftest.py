@@ -449,7 +449,7 @@ BOTH = frozenset(
         *("one_time_codes", "reminders", "serve", "streams", "telemetry"),
     )
 )
-POSTGRES_SHARE = 12  # one of so many runs over PostgreSQL in `make test`, all in `make test-long`
+POSTGRES_SHARE = 12  # one of so many runs in `make test`, the others in `make test-postgres`
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -466,7 +466,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if given is None or given.params.get("gateway") != "postgres":
             continue
         if crc32(item.nodeid.encode()) % POSTGRES_SHARE:
-            item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.beyond_share)
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ def test_a_turn_of_a_killed_node_goes_on_at_the_other(pair: Pair) -> None:
     assert _count(pair.second, "ops/api", "model_call_lost") == 1
 
 
-@pytest.mark.long
+@pytest.mark.beyond_share
 def test_a_node_that_is_not_heard_of_loses_its_turn_within_35_seconds_and_writes_nothing_after(
     pair: Pair,
 ) -> None:

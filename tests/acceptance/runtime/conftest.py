@@ -199,13 +199,16 @@ POSTGRES_SHARE = 10  # one of so many stories is told over PostgreSQL in `make t
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every story is told over PostgreSQL too: a fixed share in each run, the others in the long."""
+    """
+    Every story is told over PostgreSQL too: a fixed share in `make test`, the others in
+    `make test-postgres`.
+    """
     for item in items:
         given = getattr(item, "callspec", None)
         if given is None or given.params.get("stage") != "postgres":
             continue
         if crc32(item.nodeid.encode()) % POSTGRES_SHARE:
-            item.add_marker(pytest.mark.long)
+            item.add_marker(pytest.mark.beyond_share)
 
 
 @pytest.fixture(params=["memory", "files", "postgres"])

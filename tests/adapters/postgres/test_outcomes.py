@@ -11,7 +11,7 @@ from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
 from holdfast.adapters.postgres.schema import migrations
-from holdfast.adapters.postgres.server import Lost, translated
+from holdfast.adapters.postgres.server_errors import Lost, translated, unreachable
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import (
     Busy,
@@ -133,6 +133,39 @@ def test_each_state_of_the_server_says_what_to_do_next(state: str, error: type[E
     if isinstance(found, HoldfastError):
         assert "it says why" in found.message
         assert found.hint
+
+
+_TO = 'connection failed: connection to server at "db", port 5432 failed: '
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "hint"),
+    [
+        ('FATAL:  database "x" does not exist', Unusable, "createdb"),
+        ('FATAL:  role "x" does not exist', Unusable, ".pgpass"),
+        ('FATAL:  password authentication failed for user "x"', Unusable, ".pgpass"),
+        ("fe_sendauth: no password supplied", Unusable, ".pgpass"),
+        ('FATAL:  no pg_hba.conf entry for host "h", user "x"', Unusable, "pg_hba.conf"),
+        ("SSL error: certificate verify failed", Unusable, "sslrootcert"),
+        ("server does not support SSL, but SSL was required", Unusable, "ssl = on"),
+        ("session is read-only", Busy, "promote"),
+        ("FATAL:  sorry, too many clients already", Busy, "max_connections"),
+        ("Connection refused", Busy, "server runs"),
+    ],
+)
+def test_each_refused_connection_says_what_to_do_next(
+    said: str, error: type[Exception], hint: str
+) -> None:
+    """The reason is there once, in the server's words, whichever of several servers gave it."""
+    alone = unreachable(psycopg.OperationalError(f"{_TO}{said}\n\tIs it running?"))
+    assert (type(alone), hint in alone.hint) == (error, True)
+    assert alone.message.count(said.removeprefix("FATAL:  ")) == 1
+    assert "FATAL" not in alone.message
+    assert "connection failed" not in alone.message
+    both = f"{_TO}{said}\nAll failures were:\n- host: 'a': {_TO}{said}\n- host: 'b': {_TO}timeout"
+    found = unreachable(psycopg.OperationalError(both))
+    assert found.message.endswith('; connection to server at "db", port 5432 failed: timeout')
+    assert hint in found.hint or said == "session is read-only"  # the other may be the primary
 
 
 def test_any_error_on_a_broken_connection_leaves_the_outcome_open() -> None:

@@ -130,6 +130,36 @@ async def test_another_process_is_woken_with_and_without_a_direct_address(
         await second.close()
 
 
+@pytest.mark.parametrize("wrong", ["nobody listens", "another database"])
+@in_loop
+async def test_a_direct_address_that_can_not_be_used_leaves_the_poll(
+    world: PostgresWorld,
+    pooler: Pooler,
+    postgres: Cluster,
+    caplog: pytest.LogCaptureFixture,
+    wrong: str,
+) -> None:
+    """A process that heard only itself there would look for nothing else."""
+    listen_url = postgres.url(port=1) if wrong == "nobody listens" else postgres.url("template1")
+    first = await world.store()
+    journal = await create_session(first)
+    place = through(world, pooler)._replace(listen_url=listen_url)
+    second = await opened(place, world.folder)
+    heard: list[str] = []
+    try:
+        async with second.notices.listen() as notices:
+            await asyncio.sleep(0.5)
+            await say(journal, "moved")
+            async with asyncio.timeout(20):
+                async for session in notices:
+                    heard.append(session)
+                    break
+        assert (heard, second.notices.hears) == ([OPS], False)
+        assert "storage.listen_url can't be used" in caplog.text
+    finally:
+        await second.close()
+
+
 @in_loop
 async def test_a_process_that_stops_in_a_transaction_keeps_others_no_longer_than_it_may(
     world: PostgresWorld, pooler: Pooler

@@ -272,7 +272,8 @@ async def test_the_home_is_not_read_again_when_it_opens_a_segment(
         await store.close()
         proxy.close()
     assert world.rows("select count(*) from segment") > [(4,)]
-    assert trips[-1] <= trips[0] + 3, trips
+    # The lease is kept meanwhile, which takes a few trips now and then.
+    assert min(trips[-3:]) <= min(trips[:3]) + 1, trips
 
 
 def _created(name: str) -> Draft:

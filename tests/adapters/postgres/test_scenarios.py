@@ -1,7 +1,7 @@
 """
 Every scenario of the story book over two nodes, the second writing every other step: each node
-decides on exactly what the other one wrote. A fixed share runs in `make test`, all in
-`make test-long`.
+decides on exactly what the other one wrote. A fixed share runs in `make test`, the others in
+`make test-postgres`.
 """
 
 import asyncio
@@ -117,7 +117,9 @@ def _steps(path: Path) -> list[str]:
 
 def _params() -> list[object]:
     return [
-        pytest.param(path, id=path.stem, marks=() if number % SHARE == 0 else pytest.mark.long)
+        pytest.param(
+            path, id=path.stem, marks=() if number % SHARE == 0 else pytest.mark.beyond_share
+        )
         for number, path in enumerate(FILES)
     ]
 

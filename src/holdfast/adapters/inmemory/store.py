@@ -90,7 +90,8 @@ class InMemoryStore:
         self.check_alive()
         stored = self.disk.create(session, instance)
         before = stored.genesis
-        times = times_of_creation(first, self.clock.now_ms())
+        # Not before the home's last record, whatever this process's clock says.
+        times = times_of_creation(first, max(self.clock.now_ms(), self.disk.home.last_at))
         for left, draft, at in zip(range(1 - len(first), 1), first, times, strict=True):
             check_draft(draft)
             entry, record = stored.seal_entry(

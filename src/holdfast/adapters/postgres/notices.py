@@ -13,14 +13,15 @@ import os
 import select
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
 from holdfast.adapters.listener import Listener
 from holdfast.adapters.postgres.home.heads import REMEMBERED_SECONDS
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.ids import SessionId, session_id
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 COLLECT_SECONDS = 0.01  # a person notices no such delay, and many appends share one NOTIFY
 POLL_SECONDS = 1.0
+DIRECT_AGAIN_SECONDS = 60.0
 PROBE_SECONDS = 10.0  # a half-open connection is found out that soon
 _PAYLOAD_BYTES_MAX = 7_900  # the server takes 8,000
 _WAKES_READ = 4096
@@ -46,15 +48,33 @@ _MOVED_SINCE = "select session, seq, at from hf.head where at >= %s and not ende
 _log = logging.getLogger("holdfast.postgres")
 POOLED = (
     "[storage] url leads to a pooler, which hides notices: other processes are looked at once a "
-    "second; name the server itself as storage.listen_url in holdfast.toml"
+    "second"
 )
+
+
+NAME_THE_SERVER = "name the server itself as storage.listen_url in holdfast.toml"
+DEAF = "storage.listen_url can't be used, so other processes are looked at once a second: {}"
+
+
+def connect_to_listen(place: DatabaseAddress, *, era: str) -> Wire:
+    """Connect to the server itself. Refuse another server, or another database of it."""
+    wire = connect(place.direct)
+    try:
+        found = wire.one("select id::text from hf.era")
+    except BaseException:
+        wire.close()
+        raise
+    if found == (era,):
+        return wire
+    wire.close()
+    raise Unusable("it leads to another home", code="storage")
 
 
 class PostgresNotices:
     """Any thread may call `notify`. The thread begins with the first notice or listener."""
 
-    def __init__(self, store: "PostgresStore", connect: Callable[[], Wire]) -> None:
-        self._store, self._connect = store, connect
+    def __init__(self, store: "PostgresStore") -> None:
+        self._store = store
         self.channel = "holdfast_" + blake3(store.place.schema.encode()).hexdigest()[:16]
         self._own: set[Listener] = set()
         self._pending: dict[SessionId, None] = {}
@@ -67,6 +87,7 @@ class PostgresNotices:
         # Whether a NOTIFY to ourselves comes back. False means that heads are polled.
         self.hears = False
         self._is_said = False
+        self._direct_again_at: float | None = None  # where `storage.listen_url` could not be used
         self._probed_at = 0.0
         self._probe_heard_at = 0.0
 
@@ -143,16 +164,33 @@ class PostgresNotices:
             wire.close()
 
     def _connected(self) -> Wire:
-        wire = self._connect()
+        wire = self._direct() or connect(self._store.place)
         if wire.is_pooled:
-            if not self._is_said:
-                _log.warning("%s", POOLED)
-            self._is_said = True
+            if self._store.place.listen_url is None:
+                self._say(POOLED)
         else:
             wire.listen(self.channel)
             self._probe(wire)
         self._look(wire)  # for what moved while nobody listened here
         return wire
+
+    def _direct(self) -> Wire | None:
+        """To the server itself, past a pooler. None if that can't be: it is tried again later."""
+        place = self._store.place
+        self._direct_again_at = None
+        if place.listen_url is None:
+            return None
+        try:
+            return connect_to_listen(place, era=self._store.timeline.rpartition("/")[2])
+        except (HoldfastError, Lost) as exc:
+            self._say(DEAF.format(exc))
+            self._direct_again_at = time.monotonic() + DIRECT_AGAIN_SECONDS
+            return None
+
+    def _say(self, text: str) -> None:
+        if not self._is_said:
+            _log.warning("%s; %s", text, NAME_THE_SERVER)
+        self._is_said = True
 
     def _round(self, wire: Wire) -> None:
         if not self._pending and not self._stopped:
@@ -165,7 +203,9 @@ class PostgresNotices:
         if wire.is_pooled or not self.hears:
             self._look(wire)
         now = time.monotonic()
-        if not wire.is_pooled and now - self._probed_at > PROBE_SECONDS:
+        if self._direct_again_at is not None and now > self._direct_again_at:
+            wire.close()  # the next round connects again
+        elif not wire.is_pooled and now - self._probed_at > PROBE_SECONDS:
             if self._probe_heard_at < self._probed_at:
                 self.hears = False
             self._probe(wire)

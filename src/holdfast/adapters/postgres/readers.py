@@ -7,7 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.errors import Busy, InvariantBroken
 
 T = TypeVar("T")

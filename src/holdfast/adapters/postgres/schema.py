@@ -10,7 +10,8 @@ import re
 from importlib import resources
 from typing import NamedTuple
 
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.errors import Busy, Unusable
 
 _NAME = re.compile(r"([0-9]{4})_(pre|post)_([a-z0-9_]+)\.sql\Z")

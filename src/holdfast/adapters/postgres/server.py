@@ -1,27 +1,23 @@
 """
-The way to the server: connections, and what its errors mean.
+The way to the server: connections and their statements.
 
 A connection is used by one thread, with autocommit, and has no state of its own. Every error of the
-driver is translated here, once. `Lost` is the only error after which nobody knows whether a
-statement was kept.
+driver is translated by `server_errors`, once.
 """
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.adapters.postgres import silence
-from holdfast.errors import (
-    Busy,
-    HoldfastError,
-    InDoubt,
-    NotSaved,
-    ReadOnly,
-    Refused,
-    Unusable,
-    install_hint,
+from holdfast.adapters.postgres.server_errors import (
+    Lost,
+    first_line,
+    translated,
+    unreachable,
 )
+from holdfast.errors import InDoubt, Unusable, install_hint
 
 if TYPE_CHECKING:
     import psycopg
@@ -29,18 +25,9 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10  # a dead address is reported, not waited for
 LOCK_WAIT_MS = 10_000  # as over files: then Busy
 IDLE_MS = 5_000  # a process that is stopped while it holds a row keeps others no longer
-ANOTHER_TIMELINE = "another_timeline"
 _SQLSTATE = ord("C")  # libpq's PG_DIAG_SQLSTATE
 _NOT_PREPARED = b"26000"
 STATEMENT_MS = 60_000  # longer than any statement of ours; a stuck server is then reported
-
-
-class Lost(Exception):
-    """The connection ended while a statement was under way; it may or may not have been kept."""
-
-
-class RowInTheWay(NotSaved):
-    """A row stands where the next record belongs, and no append of ours put it there."""
 
 
 class DatabaseAddress(NamedTuple):
@@ -76,12 +63,12 @@ def connect(place: DatabaseAddress) -> "Wire":
         )
     except psycopg.ProgrammingError as exc:
         raise Unusable(
-            f"[storage] url is not a PostgreSQL address: {_first_line(exc)}",
+            f"[storage] url is not a PostgreSQL address: {first_line(exc)}",
             code="storage",
             hint='it looks like "postgresql:///holdfast?host=/run/postgresql"',
         ) from exc
     except psycopg.OperationalError as exc:
-        raise _unreachable(exc) from exc
+        raise unreachable(exc) from exc
     try:
         is_pooled = _is_pooled(connection)
         if is_pooled:
@@ -92,7 +79,7 @@ def connect(place: DatabaseAddress) -> "Wire":
         error = translated(exc, connection)
         connection.close()
         # Nothing was asked yet, so a connection that is lost here leaves nothing open.
-        raise (_unreachable(exc) if isinstance(error, Lost) else error) from exc
+        raise (unreachable(exc) if isinstance(error, Lost) else error) from exc
     return Wire(connection, place.schema, is_pooled=is_pooled)
 
 
@@ -169,7 +156,7 @@ def _noticing_loss(place: DatabaseAddress) -> dict[str, str]:
 
 
 class PreparedStatement(NamedTuple):
-    """A statement of ours that returns one row, and the types of its values. `$1` is the first."""
+    """A statement of ours, and the types of its values. `$1` is the first."""
 
     name: str
     sql: str
@@ -227,10 +214,16 @@ class Wire:
     def ask(
         self, statement: PreparedStatement, values: Sequence[bytes | None]
     ) -> list[bytes | None]:
+        """Run one statement that returns one row, as `ask_rows` does."""
+        return self.ask_rows(statement, values)[0]
+
+    def ask_rows(
+        self, statement: PreparedStatement, values: Sequence[bytes | None]
+    ) -> list[list[bytes | None]]:
         """
-        Run one statement and return its row. Values and row are in the server's binary format: the
-        driver's own way costs as much as everything else that an append does in the node. Raise as
-        `rows` does.
+        Run one statement and return its rows. Values and rows are in the server's binary format:
+        the driver's own way costs as much as everything else that an append does in the node. Raise
+        as `rows` does.
         """
         psycopg = driver()
         self._not_replicated = None
@@ -246,7 +239,10 @@ class Wire:
         finally:
             silence.end(self._connection)
         self._check_replicated()
-        return [result.get_value(0, column) for column in range(result.nfields)]
+        columns = range(result.nfields)
+        return [
+            [result.get_value(row, column) for column in columns] for row in range(result.ntuples)
+        ]
 
     def _executed(self, statement: PreparedStatement, values: Sequence[bytes | None]) -> Any:
         """
@@ -343,108 +339,3 @@ def driver() -> Any:
             hint=install_hint("postgres"),
         ) from exc
     return psycopg
-
-
-def _unreachable(exc: Exception) -> HoldfastError:
-    """Sort a refused connection by what the operator does next."""
-    text = _first_line(exc)
-    lower = text.lower()
-    state = getattr(exc, "sqlstate", None)
-    if state == "3D000" or ("database" in lower and "does not exist" in lower):
-        return Unusable(
-            f"the database does not exist: {text}",
-            code="storage",
-            hint="createdb NAME, then `holdfast storage init`",
-        )
-    if (
-        state in {"28000", "28P01"}
-        or "authentication failed" in lower
-        or ("role" in lower and "does not exist" in lower)
-    ):
-        return Unusable(
-            f"the server refuses this login: {text}",
-            code="storage",
-            hint="check the user in [storage] url, and the password in ~/.pgpass or the service "
-            "file",
-        )
-    if state == "53300" or "too many" in lower or "connection slots" in lower:
-        return _STATES["53300"](text)
-    if "certificate" in lower:
-        return Unusable(
-            f"the server's certificate is not accepted: {text}",
-            code="storage",
-            hint="name the server as its certificate does, and the authority with sslrootcert= in "
-            "[storage] url",
-        )
-    return Busy(
-        f"the database can't be reached: {text}",
-        code="storage_unreachable",
-        hint="check [storage] url, and that the server runs; nothing was written",
-    )
-
-
-def _first_line(exc: BaseException) -> str:
-    return (str(exc).strip() or type(exc).__name__).splitlines()[0]
-
-
-_STATES: dict[str, Callable[[str], HoldfastError]] = {
-    "53100": lambda text: NotSaved(
-        f"the database's disk is full: {text}", hint="free space there, then try again"
-    ),
-    "25006": lambda text: ReadOnly(
-        f"the database takes no writes: {text}",
-        hint="a standby was asked: name the primary, or add target_session_attrs=read-write",
-    ),
-    "55P03": lambda text: Busy(f"another writer holds the row: {text}"),
-    "57014": lambda text: Busy(f"the server gave the statement up: {text}"),
-    "53300": lambda text: Busy(
-        f"the server has no connection left: {text}", hint="raise max_connections, or use a pooler"
-    ),
-    "HF002": lambda text: Busy(
-        f"{text}: it was promoted, restored or replaced",
-        code=ANOTHER_TIMELINE,
-        hint="nothing was written; this node compares its anchors now: try again in a moment",
-    ),
-    "HF004": lambda text: Unusable(
-        f"{text} on this server, so nothing would be durable",
-        code="storage",
-        hint="set synchronous_commit = on",
-    ),
-    "23505": lambda text: RowInTheWay(f"the row exists: {text}"),
-    "HF005": lambda text: Busy(text, hint="look again"),
-    "HF007": lambda text: Refused(
-        f"{text}; nothing is written over",
-        code="exists",
-        hint="name another schema under [storage] in holdfast.toml",
-    ),
-}
-_NO_SCHEMA = frozenset({"3F000", "42P01", "42883"})
-
-
-def translated(exc: Exception, connection: Any) -> Exception:
-    """
-    Return our error for one of the driver's. `Lost` if the connection is gone: a server that ends a
-    session may have committed its statement.
-    """
-    state = getattr(exc, "sqlstate", None) or ""
-    text = _first_line(exc)
-    if connection.broken or connection.closed or state.startswith(("08", "57P")) or not state:
-        return Lost(text)
-    if state in _NO_SCHEMA:
-        return Unusable(
-            f"the database has no home in this schema, or an older one: {text}",
-            code="storage",
-            hint="`holdfast storage status` says which; `holdfast storage init` makes one",
-        )
-    if state == "42501":
-        return Unusable(
-            f"this login may not do that: {text}",
-            code="storage",
-            hint="`holdfast storage init --create-roles` grants what the node needs",
-        )
-    known = _STATES.get(state)
-    if known is not None:
-        return known(text)
-    if state.startswith(("40", "53")):
-        return Busy(f"the server could not do it now: {text} ({state})")
-    return NotSaved(f"the server refused it: {text} ({state})", hint="look at the server's log")

@@ -30,7 +30,7 @@ def check_server(wire: Wire) -> ServerFacts:
     (settings,) = wire.rows(
         "select current_setting('server_version_num')::int, current_setting('fsync'), "
         "current_setting('full_page_writes'), current_setting('synchronous_commit'), "
-        "pg_is_in_recovery(), getdatabaseencoding()::text"
+        "pg_is_in_recovery(), getdatabaseencoding()::text, current_setting('transaction_read_only')"
     )
     _refuse(ServerSettings(*settings))
     (facts,) = wire.rows(
@@ -48,6 +48,7 @@ class ServerSettings(NamedTuple):
     synchronous_commit: str
     is_recovering: bool
     encoding: str
+    read_only: str
 
 
 def _refuse(found: ServerSettings) -> None:
@@ -61,6 +62,12 @@ def _refuse(found: ServerSettings) -> None:
         raise ReadOnly(
             "this server is a standby and takes no writes",
             hint="name the primary in [storage] url, or add target_session_attrs=read-write",
+        )
+    if found.read_only == "on":
+        raise ReadOnly(
+            "this login may only read: default_transaction_read_only is on for it",
+            hint="alter role LOGIN reset default_transaction_read_only, or look at the database's "
+            "and the server's settings",
         )
     for name in ("fsync", "full_page_writes", "synchronous_commit"):
         if getattr(found, name) == "off":

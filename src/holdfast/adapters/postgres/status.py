@@ -4,8 +4,10 @@ from typing import Any, NamedTuple
 
 from holdfast.adapters.postgres import schema
 from holdfast.adapters.postgres.home.nodes import NodeFacts, all_nodes, read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.notices import DEAF, NAME_THE_SERVER, POOLED, connect_to_listen
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.server_facts import check_server
+from holdfast.errors import HoldfastError
 
 
 def database_facts(place: DatabaseAddress) -> dict[str, Any]:
@@ -31,9 +33,10 @@ def database_facts(place: DatabaseAddress) -> dict[str, Any]:
             "synchronous_standbys": row[2] or "none",
             "archive_mode": row[3],
             "pooled": wire.is_pooled,
-            "notices": "polled" if _is_pooled(place) else "heard",
         }
         if version == schema.newest():
+            deaf = _why_deaf(place, wire)
+            found |= {"notices": "polled" if deaf else "heard", "why_polled": deaf}
             (counts,) = wire.rows(
                 "select count(*) filter (where session <> '_home'), coalesce(sum(seq), 0)::bigint "
                 "from hf.head where not ended"
@@ -44,13 +47,18 @@ def database_facts(place: DatabaseAddress) -> dict[str, Any]:
         wire.close()
 
 
-def _is_pooled(place: DatabaseAddress) -> bool:
-    """Whether notices would pass a pooler, which hides them."""
-    wire = connect(place.direct)
+def _why_deaf(place: DatabaseAddress, wire: Wire) -> str | None:
+    """Why notices are not heard; None if they are."""
+    if place.listen_url is None:
+        return POOLED if wire.is_pooled else None
     try:
-        return wire.is_pooled
+        direct = connect_to_listen(place, era=read_era(wire).id)
+    except HoldfastError as exc:
+        return DEAF.format(exc.message)
+    try:
+        return DEAF.format("it leads to a pooler") if direct.is_pooled else None
     finally:
-        wire.close()
+        direct.close()
 
 
 def nodes_at(place: DatabaseAddress) -> tuple[list[NodeFacts], str]:
@@ -73,14 +81,8 @@ class StorageWarning(NamedTuple):
 def storage_warnings(found: dict[str, Any]) -> list[StorageWarning]:
     """From the facts that `database_facts` returned."""
     warned = []
-    if found["notices"] == "polled":
-        warned.append(
-            StorageWarning(
-                "[storage] url leads to a pooler, which hides notices: nodes look for changes once "
-                "a second",
-                "name the server itself as storage.listen_url in holdfast.toml",
-            )
-        )
+    if found.get("why_polled"):
+        warned.append(StorageWarning(found["why_polled"], NAME_THE_SERVER))
     if found["synchronous_standbys"] == "none":
         warned.append(
             StorageWarning(

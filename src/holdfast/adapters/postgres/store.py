@@ -51,12 +51,8 @@ from holdfast.adapters.postgres.home.nodes import NodeFacts, Nodes, all_nodes
 from holdfast.adapters.postgres.home.registry import PostgresRegistry, with_new_keys
 from holdfast.adapters.postgres.notices import PostgresNotices
 from holdfast.adapters.postgres.readers import Readers
-from holdfast.adapters.postgres.server import (
-    DatabaseAddress,
-    Lost,
-    Wire,
-    connect,
-)
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.adapters.postgres.session.journal import PostgresJournal, until_done
 from holdfast.adapters.postgres.session.reader import load_for, open_session, verify_session
@@ -64,6 +60,7 @@ from holdfast.adapters.postgres.session.side_data import SideData
 from holdfast.adapters.postgres.session.tail import (
     Tail,
     error_from_mark,
+    is_head,
     mark_of,
     missing,
 )
@@ -112,7 +109,7 @@ class PostgresStore:
         self.timeline = ""
         self.node = "00000000-0000-0000-0000-000000000000"
         self.nodes = Nodes()
-        self.notices = PostgresNotices(self, self._connect_to_listen)
+        self.notices = PostgresNotices(self)
         self.home_mark: SealMark | None = None
         self.registry: PostgresRegistry
         self.has_memories = False  # whether anything was ever remembered, at the last look
@@ -195,6 +192,8 @@ class PostgresStore:
         return created.instance if created is not None else None
 
     async def instances(self, sessions: Collection[SessionId]) -> Mapping[SessionId, InstanceId]:
+        if not sessions:
+            return {}
         living = (await self.in_thread(self.refresh)).sessions
         return {name: living[name].instance for name in sessions if name in living}
 
@@ -202,6 +201,8 @@ class PostgresStore:
         return await self.in_thread(lambda wire: page_of_heads(self, wire, after, limit))
 
     async def heads_of(self, sessions: Collection[SessionId]) -> Heads:
+        if not sessions:
+            return ()
         return await self.in_thread(lambda wire: heads_of(self, wire, sessions))
 
     async def recent_heads(self, *, within_seconds: float) -> Heads | None:
@@ -259,10 +260,6 @@ class PostgresStore:
 
     def connect(self) -> Wire:
         return connect(self.place)
-
-    def _connect_to_listen(self) -> Wire:
-        """Connect past a pooler, which would hide notices."""
-        return connect(self.place.direct)
 
     def check_alive(self) -> None:
         if os.getpid() != self._pid:
@@ -329,10 +326,7 @@ class PostgresStore:
         return load_for(self, wire, handle, fold, after=after)
 
     def is_head(self, wire: Wire, handle: PostgresJournal) -> bool:
-        row = wire.one(
-            "select seq, mac, sealed, ended from hf.head where journal = %s", (handle.tail.journal,)
-        )
-        return row is not None and tuple(row) == (*handle.head, False, False)
+        return is_head(wire, handle.tail, handle.head)
 
     def journal_id(self, wire: Wire, session: SessionId, instance: InstanceId) -> int:
         row = head_row(wire, session, instance)

@@ -199,12 +199,7 @@ class SqliteIndex:
             )
 
     def _standing(self, page: Iterable[tuple[Any, ...]]) -> list[Standing]:
-        newest = self._keys.newest
-        return [
-            standing_of(found)
-            for found in page
-            if verifies(found, newest) or self._keys.verifies(found)
-        ]
+        return [standing_of(found) for found in self._keys.verified(page)]
 
     async def with_jobs(self) -> AsyncIterator[IndexRow]:
         for page in self._pages(_PAGE_OF_RUNNING, ""):

@@ -9,7 +9,7 @@ the cost of a parked session besides its journal. Pure: values in, bytes out.
 
 import logging
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -159,6 +159,11 @@ class RowKeys:
         if not any(verifies(found, key) for key in older):
             _log.warning("the index has a row for %r that is not ours", found[0])
         return False
+
+    def verified(self, page: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+        """The rows that verify."""
+        newest = self._keys()[0]
+        return (each for each in page if verifies(each, newest) or self.verifies(each))
 
     def approval_mac(self, approval: str, session: str) -> bytes:
         name = approval.encode()

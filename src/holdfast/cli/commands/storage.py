@@ -72,17 +72,21 @@ async def _init(options: Options, roles: bool) -> int:
         else f"{place.name} has a home already; {home} is a new node of it"
         if made.is_new_node
         else f"{place.name} has a home already"
+        if made.is_node
+        else f"{place.name} has a home already; copy keys/ from one of its nodes to {home}, then "
+        "run this again"
     )
     role = await asyncio.to_thread(create_roles, place) if roles else None
     if role is not None:
         said += (
-            f'\nthe node needs the role {role}: grant "{role}" to its login, and name that login'
+            f'\nnext: grant "{role}" to LOGIN; and name that login in [storage] url of each node'
         )
     options.out.result(
         {
             "store": place.name,
             "made": made.is_new,
             "new_node": made.is_new_node,
+            "node": made.is_node,
             "migrations": list(made.migrations),
             "role": role,
         },
@@ -124,8 +128,15 @@ async def _status(options: Options) -> int:
     from holdfast.adapters.postgres.status import database_facts
 
     found = await asyncio.to_thread(database_facts, _place(options))
-    options.out.result(found, "\n".join(f"{name}: {value}" for name, value in found.items()))
+    lines = [f"{name}: {_word(value)}" for name, value in found.items()]
+    if not found["schema_version"]:
+        lines.append("this schema has no home yet; `holdfast storage init` makes one")
+    options.out.result(found, "\n".join(lines))
     return 0
+
+
+def _word(value: object) -> object:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
 
 
 async def _sql(options: Options) -> int:

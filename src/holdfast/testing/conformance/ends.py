@@ -55,6 +55,25 @@ class EndsSuite:
             await sealed.claim()
         assert refused.value.code == sealed.sealed.code
 
+    @in_loop
+    async def test_a_driver_whose_claim_is_over_hears_of_an_end_and_a_seal_first(
+        self, world: StoreWorld
+    ) -> None:
+        """`Fenced` would say that somebody else drives on."""
+        store = await world.store()
+        journal = await create_session(store)
+        other = await store.open(OPS)
+        claim = await other.claim()
+        assert claim is not None
+        await claim.release()
+        await journal.seal(SealMark("broken", "it makes no sense", 1))
+        with pytest.raises(Untrusted):
+            await say(other, "late", epoch=claim.epoch)
+        await store.create(OPS, LATER_INSTANCE, [note("goes on")], origin="unseal", by="alice")
+        with pytest.raises(Refused) as refused:
+            await say(other, "late", epoch=claim.epoch)
+        assert refused.value.code == "unknown"
+
     @pytest.mark.parametrize("stored", ["whole", "damaged"])
     @pytest.mark.parametrize("end", ["deleted", "followed"])
     @pytest.mark.parametrize("verb", VERBS)

@@ -5,10 +5,12 @@ home's own history. Part of `conformance/store.py`.
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holdfast.errors import InvariantBroken, NewerVersion, Refused, Takeover
 from holdfast.ports.journal_store import Appended, Check, Draft
+from holdfast.testing.clock import ManualClock
 from holdfast.testing.journal_notes import (
     INSTANCE,
     OPS,
@@ -26,6 +28,39 @@ from holdfast.testing.worlds import StoreWorld
 
 
 class HomeSuite:
+    @in_loop
+    async def test_each_line_of_an_export_is_an_object_with_the_records_facts(
+        self, world: StoreWorld
+    ) -> None:
+        journal = await create_session(await world.store())
+        await say(journal, "one", "two")
+        records = await everything(journal)
+        lines = [msgspec.json.decode(each) async for each in journal.lines()][-len(records) :]
+        names = ("seq", "at", "epoch", "type", "mac", "body")
+        assert [tuple(map(each.get, names)) for each in lines] == [
+            (
+                each.seq,
+                each.at,
+                each.epoch,
+                each.type,
+                each.mac.hex(),
+                msgspec.json.decode(each.body),
+            )
+            for each in records
+        ]
+
+    @in_loop
+    async def test_a_session_does_not_begin_before_the_homes_last_record(
+        self, world: StoreWorld
+    ) -> None:
+        """A clock that was set back makes no session older than what the home knew before it."""
+        await create_session(await world.store())
+        home = await (await world.store()).home()
+        known = (await everything(home))[-1].at
+        clock = ManualClock(now_ms=known - 3_600_000)
+        later = await create_session(await world.store(clock=clock), OTHER)
+        assert [each.at for each in await everything(later)] == [known]
+
     @in_loop
     async def test_quarantine_is_durable_and_works_on_a_sealed_session(
         self, world: StoreWorld

@@ -35,7 +35,8 @@ from holdfast.adapters.postgres.commit.binary import (
     integer,
     uuid_array,
 )
-from holdfast.adapters.postgres.server import Lost, PreparedStatement, Wire
+from holdfast.adapters.postgres.server import PreparedStatement, Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.errors import HoldfastError

@@ -19,7 +19,8 @@ from holdfast.adapters.files.home.layout import HOME_SESSION
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
 from holdfast.adapters.postgres.commit.refusal import refusal
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.tail import Tail, missing
 from holdfast.errors import Busy, HoldfastError
 from holdfast.ids import SessionId

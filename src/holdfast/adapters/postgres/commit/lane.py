@@ -33,10 +33,11 @@ from holdfast.adapters.postgres.commit.append import (
     send_one,
     was_kept_before,
 )
-from holdfast.adapters.postgres.commit.refusal import fenced, refusal
+from holdfast.adapters.postgres.commit.refusal import refusal, unclaimed
 from holdfast.adapters.postgres.home.registry import with_new_keys
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import ANOTHER_TIMELINE, Lost, RowInTheWay, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import ANOTHER_TIMELINE, Lost, RowInTheWay
 from holdfast.adapters.postgres.session.stream import load
 from holdfast.adapters.postgres.session.tail import Tail, missing, taken_over
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
@@ -215,7 +216,7 @@ class Lane:
             try:
                 request.handle.check_usable()
                 if epoch is not None and claim is None:
-                    raise fenced(tail, epoch)  # noqa: TRY301  as every other refusal
+                    raise unclaimed(self._store, tail, epoch)  # noqa: TRY301  as every other refusal
                 self._decide(item, request)
             except BaseException as exc:  # noqa: BLE001  whatever the caller raises is the caller's
                 self.fenced += isinstance(exc, Fenced)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
 from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, instance_over, taken_over
 from holdfast.errors import Busy, Fenced, HoldfastError
-from holdfast.ports.journal_store import SealMark
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.store import PostgresStore
@@ -30,14 +29,27 @@ def refusal(store: "PostgresStore", item: FramedAppend, answer: Answer) -> Holdf
         case "g":
             return instance_over(tail)
         case "s":
-            store.lane.read(store.refresh)
-            if store.registry.is_over(tail.session, tail.instance):
-                return instance_over(tail)
-            mark = store.seal_mark(tail.session, tail.instance)
-            mark = mark or SealMark("broken", "it was sealed, and not said why")
-            return error_from_mark(tail.session, mark.code, mark.detail, mark.at_seq)
+            unsaid = "it was sealed, and not said why"
+            found = _over_or_sealed(store, tail)
+            return found or error_from_mark(tail.session, "broken", unsaid, None)
         case _:
             return Busy(f"{tail.session} is being written by others", hint="try again")
+
+
+def unclaimed(store: "PostgresStore", tail: Tail, epoch: int) -> HoldfastError:
+    """The error for an epoch of which this process holds no claim. In the lane."""
+    return _over_or_sealed(store, tail) or fenced(tail, epoch)
+
+
+def _over_or_sealed(store: "PostgresStore", tail: Tail) -> HoldfastError | None:
+    """As the home's journal says it: an end comes before a seal, and both before a fence."""
+    store.lane.read(store.refresh)
+    if store.registry.is_over(tail.session, tail.instance):
+        return instance_over(tail)
+    mark = store.seal_mark(tail.session, tail.instance)
+    if mark is None:
+        return None
+    return error_from_mark(tail.session, mark.code, mark.detail, mark.at_seq)
 
 
 def fenced(tail: Tail, epoch: int) -> Fenced:

@@ -18,13 +18,14 @@ from holdfast.adapters.postgres.commit.lane import RESOLVE_SECONDS
 from holdfast.adapters.postgres.commit.refusal import refusal
 from holdfast.adapters.postgres.home.node_folder import key_lock
 from holdfast.adapters.postgres.home.seals import seal_now
-from holdfast.adapters.postgres.server import Lost, Wire
+from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, missing
 from holdfast.errors import Busy, HoldfastError, InDoubt, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring, key_id
-from holdfast.journal.record import Draft, check_draft, times_of_creation
+from holdfast.journal.record import Draft, Record, check_draft, times_of_creation
 from holdfast.session.home.events import (
     AnyHomeEvent,
     HomeCreated,
@@ -82,24 +83,31 @@ class HomeCommits:
         keys = Keyring(store.keys, session, instance)
         tail = Tail(0, session, instance, keys, 0)
         position = Position(keys, session, instance)
-        times = times_of_creation(first, store.now_ms())
-        lines = position.begin(
-            first, times or [store.now_ms()], writer=store.writer, generation=store.generation()
-        )
-        check = Position(keys, session, instance)
-        records = [record for line in lines if (record := check.feed(line)) is not None]
-        first_mac = records[0].mac.hex()
+        lines: list[bytes] = []
+        records: list[Record] = []
 
         def build(state: HomeState) -> AnyHomeEvent:
+            nonlocal position, lines, records
             if session in state.sessions and origin not in {"unseal", "restore"}:
                 raise Refused(
                     f"{session} exists", code="exists", hint="open it, or choose another name"
                 )
             tail.slot = state.slots_used
+            # Not before the home's last record, whatever this node's clock says.
+            now = max(store.now_ms(), store.registry.tail.position.fence.at)
+            position = Position(keys, session, instance)
+            lines = position.begin(
+                first,
+                times_of_creation(first, now) or [now],
+                writer=store.writer,
+                generation=store.generation(),
+            )
+            check = Position(keys, session, instance)
+            records = [record for line in lines if (record := check.feed(line)) is not None]
             return SessionCreated(
                 session=session,
                 instance=instance,
-                first_mac=first_mac,
+                first_mac=records[0].mac.hex(),
                 slot=tail.slot,
                 origin=origin,
                 by=by,

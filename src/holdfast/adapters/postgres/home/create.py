@@ -25,7 +25,8 @@ from holdfast.adapters.postgres.home.node_folder import (
 )
 from holdfast.adapters.postgres.home.node_start import check_key
 from holdfast.adapters.postgres.home.nodes import read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.errors import Busy
@@ -38,6 +39,8 @@ class MadeHome(NamedTuple):
     """False if the schema had a home already."""
     is_new_node: bool
     """True if the folder became a node of the home."""
+    is_node: bool
+    """False if the folder has no key of the home."""
 
 
 def create_roles(place: DatabaseAddress) -> str:
@@ -64,8 +67,9 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
         home = head_row(wire, HOME_SESSION, HOME_INSTANCE)
         fd = stack.enter_context(_open(folder))
         if home is not None:
-            is_new_node = _join(wire, facts, folder, fd, home.journal)
-            return MadeHome(applied, is_new=False, is_new_node=is_new_node)
+            is_node = 1 in load_keys(fd).by_generation
+            is_new_node = is_node and _join(wire, facts, folder, fd, home.journal)
+            return MadeHome(applied, is_new=False, is_new_node=is_new_node, is_node=is_node)
         key = load_keys(fd).by_generation.get(1) or make_first_key(fd)
         lines, position = first_home_lines(
             {1: key}, secrets.token_hex(16), now=(clock or SystemClock()).now_ms(), writer="init"
@@ -77,7 +81,7 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
         if row[0] is None:
             raise no_key("another node made the home just now; copy keys/ from it")
         make_node(fd, key, facts, read_era(wire))
-        return MadeHome(applied, is_new=True, is_new_node=True)
+        return MadeHome(applied, is_new=True, is_new_node=True, is_node=True)
     except Lost as exc:
         raise Busy(f"the connection was lost: {exc}", hint="run it again") from exc
     finally:
@@ -86,10 +90,8 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
 
 
 def _join(wire: Wire, facts: ServerFacts, folder: Path, fd: int, journal: int) -> bool:
-    """Make the folder a node of the home, unless it is one or has no key. Return True if made."""
-    key = load_keys(fd).by_generation.get(1)
-    if key is None:
-        return False
+    """Make the folder a node of the home, unless it is one. Return True if made."""
+    key = load_keys(fd).by_generation[1]
     check_key(key, wire, journal, folder)
     if read_known(fd, key) is not None and AnchoredSlots(fd, {1: key}).is_whole():
         return False

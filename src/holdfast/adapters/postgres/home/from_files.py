@@ -25,7 +25,8 @@ from holdfast.adapters.files.session.quarantine import Quarantine
 from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.home.node_folder import make_node, open_node_folder
 from holdfast.adapters.postgres.home.nodes import read_era
-from holdfast.adapters.postgres.server import DatabaseAddress, Lost, Wire, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row
 from holdfast.adapters.postgres.session.side_data import SideData

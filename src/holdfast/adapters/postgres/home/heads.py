@@ -41,8 +41,6 @@ def page_of_heads(
 
 
 def heads_of(store: "PostgresStore", wire: Wire, sessions: Collection[SessionId]) -> Heads:
-    if not sessions:
-        return ()
     store.refresh(wire)
     created = (store.registry.created(name) for name in sorted(sessions))
     return _with_seqs(wire, [each for each in created if each is not None])

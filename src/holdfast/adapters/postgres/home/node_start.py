@@ -6,6 +6,7 @@ compare the node's anchors with the server's history. Runs in the lane.
 import logging
 from importlib.metadata import version
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.home.keys import load_keys, no_key
@@ -97,15 +98,15 @@ def join(store: "PostgresStore", wire: Wire, *, accepts: str | None = None) -> N
         )
         _compare_anchors(store, wire)
     others = wire.rows(
-        "select node::text, machine from hf.join_node(%s, %s, %s, %s, %s::text[])",
-        (store.node, machine(), version("holdfast"), era.id, _key_ids(store)),
+        "select node::text, host from hf.join_node(%s, %s, %s, %s, %s, %s::text[])",
+        (store.node, machine(), gethostname(), version("holdfast"), era.id, _key_ids(store)),
     )
     write_known(store.folder, key, store.node, facts, era)
-    late = [(node, where) for node, where in others if node != accepts]
+    late = [(node, host) for node, host in others if node != accepts]
     if late:
-        node, where = late[0]
+        node, host = late[0]
         raise Busy(
-            f"the database was promoted, restored or replaced, and node {node} (machine {where}) "
+            f"the database was promoted, restored or replaced, and node {node} (on {host}) "
             "has not compared its anchors with it yet",
             code="nodes_not_compared",
             hint="start that node; if it will not come back: "

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.adapters.postgres.home.node_folder import KnownServer
 
 _NODES = (
-    "select n.node::text, n.machine, n.version, "
+    "select n.node::text, n.machine, n.host, n.version, "
     "extract(epoch from clock_timestamp() - n.seen_at)::float8, n.reconciled, "
     "(select to_char(max(p.lease_until) at time zone 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"Z\"') "
     "from hf.process p where p.node = n.node), "
@@ -41,6 +41,7 @@ class Era(NamedTuple):
 class NodeFacts(NamedTuple):
     node: str
     machine: str
+    host: str
     version: str
     silent_seconds: float
     reconciled: str

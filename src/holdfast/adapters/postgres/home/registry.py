@@ -6,6 +6,7 @@ trusted once a record under a trusted key names it, as over files.
 """
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -54,8 +55,12 @@ class PostgresRegistry:
             if self._newer is not None:
                 raise self._newer
             known = self.tail.head  # a lane of this process may have written past what is folded
+            lines = lines_from(wire, self.tail.journal, self._position.head.seq + 1)
+            first = next(lines, None)
+            if first is None and self._position.head == known:
+                return self.state
             position, records = self._position.copy(), []
-            for line in lines_from(wire, self.tail.journal, position.head.seq + 1):
+            for line in itertools.chain(() if first is None else (first,), lines):
                 record = position.feed(line)
                 if record is None or (record.seq == known.seq and record.mac != known.mac):
                     at_seq = known.seq if record is not None else position.head.seq

@@ -4,7 +4,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.home.layout import HOME_SESSION
-from holdfast.adapters.postgres.server import Lost
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.tail import Tail, instance_over, mark_of
 from holdfast.errors import HoldfastError, Refused, Untrusted
 from holdfast.session.home.events import SessionSealed

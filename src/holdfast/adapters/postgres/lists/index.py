@@ -47,11 +47,15 @@ _PUT = (
     "%s::text[], %s::bytea[])"
 )
 _PAGE_OF_RUNNING = _ROW + " where session > %s and running > 0 order by session limit %s"
-_DUE = (
-    "select session from hf.standing where owes > 0 "
-    "union select session from hf.standing where octet_length(awaits) > 0 "
-    "union select session from hf.standing where expires_at > 0 and expires_at <= %s "
-    "union select session from hf.standing where remind_at > 0 and remind_at <= %s order by 1"
+# The names first, each part by its own index; then the rows by their key.
+_PAGE_OF_DUE = (
+    f"{_ROW} where session = any(array("  # noqa: S608  names of ours
+    "select session from hf.standing where session > %(after)s and owes > 0 "
+    "union select session from hf.standing where session > %(after)s and octet_length(awaits) > 0 "
+    "union select session from hf.standing where session > %(after)s "
+    "and expires_at > 0 and expires_at <= %(until)s "
+    "union select session from hf.standing where session > %(after)s "
+    "and remind_at > 0 and remind_at <= %(until)s order by 1 limit %(most)s)) order by session"
 )
 _UNLISTED = (
     "select h.session from hf.moved m cross join lateral "
@@ -150,13 +154,19 @@ class PostgresIndex:
 
     async def prompting(self) -> AsyncIterator[Sequence[Standing]]:
         async for page in self._pages(_PAGE_OF_WAITING):
-            yield [standing_of(found) for found in page if self._keys.verifies(found)]
+            yield [standing_of(found) for found in self._keys.verified(page)]
 
     async def due(self, *, until: int) -> AsyncIterator[Sequence[Standing]]:
-        names = [name for (name,) in await self._fetch(_DUE, (until, until))]
-        for start in range(0, len(names), _PAGE_ROWS):
-            page = await self._fetch(_GET, (names[start : start + _PAGE_ROWS],))
-            yield [standing_of(each) for each in sorted(page) if self._keys.verifies(each)]
+        last = ""
+        while page := await self._due_after(last, until):
+            yield [standing_of(each) for each in self._keys.verified(page)]
+            last = page[-1][0]
+            if len(page) < _PAGE_ROWS:
+                return
+
+    async def _due_after(self, last: str, until: int) -> list[tuple[Any, ...]]:
+        values = {"after": last, "until": until, "most": _PAGE_ROWS}
+        return await self._store.in_thread(lambda wire: wire.rows(_PAGE_OF_DUE, values))
 
     async def with_jobs(self) -> AsyncIterator[IndexRow]:
         async for page in self._pages(_PAGE_OF_RUNNING):
@@ -201,9 +211,7 @@ class PostgresIndex:
     async def stale(self, heads: Heads) -> Sequence[SessionId]:
         known: dict[str, tuple[str, int]] = {}
         async for page in self._pages(_PAGE_OF_ALL):
-            known.update(
-                {each[0]: (each[1], each[2]) for each in page if self._keys.verifies(each)}
-            )
+            known.update({each[0]: (each[1], each[2]) for each in self._keys.verified(page)})
         return [
             session
             for session, instance, seq in heads
@@ -237,9 +245,7 @@ class PostgresIndex:
         rows = _PAGE_ROWS if most is None else most
         while most is None or len(found) < most:
             page = await self._fetch(_BY_TIME[column], (*last, until, rows))
-            found += [
-                (each[place], SessionId(each[0])) for each in page if self._keys.verifies(each)
-            ]
+            found += [(each[place], SessionId(each[0])) for each in self._keys.verified(page)]
             if len(page) < rows:
                 break
             last = page[-1][place], page[-1][0]

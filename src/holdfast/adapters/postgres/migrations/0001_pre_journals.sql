@@ -91,6 +91,7 @@ create table era (
 create table node (
   node uuid primary key,
   machine text not null,
+  host text not null,
   version text not null,
   reconciled text not null,
   key_ids text[] not null,
@@ -493,16 +494,16 @@ $$;
 
 -- Take a node's place: it has compared its anchors with this era. Return the nodes that have not.
 create function join_node(
-  p_node uuid, p_machine text, p_version text, p_era uuid, p_key_ids text[]
-) returns table (node uuid, machine text)
+  p_node uuid, p_machine text, p_host text, p_version text, p_era uuid, p_key_ids text[]
+) returns table (node uuid, host text)
 language plpgsql security definer set search_path from current as $$
 #variable_conflict use_column
 begin
-  insert into node (node, machine, version, reconciled, key_ids)
-    values (p_node, p_machine, p_version, p_era::text, p_key_ids)
-    on conflict (node) do update set machine = excluded.machine, version = excluded.version,
-      reconciled = excluded.reconciled, key_ids = excluded.key_ids, seen_at = clock_timestamp();
-  return query select n.node, n.machine from node n
+  insert into node (node, machine, host, version, reconciled, key_ids)
+    values (p_node, p_machine, p_host, p_version, p_era::text, p_key_ids)
+    on conflict (node) do update set machine = excluded.machine, host = excluded.host,
+      version = excluded.version, reconciled = excluded.reconciled, key_ids = excluded.key_ids, seen_at = clock_timestamp();
+  return query select n.node, n.host from node n
     where n.reconciled <> p_era::text order by n.node;
 end $$;
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.adapters.files.home.layout import HOME_SESSION
-from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.commit.binary import BIGINT, BYTEA, bigint, bigint_of
+from holdfast.adapters.postgres.server import PreparedStatement, Wire
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.errors import BrokenChain, CutShort, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
@@ -109,19 +110,38 @@ class Tail:
             )
 
 
+_LINES = PreparedStatement(
+    "holdfast_lines",
+    "select line, seq from hf.record where journal = $1 and seq >= $2 "
+    "and seq <= coalesce($3, seq) order by seq limit $4",
+    (BIGINT, BIGINT, BIGINT, BIGINT),
+)
+
+
 def lines_from(wire: Wire, journal: int, first: int, upto: int | None = None) -> Iterator[bytes]:
     """Yield the stored lines from record `first` on, page by page."""
     while True:
-        rows = wire.rows(
-            "select seq, line from hf.record where journal = %s and seq >= %s "
-            "and seq <= coalesce(%s, seq) order by seq limit %s",
-            (journal, first, upto, _PAGE_ROWS),
+        rows = wire.ask_rows(
+            _LINES, (bigint(journal), bigint(first), bigint(upto), bigint(_PAGE_ROWS))
         )
-        for _, line in rows:
-            yield line
+        for line, _ in rows:
+            yield line or b""
         if len(rows) < _PAGE_ROWS:
             return
-        first = rows[-1][0] + 1
+        first = (bigint_of(rows[-1][1]) or 0) + 1
+
+
+_IS_HEAD = PreparedStatement(
+    "holdfast_is_head",
+    "select 1 from hf.head where journal = $1 and seq = $2 and mac = $3 "
+    "and not sealed and not ended",
+    (BIGINT, BIGINT, BYTEA),
+)
+
+
+def is_head(wire: Wire, tail: Tail, head: Head) -> bool:
+    """Whether the journal still ends with this record, and is neither sealed nor over."""
+    return bool(wire.ask_rows(_IS_HEAD, (bigint(tail.journal), bigint(head.seq), head.mac)))
 
 
 def way_on(session: SessionId) -> str:

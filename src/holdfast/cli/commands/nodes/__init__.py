@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
     @command(nodes, "list", example="holdfast nodes list\nholdfast --json nodes list")
     def list_(ctx: typer.Context) -> None:
-        """List every node: its machine, its lease, and how many sessions it drives."""
+        """List every node: its host, when it was last heard of, and how many sessions it drives."""
         options = options_of(ctx)
         run(lambda: _list(options))
 
@@ -63,12 +63,27 @@ async def _list(options: Options) -> int:
     found, era = await asyncio.to_thread(nodes_at, place)
     reports = [_report(each, era) for each in found]
     lines = [
-        f"{each['node']}  {each['state']}, drives {each['drives']}, machine {each['machine']}, "
-        f"Holdfast {each['version']}"
+        f"{each['node']}  {_STATES[each['state']]}, "
+        f"heard of {_length(each['silent_seconds'])} ago, "
+        f"drives {each['drives']}, on {each['host']}, Holdfast {each['version']}"
         for each in reports
     ]
     options.out.result({"nodes": reports}, "\n".join(lines) or "no node has opened this home yet")
     return 0
+
+
+_STATES = {
+    "alive": "alive",
+    "silent": "silent",
+    "not_compared": "has not compared its anchors",
+}
+
+
+def _length(seconds: int) -> str:
+    for unit, length in (("days", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def _report(found: "NodeFacts", era: str) -> dict[str, Any]:
@@ -76,6 +91,8 @@ def _report(found: "NodeFacts", era: str) -> dict[str, Any]:
     return {
         "node": found.node,
         "machine": found.machine,
+        "host": found.host,
+        "silent_seconds": max(0, int(found.silent_seconds)),
         "lease_until": found.lease_until,
         "version": found.version,
         "drives": found.drives,

@@ -48,6 +48,14 @@ def phase_words(phase: str) -> str:
     return state_words().phases.get(phase, phase)
 
 
+def answer_words(person: str | None, option: str | None) -> str:
+    """
+    >>> answer_words("alice", "approve_once")
+    'alice approved it once'
+    """
+    return f"{person} {state_words().answered.get(option or '', f'chose {option}')}"
+
+
 def asker_words(kind: str, *, requester: str, agent: str, editor: str | None = None) -> str:
     """
     Say who asked for a call and who wrote it.

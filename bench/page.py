@@ -2,7 +2,8 @@
 A long conversation on the page: from the press on its name to the drawing of its last message, in
 a real browser, beside a short conversation in the same run.
 
-The page reads one part of the history, so the length must not matter.
+The page reads one part of the history, so the length must not matter. The CPU time of the page's
+main thread is reported too: other people's load does not change it.
 """
 
 import getpass
@@ -12,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from playwright.sync_api import Page, sync_playwright
 
@@ -42,6 +43,11 @@ _OPEN = """([name, last, wait]) => new Promise((done, fail) => {
 })"""
 
 
+class Opening(NamedTuple):
+    seconds: float
+    cpu_seconds: float
+
+
 def measure(ground: Ground) -> list[Row]:
     if not Path(_CHROMIUM).exists():
         return []
@@ -54,10 +60,17 @@ def measure(ground: Ground) -> list[Row]:
             opened = _opener(page)
             opened("short", SHORT)  # the first one also loads the page's modules
             pairs = [(opened("long", long), opened("short", SHORT)) for _ in range(TIMES)]
-    longs, shorts = (Times(each) for each in zip(*pairs, strict=True))
+    longs, shorts = (Times([each.seconds for each in some]) for some in zip(*pairs, strict=True))
+    busy = Times([each.cpu_seconds for each, _ in pairs])
     what = f"a conversation of {long:,} messages opens, p50"
     return [
-        under(PART, what, longs.p50, OPENS_SECONDS, note=f"slowest {max(longs.all):.2f} s"),
+        under(
+            PART,
+            what,
+            longs.p50,
+            OPENS_SECONDS,
+            note=f"slowest {max(longs.all):.2f} s; CPU of the main thread {busy.p50:.2f} s",
+        ),
         compared(
             PART,
             what,
@@ -108,11 +121,20 @@ def _signed_in(served: Served, token: str) -> Iterator[Page]:
         browser.close()
 
 
-def _opener(page: Page) -> Callable[[str, int], float]:
-    def opened(name: str, messages: int) -> float:
+def _opener(page: Page) -> Callable[[str, int], Opening]:
+    chromium = page.context.new_cdp_session(page)
+    chromium.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def cpu_seconds() -> float:
+        found = chromium.send("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+
+    def opened(name: str, messages: int) -> Opening:
+        before = cpu_seconds()
         seconds = page.evaluate(_OPEN, [name, f"message {messages - 1}", _WAIT_MS]) / 1000
+        opening = Opening(float(seconds), cpu_seconds() - before)
         page.evaluate("() => { location.hash = '#/inbox'; }")
         page.wait_for_function("() => document.querySelector('.log') === null")
-        return float(seconds)
+        return opening
 
     return opened

@@ -48,6 +48,23 @@ def phase_words(phase: str) -> str:
     return state_words().phases.get(phase, phase)
 
 
+def job_words(outcome: str, seconds: float | None = None) -> str:
+    """
+    >>> job_words("in_doubt", 12.3)
+    'is over after 12 s, and its outcome is in doubt'
+    """
+    after = "" if seconds is None else f" after {seconds:.0f} s"
+    return state_words().jobs.get(outcome, f"{outcome}{{after}}").replace("{after}", after)
+
+
+def answer_words(person: str | None, option: str | None) -> str:
+    """
+    >>> answer_words("alice", "approve_once")
+    'alice approved it once'
+    """
+    return f"{person} {state_words().answered.get(option or '', f'chose {option}')}"
+
+
 def asker_words(kind: str, *, requester: str, agent: str, editor: str | None = None) -> str:
     """
     Say who asked for a call and who wrote it.

@@ -42,7 +42,7 @@ from holdfast.runtime.drive.turn import turn_standing
 from holdfast.runtime.redaction import refuse_secrets
 from holdfast.runtime.reports import prompt_list, session_list
 from holdfast.runtime.reports.builder import unknown_outcomes
-from holdfast.runtime.reports.explain import Explanation, explain
+from holdfast.runtime.reports.explain import NEVER_BEGUN, Explanation, explain
 from holdfast.runtime.reports.grants import GrantReport, grant_reports
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import (
@@ -77,6 +77,7 @@ from holdfast.session.commands import (
     RenameSession,
 )
 from holdfast.session.decide.lifecycle import delivery_id
+from holdfast.session.evolve.fold import initial
 
 if TYPE_CHECKING:
     from holdfast.runtime.ledger.home_authority import ClockReport
@@ -401,18 +402,26 @@ class Service:
         source: MessageSource,
         workspace: Workspace | None = None,
     ) -> Explanation:
-        """Return which rule would decide such a call, on which line, and whom it would ask."""
-        async with self.runtime.sessions.use(session_id(session)) as ledger:
-            await ledger.catch_up()
-            return explain(
-                self.runtime.world,
-                ledger.state,
-                tool,
-                arguments,
-                source=source,
-                workspace=workspace,
-                grants=await self.home.grants_of(source.person, ledger.state),
-            )
+        """
+        Return which rule would decide such a call, on which line, and whom it would ask. A session
+        that does not exist is judged as it would begin, and is not created.
+        """
+        name = session_id(session)
+        if await self.runtime.world.store.current(name) is None:
+            state = initial(name, NEVER_BEGUN)
+        else:
+            async with self.runtime.sessions.use(name) as ledger:
+                await ledger.catch_up()
+                state = ledger.state
+        return explain(
+            self.runtime.world,
+            state,
+            tool,
+            arguments,
+            source=source,
+            workspace=workspace,
+            grants=await self.home.grants_of(source.person, state),
+        )
 
     async def grants(self) -> tuple[GrantReport, ...]:
         return await grant_reports(self.runtime)

@@ -140,7 +140,7 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
                     turn=turn.id,
                     call=call.call,
                     closed_as="superseded",
-                    reason=f"a later message ({by}) took its place",
+                    reason=f"another message ({by}) was sent instead",
                 )
             )
         events.append(result_of_closing(turn, call, "superseded"))
@@ -151,7 +151,7 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
             turn=turn.id,
             outcome="superseded",
             code="superseded",
-            message="a later message took its place",
+            message="another message was sent instead",
             by_input=by,
         )
     )

@@ -51,7 +51,30 @@ def test_a_terminal_says_states_and_scopes_in_words(cli: Cli) -> None:
     assert "state       waits for a person" in cli("sessions", "show", "ops/api").out
     assert "waits for a person" in cli("sessions", "list").out
     told = cli("config", "explain", "ops/api", "shell", "--as", "alice").out
-    assert "remember  in this conversation, for a folder, or in all conversations of alice" in told
+    furthest = "in this conversation, for a folder, or in all conversations of alice"
+    assert f"remember  at most {furthest}; the prompt offers those that fit the call" in told
+
+
+def test_a_terminal_says_in_words_how_a_prompt_ended(cli: Cli) -> None:
+    approved = cli.ask("true")["id"]
+    cli.json("approvals", "answer", approved, "approve_once", "--as", "alice")
+    replaced = cli.ask("echo one")["id"]
+    cli.json("send", "ops/api", "what time is it", "--as", "alice")
+    listed = cli("approvals", "list", "--all").out
+    assert "alice approved it once" in listed
+    assert "not run: another message was sent" in listed
+    assert "alice approved it once" in cli("approvals", "show", approved).out
+    assert "Not run: another message was sent instead." in cli("approvals", "show", replaced).out
+
+
+def test_explain_judges_a_conversation_that_has_not_begun(cli: Cli) -> None:
+    """Rules are looked at before the first message. Explaining begins no conversation."""
+    cli.json("init")
+    cli.settings('[policy.personal]\nshell = { ask = ["bob"] }\n')
+    told = cli.json("config", "explain", "ops/new", "shell", '{"command": "ls"}', "--as", "alice")
+    assert (told["verdict"], told["line"], told["may_answer"]) == ("ask", 2, ["alice", "bob"])
+    assert "ops/new has not begun" in cli("config", "explain", "ops/new", "shell").out
+    assert cli.json("sessions", "list")["sessions"] == []
 
 
 def test_explain_says_the_same_as_the_prompt_that_follows(cli: Cli) -> None:

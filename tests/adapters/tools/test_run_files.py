@@ -289,6 +289,15 @@ def test_without_isolation_every_script_is_declared(
 
 
 @pytest.mark.usefixtures("root")
+@pytest.mark.parametrize("name", ["builtin", "command", "eval", "exec", "trap"])
+def test_a_builtin_that_runs_its_words_is_called_that(place: Any, encode: Any, name: str) -> None:
+    """A reader would look in vain for such a program."""
+    shell = Shell()
+    display = shell.bind(shell.validate(encode(command=f"{name} 'ls -l'")), place.scene()).display
+    assert f"| {name}, which runs its words as a command" in display
+
+
+@pytest.mark.usefixtures("root")
 @pytest.mark.parametrize(
     "command",
     [

@@ -133,9 +133,9 @@ def state_of(job: "JobReport") -> str:
 
 
 def _outcome_words(job: "JobReport") -> str:
-    from holdfast.state_words import state_words
+    from holdfast.state_words import job_words
 
-    return state_words().jobs.get(job.outcome or "", job.outcome or "ended")
+    return job_words(job.outcome or "ended")
 
 
 async def _show(options: Options, job: str, asserted: str | None) -> int:

@@ -253,9 +253,9 @@ def reminder_text(each: "ReminderReport") -> str:
         ("runs as", f"{each.by} ({each.boundary})" if each.boundary else ""),
         (
             "prompts",
-            f"may reach {each.by}"
+            f"go to {each.by}"
             if each.may_prompt
-            else "nobody can be asked, but approvers that policy names",
+            else "go only to approvers whom your settings name; without them, the call is denied",
         ),
         ("agent", f"{each.agent} ({each.model})"),
         ("fired", f"{each.fired} times, the last at {each.fired_at}" if each.fired else ""),

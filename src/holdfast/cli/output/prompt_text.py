@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli.output.risk_text import risk_lines
 from holdfast.session.authority.approvals import KEYS
-from holdfast.state_words import asker_words
+from holdfast.state_words import answer_words, asker_words, state_words
 
 if TYPE_CHECKING:
     from holdfast.cli.shared.options import Options
@@ -76,12 +76,12 @@ def _standing(approval: "ApprovalReport") -> list[str]:
                 )
             ]
         case "answered":
-            return [f"  answered     {approval.option} by {approval.answered_by}"]
+            return [f"  answered     {answer_words(approval.answered_by, approval.option)}"]
         case _:
-            return [
-                f"  closed       {approval.closed_as}"
-                + (f"; {approval.option} by {approval.answered_by}" if approval.answered_by else "")
-            ]
+            closed = state_words().closed.get(approval.closed_as or "", approval.closed_as)
+            by = approval.answered_by
+            before = f" Before, {answer_words(by, approval.option)}." if by else ""
+            return [f"  closed       {closed}{before}"]
 
 
 def _how(options: "Options", approval: "ApprovalReport") -> list[str]:

@@ -15,6 +15,7 @@ from holdfast.journal.record import Record
 from holdfast.runtime.service import Service
 from holdfast.session.codec import decode
 from holdfast.session.events import AnswerRefused, ApprovalAnswered, ApprovalClosed
+from holdfast.state_words import answer_words, state_words
 
 # Notices that come together are one look. A person who reads the log does not notice the wait.
 _TOGETHER_SECONDS = 0.2
@@ -84,10 +85,11 @@ def _words(session: SessionId, record: Record) -> str:
     match decode(record.type, record.version, record.body, seq=record.seq):
         case ApprovalAnswered(by=by, option=option, approval=approval, way=way):
             how = f", {_WAYS.get(way, f'in {way}')}" if way is not None else ""
-            return f"{by} answered {approval} in {session} with {option}{how}"
+            return f"{answer_words(by, option)}: {approval} in {session}{how}"
         case AnswerRefused(by=by, approval=approval):
             return f"{by} tried to answer {approval} in {session} and may not; it still stands"
         case ApprovalClosed(approval=approval, closed_as=closed_as):
-            return f"{approval} in {session} was closed without an answer: {closed_as}"
+            words = state_words().closed.get(closed_as, closed_as)
+            return f"{approval} in {session}: {words}"
         case _:
             return record.type

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.errors import Refused, Unusable
-from holdfast.ids import CallId, SessionId, TurnId
+from holdfast.ids import CallId, InstanceId, SessionId, TurnId
 from holdfast.ports.tools import CannotBind, InvalidArguments, Scene, Tool
 from holdfast.runtime.context import World
 from holdfast.runtime.drive.bound_call import agent_tools
@@ -25,11 +25,14 @@ from holdfast.session.authority.policy import Allow, Ask, Deny, Verdict, judge, 
 from holdfast.session.home.events import GrantProposed
 from holdfast.session.state import SessionState
 
+NEVER_BEGUN = InstanceId("never-begun")  # of a session that does not exist; no grant names it
+
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """`rule` names the section and the line, or says that no rule of the settings applies."""
 
     session: SessionId
+    begun: bool  # false: the session does not exist, and is judged as it would begin
     tool: str
     requester: str | None
     audience: str
@@ -69,6 +72,7 @@ def explain(
     rule = world.policy().rule(context.audience, tool)
     about = Explanation(
         session=state.session,
+        begun=state.exists,
         tool=tool,
         requester=context.requester,
         audience=context.audience.value,

@@ -64,6 +64,13 @@ def test_a_sealed_session_says_so(gateway: Gateway, tab: Callable[..., Tab]) -> 
     # The conversation says so, or the line above the box that refused the message.
     expect(page.locator("main")).to_contain_text("holdfast sessions unseal ops/a")
     root.keep("sealed-phone-light")
+    page.locator(".integrity").click()
+    expect(page.locator(".verify-words .bad")).to_contain_text("does not hold after record 2")
+    expect(page.locator(".verify-rows")).to_contain_text("session created")
+    dialog = page.locator(".verify")
+    assert dialog.evaluate("(each) => each.scrollWidth - each.clientWidth") == 0
+    root.keep("sealed-verified-phone-light")
+    page.keyboard.press("Escape")
     page.set_viewport_size({"width": 1280, "height": 800})
     expect(page.locator(".side .sealed")).to_contain_text("changed")
     expect(page.locator(".side .sealed")).to_contain_text("holdfast sessions unseal ops/a")

@@ -242,6 +242,43 @@ def test_a_reader_without_the_scope_admin_is_shown_no_servers(
     page = tab(gateway).sign_in(gateway.token("alice")).page
     assert page.locator("[data-tab='grants']").count() == 1
     assert page.locator("[data-tab='servers']").count() == 0
+    page.get_by_role("button", name="Help and keys").click()
+    expect(page.locator(".help")).to_contain_text("1 to 4")
+    expect(page.locator(".help")).not_to_contain_text("servers")
+
+
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_the_menu_of_a_prompt_opens_in_view_and_a_second_click_chooses_nothing(
+    gateway: Gateway, tab: Callable[..., Tab], size: str
+) -> None:
+    """The card moves under the hand when the menu opens."""
+    gateway.start()
+    token = gateway.token("alice")
+    client = gateway.client(token)
+    gateway.send(client, "ops/a", "run: grep -rn TODO src")
+    prompt = gateway.waiting(client)
+    alice = tab(gateway, size=size).sign_in(token)
+    page = alice.go("#/s/ops/a")
+    page.wait_for_selector(".call .prompt .option")
+    alice.settled()
+    summary = page.locator(".menu > summary")
+    options = page.locator(".menu .option")
+    summary.click()
+    for option in (options.first, options.last):
+        expect(option).to_be_in_viewport(ratio=1)
+    alice.keep(f"menu-{size}-light")
+    summary.click()
+    expect(options.first).to_be_hidden()
+    alice.settled()
+    page.evaluate("""() => {
+        document.querySelector('.menu > summary').click();
+        return new Promise((drawn) => requestAnimationFrame(() => setTimeout(() => {
+            document.querySelector('.menu .option').click();
+            drawn();
+        })));
+    }""")
+    expect(page.locator(".status").first).to_contain_text("Read it, then press again.")
+    assert client.get(f"/v1/approvals/{prompt['id']}").json()["state"] == "requested"
 
 
 def test_two_prompts_say_who_asks_and_take_no_answer_while_the_server_is_away(

@@ -162,5 +162,8 @@ def test_a_job_shows_its_time_and_its_last_output_and_can_be_stopped(
     expect(page.locator(".job-line .elapsed")).to_contain_text("running for")
     expect(page.locator(".job-line .last-output")).to_have_text("halfway")
     page.get_by_role("button", name="Cancel the job").click()
-    expect(page.locator(".msg.report")).to_contain_text("after")
+    expect(page.locator(".msg.report")).to_contain_text(
+        re.compile(r"is over after \d+ \w+, and its outcome is in doubt:")
+    )
+    expect(page.locator(".toast")).to_have_text("The job was asked to stop.")
     expect(page.locator(".note", has_text="alice asked the job to stop.")).to_be_visible()

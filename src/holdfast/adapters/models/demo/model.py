@@ -33,7 +33,7 @@ TELLINGS = {
     "denied": "{tool} was denied and did not run: {text}",
     "unattended": "{tool} did not run, because nobody may approve it here: {text}",
     "expired": "{tool} did not run, because the approval expired: {text}",
-    "superseded": "{tool} did not run, because a later message took its place: {text}",
+    "superseded": "{tool} did not run, because another message was sent instead: {text}",
     "voided": "{tool} did not run, because what was approved had changed: {text}",
     "in_doubt": "{tool} is in doubt, it may or may not have happened: {text}",
 }

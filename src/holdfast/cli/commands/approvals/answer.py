@@ -178,12 +178,11 @@ def _handed_on(options: Options, report: "AnswerReport") -> str:
     error = report.turn.error
     if error is None:
         return "Your answer is saved. Another process goes on with it."
-    if (address := served(options)) is not None:
-        return (
-            f"Your answer is saved. It runs when the server at {address} goes on; {error.message}."
-        )
+    address = served(options)  # it may lack the same as this process
+    there = f", such as the server at {address} if nothing is missing there"
+    such_as = "" if address is None else there
     return (
-        f"Your answer is saved. It runs when another process goes on; {error.message} "
+        f"Your answer is saved. It runs when another process goes on{such_as}; {error.message} "
         f"({error.hint})."
     )
 

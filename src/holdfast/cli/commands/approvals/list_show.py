@@ -12,6 +12,7 @@ from holdfast.cli.shared.arguments import id_argument
 from holdfast.cli.shared.options import Options, command, group, options_of
 from holdfast.cli.shared.service import looking_service, run
 from holdfast.errors import Refused
+from holdfast.state_words import answer_words, state_words
 
 if TYPE_CHECKING:
     from holdfast.runtime.reports.types import ApprovalReport
@@ -92,9 +93,12 @@ async def _list(options: Options, for_: str | None, *, everything: bool) -> int:
 
 
 def _row(approval: "ApprovalReport") -> tuple[str, ...]:
-    state = approval.closed_as or (
-        f"{approval.option} by {approval.answered_by}" if approval.answered_by else "waits"
-    )
+    if approval.closed_as:
+        state = state_words().calls.get(approval.closed_as, approval.closed_as)
+    elif approval.answered_by:
+        state = answer_words(approval.answered_by, approval.option)
+    else:
+        state = "waits"
     return (
         approval.id,
         approval.session,

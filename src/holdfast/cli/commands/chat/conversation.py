@@ -22,7 +22,7 @@ _RECALLED = 40  # earlier records that are shown on entering
 
 
 _HELP = """\
-/prompts  show again what waits for you, and whose answer else is missing
+/prompts  show again what waits for you, and what waits for other people
 /cancel   stop everything that is open here
 /help     this text
 /quit     leave, like Ctrl-D; what waits keeps waiting

@@ -46,7 +46,7 @@ from holdfast.session.events import (
 )
 from holdfast.session.features.jobs.decide import OUTPUT_FOLLOWS
 from holdfast.session.features.reminders.schedule import in_words
-from holdfast.state_words import state_words
+from holdfast.state_words import job_words, state_words
 
 # Outcomes without a line here: the model reports the result, or the end of the turn says it.
 _QUIET = ("ok", "superseded")
@@ -182,11 +182,10 @@ class News:
                 self._note(self._job_end(job, outcome))
 
     def _job_end(self, job: str, outcome: str) -> str:
-        words = state_words().jobs.get(outcome, outcome)
         if job not in self._jobs:
-            return f"The job {job} {words}."
+            return f"The job {job} {job_words(outcome)}."
         tool, since = self._jobs[job]
-        return f"The job {job} ({tool}) {words} after {(self._at - since) / 1000:.0f} s."
+        return f"The job {job} ({tool}) {job_words(outcome, (self._at - since) / 1000)}."
 
     def _of_reminder(self, event: ReminderSet | ReminderFired | ReminderCancelled) -> None:
         match event:

@@ -68,6 +68,7 @@ async def _explain(
         )
     people = " or ".join(found.may_answer) or "nobody"
     lines = [
+        *([] if found.begun else [f"session   {found.session} has not begun; this holds for its first message"]),
         f"verdict   {found.verdict}",
         f"why       {found.reason}",
         f"rule      {found.rule}",
@@ -84,6 +85,7 @@ def _asking(found: "Explanation", people: str) -> list[str]:
     scopes = {
         "never": "never: every call asks",
         "session": "in this conversation only",
-        "any": f"in this conversation, for a folder, or in {everywhere}",
+        "any": f"at most in this conversation, for a folder, or in {everywhere}; "
+        "the prompt offers those that fit the call",
     }
     return [f"asks      {people}", f"remember  {scopes[found.remember or 'never']}"]

@@ -82,14 +82,19 @@ let fading = null;
 export function say(text, { urgent = false, seen = false } = {}) {
   const node = document.getElementById(urgent ? "urgent" : "said");
   node.textContent = "";
-  if (seen) {
-    clearTimeout(fading);
-    node.className = "toast";
-    fading = setTimeout(() => {
-      node.className = "unseen";
-    }, SEEN_MS);
-  }
+  if (seen) show(text);
   requestAnimationFrame(() => {
     node.textContent = text;
   });
+}
+
+// In a place of its own: what is only said meanwhile covers nothing.
+function show(text) {
+  const toast = document.getElementById("toast");
+  clearTimeout(fading);
+  toast.textContent = text;
+  toast.hidden = false;
+  fading = setTimeout(() => {
+    toast.hidden = true;
+  }, SEEN_MS);
 }

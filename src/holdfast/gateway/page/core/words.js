@@ -4,7 +4,7 @@
 import STATES from "./state_words.js";
 
 export const { phases: PHASES, calls: CALLS, options: OPTIONS } = STATES;
-export const { turns: TURNS, jobs: JOBS } = STATES;
+export const { turns: TURNS } = STATES;
 
 const UNITS = [
   [86400, "d"],
@@ -80,6 +80,16 @@ export function askerWords({ kind, requester, agent, path, edited_by: editor }) 
   };
   const template = STATES.askers[editor ? "edited" : kind] ?? STATES.askers.approval;
   return template.replace(/{(\w+)}/g, (_, name) => names[name]);
+}
+
+// How a job ended: "finished after 12 s"
+export function jobWords(outcome, took) {
+  return (STATES.jobs[outcome] ?? `${outcome}{after}`).replace("{after}", ` after ${took}`);
+}
+
+// The name of a record: its stored name in words.
+export function eventName(type) {
+  return type === "session_born" ? "session created" : type.replaceAll("_", " ");
 }
 
 export function resultWords(result) {

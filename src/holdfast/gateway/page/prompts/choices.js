@@ -99,7 +99,17 @@ export class Choices {
     const orChange = isEdit && h("span", { class: "wide" }, ", or change the call");
     const longer = ["Approve for longer", orChange];
     const summary = h("summary", null, isLonger ? longer : "Change the call");
-    return h("details", { class: "menu" }, summary, h("ul", null, items));
+    const menu = h("details", { class: "menu" }, summary, h("ul", null, items));
+    menu.addEventListener("toggle", () => this.opened(menu));
+    return menu;
+  }
+
+  // The menu lies below the buttons that stay in view. A second click is meant for its name, and
+  // not for the option that came to its place.
+  opened(menu) {
+    if (!menu.open) return;
+    this.card.moved();
+    menu.scrollIntoView({ block: "nearest" });
   }
 
   // A bare Enter does not answer.
@@ -166,7 +176,8 @@ export class Choices {
       spellcheck: "false",
       on,
     });
-    const ask = ["Type ", h("code", null, prompt.tool), " to approve."];
+    const again = this.mayHaveRun ? " to run it again." : " to approve.";
+    const ask = ["Type ", h("code", null, prompt.tool), again];
     return h(
       "p",
       { class: "confirmation" },
@@ -209,10 +220,12 @@ export class Choices {
     if (!isDone && this.toRest.textContent !== words) this.toRest.textContent = words;
   }
 
+  get mayHaveRun() {
+    return this.card.prompt.risks.some((each) => each.kind === "in_doubt_twin");
+  }
+
   warning() {
-    const { risks } = this.card.prompt;
-    const mayHaveRun = risks.some((each) => each.kind === "in_doubt_twin");
-    return mayHaveRun ? "This may have run already. Check first." : "Look twice at this call.";
+    return this.mayHaveRun ? "This may have run already. Check first." : "Look twice at this call.";
   }
 
   // Why a button can't be pressed now, or nothing if it can.

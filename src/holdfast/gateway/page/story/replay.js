@@ -2,7 +2,7 @@
 // the resumption.
 
 import { fill, h } from "../core/dom.js";
-import { when } from "../core/words.js";
+import { eventName, when } from "../core/words.js";
 import { storyOf } from "./story.js";
 import { timeline } from "./timeline.js";
 
@@ -49,7 +49,7 @@ export class Replay {
 
   show(turn, now, last = null, count = 0) {
     fill(this.picture, timeline(turn, now));
-    const about = last && `${count}. ${last.type.replaceAll("_", " ")}, ${when(last.at)}`;
+    const about = last && `${count}. ${eventName(last.type)}, ${when(last.at)}`;
     this.words.textContent = about ?? "Drag to replay this turn.";
   }
 }

@@ -2,7 +2,7 @@
 // it: a turn, a call with its prompt and its result, and everything that never changes.
 
 import { arrange, fill, h } from "../core/dom.js";
-import { JOBS, TURNS, inBrief, plural, sentence, span, usageWords, when } from "../core/words.js";
+import { TURNS, inBrief, jobWords, plural, sentence, span, usageWords, when } from "../core/words.js";
 import { measureSoon } from "../prompts/reading.js";
 import { richText } from "../text/rich.js";
 import { CallView } from "./call_view.js";
@@ -231,7 +231,7 @@ export class Log {
 // "sleep 12 finished after 12 s:", or the stored words if the call is not on this page.
 function jobEnd({ call, outcome, took, head, text }) {
   if (!call || !outcome) return h("p", null, head);
-  const ended = ` ${JOBS[outcome] ?? outcome} after ${span(took)}${text ? ":" : "."}`;
+  const ended = ` ${jobWords(outcome, span(took))}${text ? ":" : "."}`;
   return h("p", null, h("code", null, inBrief(call.arguments) || call.tool), ended);
 }
 

@@ -3,7 +3,7 @@
 
 import { fill, h } from "../core/dom.js";
 import { Follow } from "../core/follow.js";
-import { when } from "../core/words.js";
+import { eventName, when } from "../core/words.js";
 
 const ROWS_MAX = 200; // the last ones; the count has all
 
@@ -60,7 +60,7 @@ export class Verification {
     this.bar.value = last;
     this.words.textContent = `Verified up to record ${last} of ${of}`;
     for (const { seq, type, at, mac } of records) {
-      const about = `${type.replaceAll("_", " ")}, ${when(at)}`;
+      const about = `${eventName(type)}, ${when(at)}`;
       const code = h("code", { class: "dim" }, `${mac.slice(0, 12)}…`);
       const mark = h("span", { class: "ok" }, "✓ ");
       this.rows.append(h("li", { value: seq }, mark, about, " ", code));
@@ -75,6 +75,7 @@ export class Verification {
     const words = holds
       ? `All ${records} records are intact.`
       : `The history does not hold after record ${records}: ${detail}`;
+    this.bar.classList.toggle("is-bad", !holds);
     fill(this.words, h("b", { class: holds ? "good" : "bad" }, words));
   }
 }

@@ -17,7 +17,6 @@ const TABS = [
 ];
 const FOR_ADMINS = "servers";
 const KEYS = [
-  ["1 to 5", "waiting, conversations, decisions, standing approvals, servers"],
   ["j / k", "next or previous card"],
   ["a / d", "move to Approve or Deny of the card"],
   ["Space", "press the focused button; Enter never answers a prompt"],
@@ -34,21 +33,20 @@ export class Frame {
     this.main = h("main", { id: "main" });
     this.away = h("p", { class: "away-note", role: "alert", hidden: true });
     this.count = h("span", { class: "count", hidden: true });
-    this.help = helpDialog();
+    const tabs = TABS.filter(([name]) => name !== FOR_ADMINS || app.me.scopes.includes("admin"));
+    this.help = helpDialog(tabs);
     const brandLink = h(
       "a",
       { class: "brand", href: "#/inbox" },
       mark(),
       h("span", null, "Holdfast"),
     );
-    const tabs = h(
+    const views = h(
       "nav",
       { class: "tabs", "aria-label": "Views" },
-      TABS.filter(([name]) => name !== FOR_ADMINS || app.me.scopes.includes("admin")).map((each) =>
-        this.tab(each),
-      ),
+      tabs.map((each) => this.tab(each)),
     );
-    const bar = h("header", { class: "bar" }, brandLink, tabs, this.recent(), this.reader());
+    const bar = h("header", { class: "bar" }, brandLink, views, this.recent(), this.reader());
     this.node = h("div", { class: "frame" }, bar, this.main, this.away);
   }
 
@@ -139,14 +137,16 @@ export class Frame {
   }
 }
 
-function helpDialog() {
+function helpDialog(tabs) {
+  const names = tabs.map(([, , , , name, more]) => `${name}${more ?? ""}`.toLowerCase());
+  const toTabs = [`1 to ${tabs.length}`, names.join(", ")];
   const dialog = h("dialog", { class: "help", "aria-labelledby": "help-title" });
   const row = ([key, does]) =>
     h("div", null, h("dt", null, h("kbd", null, key)), h("dd", null, does));
   return fill(
     dialog,
     h("h2", { id: "help-title" }, "Keys"),
-    h("dl", null, KEYS.map(row)),
+    h("dl", null, [toTabs, ...KEYS].map(row)),
     h(
       "p",
       { class: "dim" },

@@ -52,6 +52,7 @@ _KEEPERS = frozenset(
 _QUIET_BUILTINS = frozenset(
     {"[", "break", "continue", "exit", "kill", "return", "shift", "umask", "wait"}
 )
+_RUN_THEIR_WORDS = frozenset({"builtin", "command", "eval", "exec", "trap"})
 _SET = re.compile(r"[-+][efuvx]*o?|pipefail")
 _SUBSTITUTION = re.compile(r"s([/|,#:])(?:(?!\1)[^\\\n]|\\.)*\1(?:(?!\1)[^\\\n]|\\.)*\1[gIip0-9]*")
 _AWK_STARTS = re.compile(r"system|\||@|close|ENVIRON")
@@ -182,6 +183,8 @@ class _Finder:
         if name in _QUIET_BUILTINS:
             odd = any(word is None or "[" in word or "-p" in word for word in words[1:])
             return f"{name} with words that can run a subscript" if odd else None
+        if name in _RUN_THEIR_WORDS:
+            return f"{name}, which runs its words as a command"
         if name == "set":
             quiet = all(word is not None and _SET.fullmatch(word) for word in words[1:])
             return None if quiet else "set with words that change what runs"

@@ -13,7 +13,7 @@ compression, encryption and a secret in several parts are not found.
 import base64
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import msgspec
@@ -29,6 +29,9 @@ _HIDDEN = HIDDEN.encode()
 # the same reason, searches that end at `\Z` see few bytes, or see them backwards.
 _CODED = re.compile(rb"%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:u00|x)([0-9A-Fa-f]{2})")
 _DROPPED = b"\\\r\n\t"
+_CODES = (b"%", b"\\u00", b"\\x")
+# A text without any of these is its own normal form.
+_NOT_PLAIN = b"%\x1b" + _DROPPED
 # A terminal's colours and moves, which a program may print inside a word.
 _CONTROL = re.compile(rb"\x1b\[[0-9;:?]*[@-~]")
 _PIECES = re.compile(
@@ -97,17 +100,18 @@ class Secrecy:
         """
         normal = _normal(data)
         if (
-            any(map(data.__contains__, self._signs_as_written))
-            or any(map(normal.__contains__, self._signs_in_normal))
-            or any(map(normal.translate(_STANDARD).__contains__, self._signs_in_base64))
-            or any(map(normal.lower().__contains__, self._signs_in_hex))
-            or any(map(data.translate(dump_form.SHAPE).__contains__, dump_form.SHAPES))
+            # In a plain text, the search for normal forms finds the secrets as written too.
+            (normal is not data and _has_any(data, self._signs_as_written))
+            or _has_any(normal, self._signs_in_normal)
+            or _has_any(normal.translate(_STANDARD), self._signs_in_base64)
+            or _has_any(normal.lower(), self._signs_in_hex)
+            or _has_any(data.translate(dump_form.SHAPE), dump_form.SHAPES)
         ):
             return True
         pairs = normal.translate(_PAIR_SHAPE)
-        while b"  " in pairs:  # each pass halves the longest run
+        while pairs.find(b"  ") >= 0:  # each pass halves the longest run
             pairs = pairs.replace(b"  ", b" ")
-        return _EIGHT_PAIRS in pairs
+        return pairs.find(_EIGHT_PAIRS) >= 0
 
     def _has_span(self, data: bytes) -> bool:
         return (
@@ -315,18 +319,28 @@ def _base64_cores(secret: bytes) -> Iterator[bytes]:
 
 def _normal(data: bytes) -> bytes:
     r"""
-    Without escapes and line ends.
+    Without escapes and line ends. A plain text is returned itself.
 
     >>> _normal(rb"a\"b\u0063%64\ne")
     b'a"bcde'
     """
-    if b"%" in data or b"\\u00" in data or b"\\x" in data:
+    if len(data.translate(None, _NOT_PLAIN)) == len(data):
+        return data
+    if _has_any(data, _CODES):
         data = _CODED.sub(_decoded, data)
-    if b"\\" in data:
+    if data.find(b"\\") >= 0:
         data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")
-    if b"\x1b" in data:
+    if data.find(b"\x1b") >= 0:
         data = _CONTROL.sub(b"", data)
     return data.translate(None, _DROPPED)
+
+
+def _has_any(data: bytes, signs: Iterable[bytes]) -> bool:
+    """
+    Return True if one of the signs is in the data; there is at least one sign. `find`, because `in`
+    takes each sign for a number first, and CPython then makes and drops an error.
+    """
+    return max(map(data.find, signs)) >= 0
 
 
 def _decoded(found: re.Match[bytes]) -> bytes:

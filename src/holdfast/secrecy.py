@@ -13,7 +13,7 @@ compression, encryption and a secret in several parts are not found.
 import base64
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import msgspec
@@ -99,13 +99,14 @@ class Secrecy:
         them has. `map` searches for all signs without a step of the interpreter for each.
         """
         normal = _normal(data)
+        # `find`, not `in`: for `in`, CPython takes the sign for a number first, and makes and drops
+        # an error each time. In a plain text, the normal forms are the secrets as written too.
         if (
-            # In a plain text, the search for normal forms finds the secrets as written too.
-            (normal is not data and _has_any(data, self._signs_as_written))
-            or _has_any(normal, self._signs_in_normal)
-            or _has_any(normal.translate(_STANDARD), self._signs_in_base64)
-            or _has_any(normal.lower(), self._signs_in_hex)
-            or _has_any(data.translate(dump_form.SHAPE), dump_form.SHAPES)
+            (normal is not data and max(map(data.find, self._signs_as_written)) >= 0)
+            or max(map(normal.find, self._signs_in_normal)) >= 0
+            or max(map(normal.translate(_STANDARD).find, self._signs_in_base64)) >= 0
+            or max(map(normal.lower().find, self._signs_in_hex)) >= 0
+            or max(map(data.translate(dump_form.SHAPE).find, dump_form.SHAPES)) >= 0
         ):
             return True
         pairs = normal.translate(_PAIR_SHAPE)
@@ -326,21 +327,13 @@ def _normal(data: bytes) -> bytes:
     """
     if len(data.translate(None, _NOT_PLAIN)) == len(data):
         return data
-    if _has_any(data, _CODES):
+    if max(map(data.find, _CODES)) >= 0:
         data = _CODED.sub(_decoded, data)
     if data.find(b"\\") >= 0:
         data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")
     if data.find(b"\x1b") >= 0:
         data = _CONTROL.sub(b"", data)
     return data.translate(None, _DROPPED)
-
-
-def _has_any(data: bytes, signs: Iterable[bytes]) -> bool:
-    """
-    Return True if one of the signs is in the data; there is at least one sign. `find`, because `in`
-    takes each sign for a number first, and CPython then makes and drops an error.
-    """
-    return max(map(data.find, signs)) >= 0
 
 
 def _decoded(found: re.Match[bytes]) -> bytes:

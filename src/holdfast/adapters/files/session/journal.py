@@ -242,7 +242,7 @@ class FileJournal:
         completion = Completion()
         request.wake = completion.report
         self.queue.append_soon(request)
-        await completion.wait()
+        await completion
         return request.outcome()
 
     def append_now(

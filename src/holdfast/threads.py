@@ -197,7 +197,7 @@ _thread = threading.local()  # a thread runs one event loop at a time
 
 class Completion:
     """
-    One thread, perhaps the loop's own, reports one completion to one task, which awaits this object.
+    One thread, perhaps the loop's own, reports one completion to the one task that awaits it.
 
     A task waits for it as for a future, with two differences. The task goes on in the very callback
     that brings the report to the loop, not in the loop's next round. And it can't be cancelled

@@ -29,6 +29,9 @@ _HIDDEN = HIDDEN.encode()
 # the same reason, searches that end at `\Z` see few bytes, or see them backwards.
 _CODED = re.compile(rb"%([0-9A-Fa-f]{2})|(?<!\\)\\+(?:u00|x)([0-9A-Fa-f]{2})")
 _DROPPED = b"\\\r\n\t"
+_CODES = (b"%", b"\\u00", b"\\x")
+# A text without any of these is its own normal form.
+_NOT_PLAIN = b"%\x1b" + _DROPPED
 # A terminal's colours and moves, which a program may print inside a word.
 _CONTROL = re.compile(rb"\x1b\[[0-9;:?]*[@-~]")
 _PIECES = re.compile(
@@ -96,18 +99,20 @@ class Secrecy:
         them has. `map` searches for all signs without a step of the interpreter for each.
         """
         normal = _normal(data)
+        # `find`, not `in`: for `in`, CPython takes the sign for a number first, and makes and drops
+        # an error each time. In a plain text, the normal forms are the secrets as written too.
         if (
-            any(map(data.__contains__, self._signs_as_written))
-            or any(map(normal.__contains__, self._signs_in_normal))
-            or any(map(normal.translate(_STANDARD).__contains__, self._signs_in_base64))
-            or any(map(normal.lower().__contains__, self._signs_in_hex))
-            or any(map(data.translate(dump_form.SHAPE).__contains__, dump_form.SHAPES))
+            (normal is not data and max(map(data.find, self._signs_as_written)) >= 0)
+            or max(map(normal.find, self._signs_in_normal)) >= 0
+            or max(map(normal.translate(_STANDARD).find, self._signs_in_base64)) >= 0
+            or max(map(normal.lower().find, self._signs_in_hex)) >= 0
+            or max(map(data.translate(dump_form.SHAPE).find, dump_form.SHAPES)) >= 0
         ):
             return True
         pairs = normal.translate(_PAIR_SHAPE)
-        while b"  " in pairs:  # each pass halves the longest run
+        while pairs.find(b"  ") >= 0:  # each pass halves the longest run
             pairs = pairs.replace(b"  ", b" ")
-        return _EIGHT_PAIRS in pairs
+        return pairs.find(_EIGHT_PAIRS) >= 0
 
     def _has_span(self, data: bytes) -> bool:
         return (
@@ -315,16 +320,18 @@ def _base64_cores(secret: bytes) -> Iterator[bytes]:
 
 def _normal(data: bytes) -> bytes:
     r"""
-    Without escapes and line ends.
+    Without escapes and line ends. A plain text is returned itself.
 
     >>> _normal(rb"a\"b\u0063%64\ne")
     b'a"bcde'
     """
-    if b"%" in data or b"\\u00" in data or b"\\x" in data:
+    if len(data.translate(None, _NOT_PLAIN)) == len(data):
+        return data
+    if max(map(data.find, _CODES)) >= 0:
         data = _CODED.sub(_decoded, data)
-    if b"\\" in data:
+    if data.find(b"\\") >= 0:
         data = data.replace(b"\\n", b"").replace(b"\\r", b"").replace(b"\\t", b"")
-    if b"\x1b" in data:
+    if data.find(b"\x1b") >= 0:
         data = _CONTROL.sub(b"", data)
     return data.translate(None, _DROPPED)
 

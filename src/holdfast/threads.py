@@ -8,13 +8,12 @@ none of its parent's threads.
 """
 
 import asyncio
-import contextlib
 import contextvars
 import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -135,7 +134,7 @@ class ThreadPool:
 
 
 async def _outcome(completion: "Completion", box: list[Any]) -> Any:
-    await completion.wait()
+    await completion
     result, error = box.pop()
     if error is not None:
         try:
@@ -183,44 +182,76 @@ class LoopWaker:
         # Clear the flag before the queue is emptied: a thread that adds an item meanwhile wakes the
         # loop again.
         self._is_woken = False
-        while self._callbacks:
-            self._callbacks.popleft()()
+        try:
+            # What comes meanwhile waits for the loop's next round, as everything else does.
+            for _ in range(len(self._callbacks)):
+                self._callbacks.popleft()()
+        finally:
+            if self._callbacks and not self._is_woken:  # a callback has raised
+                self._is_woken = True
+                asyncio.get_running_loop().call_soon(self._call_all)
 
 
 _thread = threading.local()  # a thread runs one event loop at a time
 
 
 class Completion:
-    """One thread, perhaps the loop's own, reports one completion to one task."""
+    """
+    One thread, perhaps the loop's own, reports one completion to the one task that awaits it.
+
+    A task waits for it as for a future, with two differences. The task goes on in the very callback
+    that brings the report to the loop, not in the loop's next round. And it can't be cancelled
+    before the report: asyncio then raises the cancellation when the wait ends.
+    """
+
+    _asyncio_future_blocking = False
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waker = LoopWaker.of(self._loop)
-        self._future: asyncio.Future[None] = self._loop.create_future()
         self._is_reported = False
+        # The waiting task's next step, and the context to take it in.
+        self._waiting: tuple[Callable[[Any], object], contextvars.Context] | None = None
 
     def report(self) -> None:
-        if threading.get_ident() == self._thread:
-            self._set()  # the work was done at once; the loop need not be woken
-        else:
-            self._waker.wake(self._set)
+        if threading.get_ident() != self._thread:
+            self._waker.wake(self._go_on)
+            return
+        self._is_reported = True  # the work was done at once; mostly nobody waits yet
+        if self._waiting is not None:
+            step, context = self._waiting
+            self._loop.call_soon(step, self, context=context)
 
-    def _set(self) -> None:
+    def _go_on(self) -> None:
+        """Called by the loop, so no task is in the middle of a step."""
         self._is_reported = True
-        if not self._future.done():
-            self._future.set_result(None)
+        if self._waiting is not None:
+            step, context = self._waiting
+            context.run(step, self)
 
-    async def wait(self) -> None:
-        """Wait for the completion. A cancellation that arrives meanwhile is raised afterwards."""
-        try:
-            await self._future
-        except asyncio.CancelledError:
-            while not self._is_reported:
-                self._future = self._loop.create_future()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._future
-            raise
+    def __await__(self) -> Generator["Completion", None, None]:
+        if not self._is_reported:
+            self._asyncio_future_blocking = True
+            yield self
+
+    # What asyncio asks of an object that a task waits for.
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return self._loop
+
+    def add_done_callback(
+        self, step: Callable[[Any], object], *, context: contextvars.Context
+    ) -> None:
+        self._waiting = step, context
+
+    def cancel(self, msg: object = None) -> bool:
+        """Not now: the task keeps the cancellation until the completion is reported."""
+        del msg
+        return False
+
+    def result(self) -> None:
+        """The outcome is with whoever reported."""
 
 
 BLOCKING = ThreadPool(16, "holdfast-blocking")

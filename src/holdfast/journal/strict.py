@@ -47,7 +47,9 @@ def strict_json(data: bytes | str, *, what: str, any_integer: bool = False) -> A
         value = _decode(raw)
         # The value encodes back to the very same bytes: no part was dropped, doubled or rounded. An
         # integer beyond 2**53 has a long run of digits.
-        if _encode(value) == raw and (any_integer or _LONG_DIGITS not in raw.translate(_AS_ZEROS)):
+        if _encode(value) == raw and (
+            any_integer or raw.translate(_AS_ZEROS).find(_LONG_DIGITS) < 0
+        ):
             return value
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass  # the slow path reports the error

@@ -34,7 +34,9 @@ def last_batch(path: Path) -> int:
     """Where the last batch begins."""
     lines = path.read_bytes().splitlines(keepends=True)
     ends = [
-        number for number, line in enumerate(lines, start=1) if json.loads(line)["more"] is False
+        number
+        for number, line in enumerate(lines, start=1)
+        if not json.loads(line).get("more", False)
     ]
     return sum(len(line) for line in lines[: ends[-2]])
 

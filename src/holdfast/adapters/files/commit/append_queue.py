@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.commit.commit import Commit, deciding
 from holdfast.adapters.files.commit.queued_append import CommitHost, QueuedAppend
@@ -23,6 +24,9 @@ from holdfast.errors import Busy, HoldfastError, InDoubt, InvariantBroken, Untru
 from holdfast.journal.chain import KeyMissing
 from holdfast.journal.verify import Damage
 from holdfast.ports.journal_store import Appended
+
+if TYPE_CHECKING:
+    from holdfast.adapters.files.session.journal import FileJournal
 
 # Appends in one commit: bounds how long the first waits for the last one's decision.
 _TOGETHER_MAX = 256
@@ -85,6 +89,9 @@ class AppendQueue:
         self._led = False
         self._idle = threading.Condition(self._guard)
         self._is_awaited = 0
+        # The handle that has committed last, while it is in use. The leader sets it, with the write
+        # lock held.
+        self.newest: Callable[[], FileJournal | None] = lambda: None
         # The claim that this process holds on the session, if any. Every append of a driver
         # compares it.
         self.claimed_epoch: Callable[[], int | None] = lambda: None

@@ -18,6 +18,7 @@ There are three cases for step 1:
 """
 
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.commit.batch import Batch, checked_size
@@ -67,6 +68,9 @@ class Commit:
         first = requests[0].journal
         if not self._host.check_alive(first, at_once=at_once):
             return False
+        newest = self._queue.newest()
+        for request in requests:
+            request.journal.move_up_to(newest)
         now = self._host.now_ms()
         if at_once:
             anchor = self._anchor_at_once()
@@ -177,6 +181,7 @@ class Commit:
         if batch is None:
             return
         first = self._requests[0].journal
+        self._queue.newest = weakref.ref(first)
         durable = batch.records[: batch.durable]
         for request in self._requests:
             journal = request.journal

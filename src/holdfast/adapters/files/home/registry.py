@@ -215,8 +215,9 @@ class FileRegistry:
             while fence.seq < anchor.seq:
                 is_last = fence.number == anchor.segment
                 length = anchor.length if is_last else files.claimed_length(folder, fence.number)
-                data = files.read_segment(folder, fence.number, length)
-                fed = fence.feed(data[fence.offset :])
+                fed = fence.feed(
+                    files.read_segment(folder, fence.number, length, start=fence.offset)
+                )
                 for record in fed.records:
                     if not is_own(record):
                         self.fold(record)

@@ -287,15 +287,18 @@ class SessionFiles:
             self.let_go()
         self._lock = None
 
-    def read_segment(self, folder: int, number: int, length: int | None = None) -> bytes:
+    def read_segment(
+        self, folder: int, number: int, length: int | None = None, *, start: int = 0
+    ) -> bytes:
         """
-        Return a whole segment, or its first `length` bytes. Raise FileNotFoundError if it is
-        absent.
+        Return a whole segment, or its bytes from `start` up to its first `length` ones. Raise
+        FileNotFoundError if it is absent.
         """
         fd = self.open_segment(folder, number)
         try:
             size = min(os.fstat(fd).st_size, self.read_max)
-            return read_at(fd, 0, size if length is None else min(size, length))
+            end = size if length is None else min(size, length)
+            return read_at(fd, start, max(0, end - start))
         finally:
             os.close(fd)
 

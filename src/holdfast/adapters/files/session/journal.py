@@ -206,6 +206,23 @@ class FileJournal:
         stream(self.files, self.fence, found.append, after=since.seq)
         return found
 
+    def move_up_to(self, newer: "FileJournal | None") -> None:
+        """
+        Take over the position of another handle of this process, if our own head is among the last
+        records that it has verified or written. Otherwise stay: the records between are then read.
+        The caller holds the lock, and checks the file against the new position.
+        """
+        fence = self.fence
+        if newer is None or newer.fence.seq <= fence.seq:
+            return
+        since = newer.remembered_from(fence.seq)
+        if since and (since[0].seq, since[0].mac) == fence.head:
+            self.remember(since[1:])
+            self.fence = newer.fence.copy()
+
+    def remembered_from(self, seq: int) -> list[Record]:
+        return [record for record in self._remembered if record.seq >= seq]
+
     def _not_ours(self, since: Head) -> Refused:
         return Refused(
             f"{self.session}: the given record {since.seq} is not this journal's",
@@ -242,7 +259,7 @@ class FileJournal:
         completion = Completion()
         request.wake = completion.report
         self.queue.append_soon(request)
-        await completion.wait()
+        await completion
         return request.outcome()
 
     def append_now(

@@ -6,8 +6,6 @@ Not run, each with its reason:
 - `auth/enterprise-managed-authorization`: it begins with the id token of a person's own session at
   an enterprise. A server that runs alone has no such session, and the token ends within the hour.
 - `auth/dpop*`, `auth/wif-jwt-bearer`: extensions that the MCP library's own client lacks too.
-- `elicitation-*`: forms of the older wire come inside an open call. They are not offered, because
-  a question that dies with its process is not one that a person can answer.
 - `sep-2640-*`: skills are an extension that Holdfast does not have.
 """
 
@@ -54,6 +52,7 @@ OTHER_LOGINS = (
         ("2026-07-28", "json-schema-ref-no-deref"),
         ("2026-07-28", "json-schema-2020-12-preservation"),
         ("2026-07-28", "sep-2322-client-request-state"),
+        ("2025-11-25", "elicitation-sep1034-client-defaults"),
         ("2025-11-25", "sse-retry"),
         ("2025-11-25", "initialize"),
         ("2025-11-25", "tools_call"),

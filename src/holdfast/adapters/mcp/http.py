@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.event_stream import EventStream, refuse_long
 from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
+    FromServer,
     Malformed,
     ServerReply,
     read_message,
@@ -33,6 +34,7 @@ from holdfast.adapters.mcp.messages import (
 from holdfast.adapters.mcp.oauth.challenge import challenge_from
 from holdfast.adapters.mcp.oauth.credentials import Credentials
 from holdfast.adapters.mcp.oauth.web import LoginFailed
+from holdfast.adapters.mcp.replies.questions import OpenQuestions
 from holdfast.errors import Unusable
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX
 
@@ -86,18 +88,19 @@ class HttpConnection:
         *,
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         if self._over:
             raise NeverSent(self._over)
         extra = {**self._named(method, params), **(headers or {})}
         token = await _had(self._credentials.token())
         try:
-            return await self._sent(method, params, extra, token, timeout_seconds)
+            return await self._sent(method, params, extra, token, timeout_seconds, on_question)
         except Challenged as exc:
             another = await _had(self._credentials.another(exc.challenge, token))
             if another is None or method == _CALL:
                 raise
-        return await self._sent(method, params, extra, another, timeout_seconds)
+        return await self._sent(method, params, extra, another, timeout_seconds, on_question)
 
     async def _sent(
         self,
@@ -106,13 +109,20 @@ class HttpConnection:
         extra: Mapping[str, str],
         token: str | None,
         timeout_seconds: float,
+        on_question: OnQuestion | None,
     ) -> ServerReply:
         number, self._next = self._next, self._next + 1
         self._token = token
         body = write_request(number, method, params)
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await self._exchanged(number, body, extra, may_act=method == _CALL)
+            async with asyncio.timeout(timeout_seconds) as limit:
+                questions = OpenQuestions(on_question, self._tell, limit)
+                try:
+                    return await self._exchanged(
+                        number, body, extra, questions, may_act=method == _CALL
+                    )
+                finally:
+                    await questions.close()
         except TimeoutError:
             # Closing the stream asks the server to stop. The outcome stays unknown.
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -125,12 +135,18 @@ class HttpConnection:
         return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
 
     async def _exchanged(
-        self, number: int, body: bytes, extra: Mapping[str, str], *, may_act: bool
+        self,
+        number: int,
+        body: bytes,
+        extra: Mapping[str, str],
+        questions: OpenQuestions,
+        *,
+        may_act: bool,
     ) -> ServerReply:
         events = EventStream()
         answer = self._posted(body, extra)  # with the token of this request
         try:
-            return await self._read(answer, number, events, may_act=may_act)
+            return await self._read(answer, number, events, questions, may_act=may_act)
         except ReplyLost as exc:
             lost = exc
         for _ in range(_RESUMES_MAX):
@@ -138,13 +154,21 @@ class HttpConnection:
                 break
             await asyncio.sleep(events.pause_seconds)
             try:
-                return await self._read(self._rest(events), number, events, may_act=False)
+                return await self._read(
+                    self._rest(events), number, events, questions, may_act=False
+                )
             except (NeverSent, ReplyLost) as exc:
                 lost = ReplyLost(str(exc))
         raise lost
 
     async def _read(
-        self, answer: Any, number: int, events: EventStream, *, may_act: bool
+        self,
+        answer: Any,
+        number: int,
+        events: EventStream,
+        questions: OpenQuestions,
+        *,
+        may_act: bool,
     ) -> ServerReply:
         """Read one answer until the reply to this request. Raise NeverSent or ReplyLost."""
         library = self._library
@@ -153,8 +177,12 @@ class HttpConnection:
                 self._refuse_challenge(response, may_act=may_act)
                 self._keep_session(response)
                 async for message in _messages(response, events, self._credentials.hidden):
-                    if isinstance(message, ServerReply) and message.id == number:
-                        return message
+                    if isinstance(message, ServerReply):
+                        if message.id == number:
+                            return message
+                    elif message.id is not None and not self._names_requests:
+                        # The newer wire has no requests of servers.
+                        questions.take(message)
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
             raise NeverSent(f"no connection ({type(exc).__name__})") from exc
         except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
@@ -205,10 +233,14 @@ class HttpConnection:
             self._over = "the server has ended the session"
 
     async def notify(self, method: str) -> None:
+        await self._tell(write_notification(method))
+
+    async def _tell(self, message: bytes) -> None:
+        """Send a message that has no reply. Its loss does not matter."""
         with contextlib.suppress(Exception):
             async with (
                 asyncio.timeout(_CONNECT_SECONDS),
-                self._posted(write_notification(method), {}) as response,
+                self._posted(message, {}) as response,
             ):
                 await response.aclose()
 
@@ -233,7 +265,7 @@ async def _had(asking: Awaitable[str | None]) -> str | None:
 
 async def _messages(
     response: "httpx2.Response", events: EventStream, hidden: Callable[[bytes], bytes]
-) -> AsyncIterator[object]:
+) -> AsyncIterator[ServerReply | FromServer]:
     """Yield the messages of one answer, without our own secrets. Raise ReplyLost or Malformed."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == _STREAM and response.status_code in _OK:

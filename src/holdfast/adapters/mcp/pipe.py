@@ -9,18 +9,21 @@ import asyncio
 import contextlib
 import os
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
-from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import QUESTION, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import (
+    FromServer,
     Malformed,
     ServerReply,
     read_message,
     write_answer,
     write_notification,
     write_request,
+    write_result,
 )
+from holdfast.adapters.mcp.replies.questions import CANCEL, OpenQuestions
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
@@ -42,6 +45,7 @@ class PipeConnection:
         self._line = bytearray()
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
+        self._questions: list[OpenQuestions] = []  # of the calls that may be asked in
         self._writing = asyncio.Lock()
         self._over = ""
         os.set_blocking(reads, False)
@@ -62,15 +66,19 @@ class PipeConnection:
         *,
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         del headers  # a pipe has none
         number, self._next = self._next, self._next + 1
         reply: asyncio.Future[ServerReply] = self._loop.create_future()
         self._waiting[number] = reply
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(timeout_seconds) as limit:
                 await self._send(write_request(number, method, params))
-                return await reply
+                if on_question is None:
+                    return await reply
+                async with self._asking(OpenQuestions(on_question, self._send, limit)):
+                    return await reply
         except TimeoutError:
             self._tell_cancelled(number)
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -79,6 +87,15 @@ class PipeConnection:
             raise
         finally:
             self._waiting.pop(number, None)
+
+    @contextlib.asynccontextmanager
+    async def _asking(self, questions: OpenQuestions) -> AsyncGenerator[None, None]:
+        self._questions.append(questions)
+        try:
+            yield
+        finally:
+            self._questions.remove(questions)
+            await questions.close()
 
     async def notify(self, method: str) -> None:
         with contextlib.suppress(NeverSent, ReplyLost):
@@ -169,8 +186,20 @@ class PipeConnection:
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
         elif message.id is not None:
-            self._say(write_answer(message))
+            self._answer(message)
         return True
+
+    def _answer(self, request: FromServer) -> None:
+        """
+        A question on a pipe does not name its call. If several are open, nobody knows whose people
+        it is for, and nobody is asked.
+        """
+        if request.method != QUESTION or not self._questions:
+            self._say(write_answer(request))
+        elif len(self._questions) == 1:
+            self._questions[0].take(request)
+        else:
+            self._say(write_result(request, CANCEL))
 
     # --- the end
 

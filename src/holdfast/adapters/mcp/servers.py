@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.definitions import read_definitions
 from holdfast.adapters.mcp.http import HttpConnection, flaw_of_headers, param_headers
 from holdfast.adapters.mcp.messages import ServerReply
@@ -158,6 +158,7 @@ class McpServers:
         checked: ServerSession,
         timeout_seconds: float,
         extra: CallExtra,
+        on_question: OnQuestion,
     ) -> ServerReply:
         opened = self._open.get(pin.server)
         # Another task may have connected anew, to a program that nobody compared for this call.
@@ -167,7 +168,12 @@ class McpServers:
         self._calling[pin.server] = self._calling.get(pin.server, 0) + 1
         try:
             return await opened.session.call(
-                pin.tool, arguments, timeout_seconds=timeout_seconds, headers=headers, extra=extra
+                pin.tool,
+                arguments,
+                timeout_seconds=timeout_seconds,
+                headers=headers,
+                extra=extra,
+                on_question=on_question,
             )
         finally:
             self._calling[pin.server] -= 1

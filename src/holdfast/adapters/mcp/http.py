@@ -6,8 +6,9 @@ the server's own. So requests are made here, with its HTTP client alone. A redir
 body or an event has a bound. Each request has a connection of its own, since a kept one may be
 closed while a request is on its way. No proxy is taken from the environment.
 
-On the older wire a server may end a stream early and keep its rest. The rest is asked for by the id
-of the last event, which sends no request again. The newer wire has no such thing.
+On the older wire a server may ask on a stream of its own. It may end a stream early and keep its
+rest. The rest is asked for by the id of the last event, which sends no request again. The newer
+wire has neither.
 
 A server may refuse a token. Then a request without effects is sent once more with another token, if
 there is one. A call is not: it is sent once.
@@ -34,7 +35,7 @@ from holdfast.adapters.mcp.messages import (
 from holdfast.adapters.mcp.oauth.challenge import challenge_from
 from holdfast.adapters.mcp.oauth.credentials import Credentials
 from holdfast.adapters.mcp.oauth.web import LoginFailed
-from holdfast.adapters.mcp.replies.questions import OpenQuestions
+from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
 from holdfast.errors import Unusable
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS = 10.0
+_LISTEN_SECONDS = 2.0  # until a server that has a stream for its questions opens it
 _CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it may be lost
 _RESUMES_MAX = 5  # of one answer; its time-out bounds them all
 _STREAM = "text/event-stream"
@@ -73,6 +75,9 @@ class HttpConnection:
         self._names_requests = False
         self._session: str | None = None
         self._over = ""
+        self._askable = AskableCalls()
+        self._listening: asyncio.Task[None] | None = None
+        self._hears: bool | None = None  # whether the server has such a stream
 
     @property
     def is_open(self) -> bool:
@@ -117,12 +122,13 @@ class HttpConnection:
         try:
             async with asyncio.timeout(timeout_seconds) as limit:
                 questions = OpenQuestions(on_question, self._tell, limit)
-                try:
+                if on_question is None:
+                    return await self._exchanged(number, body, extra, questions, may_act=False)
+                await self._listen()
+                async with self._askable.during(questions):
                     return await self._exchanged(
                         number, body, extra, questions, may_act=method == _CALL
                     )
-                finally:
-                    await questions.close()
         except TimeoutError:
             # Closing the stream asks the server to stop. The outcome stays unknown.
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -181,8 +187,7 @@ class HttpConnection:
                         if message.id == number:
                             return message
                     elif message.id is not None and not self._names_requests:
-                        # The newer wire has no requests of servers.
-                        questions.take(message)
+                        questions.take(message)  # the newer wire has no requests of servers
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
             raise NeverSent(f"no connection ({type(exc).__name__})") from exc
         except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
@@ -201,6 +206,40 @@ class HttpConnection:
         challenge = challenge_from(response.status_code, header)
         if challenge is not None and (challenge.is_worded or not may_act):
             raise Challenged(self._credentials.remedy(challenge), challenge)
+
+    async def _listen(self) -> None:
+        """
+        Open the stream on which a server with sessions may ask without naming a call, before the
+        call that it may ask in. It stays open; a server that has none is not asked again.
+        """
+        if self._session is None or self._hears is False:
+            return
+        if self._listening is not None and not self._listening.done():
+            return
+        opened = asyncio.Event()
+        self._listening = asyncio.create_task(self._hear(opened))
+        self._listening.add_done_callback(lambda _: opened.set())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LISTEN_SECONDS):
+                await opened.wait()
+
+    async def _hear(self, opened: asyncio.Event) -> None:
+        headers = {**self._spoken(), "accept": _STREAM}
+        del headers["content-type"]
+        with contextlib.suppress(self._library.HTTPError, self._library.StreamError):
+            async with self._client.stream("GET", self._url, headers=headers) as response:
+                self._hears = response.status_code in _OK
+                opened.set()
+                with contextlib.suppress(ReplyLost, Malformed):
+                    await self._heard(response)
+
+    async def _heard(self, response: "httpx2.Response") -> None:
+        async for message in _messages(response, EventStream(), self._credentials.hidden):
+            if isinstance(message, ServerReply) or message.id is None:
+                continue
+            answer = self._askable.take(message)
+            if answer is not None:
+                await self._tell(answer)
 
     def _authorized(self) -> dict[str, str]:
         own = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
@@ -246,6 +285,9 @@ class HttpConnection:
 
     async def close(self) -> None:
         self._over = self._over or "it was closed"
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
         if self._session is not None:
             headers = {**self._authorized(), _SESSION: self._session}
             with contextlib.suppress(Exception):  # a server may keep what it likes

@@ -9,21 +9,18 @@ import asyncio
 import contextlib
 import os
 import select
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.adapters.mcp.connection import QUESTION, NeverSent, OnQuestion, ReplyLost
+from holdfast.adapters.mcp.connection import NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import (
-    FromServer,
     Malformed,
     ServerReply,
     read_message,
-    write_answer,
     write_notification,
     write_request,
-    write_result,
 )
-from holdfast.adapters.mcp.replies.questions import CANCEL, OpenQuestions
+from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
@@ -45,7 +42,7 @@ class PipeConnection:
         self._line = bytearray()
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
-        self._questions: list[OpenQuestions] = []  # of the calls that may be asked in
+        self._askable = AskableCalls()
         self._writing = asyncio.Lock()
         self._over = ""
         os.set_blocking(reads, False)
@@ -77,7 +74,8 @@ class PipeConnection:
                 await self._send(write_request(number, method, params))
                 if on_question is None:
                     return await reply
-                async with self._asking(OpenQuestions(on_question, self._send, limit)):
+                asking = OpenQuestions(on_question, self._send, limit)
+                async with self._askable.during(asking):
                     return await reply
         except TimeoutError:
             self._tell_cancelled(number)
@@ -87,15 +85,6 @@ class PipeConnection:
             raise
         finally:
             self._waiting.pop(number, None)
-
-    @contextlib.asynccontextmanager
-    async def _asking(self, questions: OpenQuestions) -> AsyncGenerator[None, None]:
-        self._questions.append(questions)
-        try:
-            yield
-        finally:
-            self._questions.remove(questions)
-            await questions.close()
 
     async def notify(self, method: str) -> None:
         with contextlib.suppress(NeverSent, ReplyLost):
@@ -186,20 +175,10 @@ class PipeConnection:
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
         elif message.id is not None:
-            self._answer(message)
+            answer = self._askable.take(message)
+            if answer is not None:
+                self._say(answer)
         return True
-
-    def _answer(self, request: FromServer) -> None:
-        """
-        A question on a pipe does not name its call. If several are open, nobody knows whose people
-        it is for, and nobody is asked.
-        """
-        if request.method != QUESTION or not self._questions:
-            self._say(write_answer(request))
-        elif len(self._questions) == 1:
-            self._questions[0].take(request)
-        else:
-            self._say(write_result(request, CANCEL))
 
     # --- the end
 

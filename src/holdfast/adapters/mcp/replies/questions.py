@@ -8,7 +8,7 @@ server waits for a time-out.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -65,6 +65,34 @@ class Questions:
         """Say beside the result which questions had no answer, and why."""
         text = "\n".join((returned.text, *self._notes))
         return msgspec.structs.replace(returned, text=text) if self._notes else returned
+
+
+class AskableCalls:
+    """The open calls of one connection, for a question that does not name its call."""
+
+    def __init__(self) -> None:
+        self._open: list[OpenQuestions] = []
+
+    @contextlib.asynccontextmanager
+    async def during(self, questions: "OpenQuestions") -> AsyncGenerator[None, None]:
+        self._open.append(questions)
+        try:
+            yield
+        finally:
+            self._open.remove(questions)
+            await questions.close()
+
+    def take(self, request: FromServer) -> bytes | None:
+        """
+        Return the answer to a server's request, or None if a call takes it. If several calls are
+        open, nobody knows whose people a question is for, and nobody is asked.
+        """
+        if request.method != QUESTION or not self._open:
+            return write_answer(request)
+        if len(self._open) > 1:
+            return write_result(request, CANCEL)
+        self._open[0].take(request)
+        return None
 
 
 class OpenQuestions:

@@ -7,6 +7,7 @@ the same way.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -55,7 +56,7 @@ class ServersNow(NamedTuple):
     confine: Literal["auto", "require", "off"]  # as for commands of the shell
 
 
-class ToolFound(msgspec.Struct, frozen=True, kw_only=True):
+class ToolFound(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One tool as its server defines it now, with everything that a pin covers."""
 
     server: str
@@ -68,7 +69,7 @@ class ToolFound(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return f"{self.server}.{self.tool}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Return the fingerprint that a person pins."""
         parts = (self.server, self.tool, self.definition, self.instructions, self.identity)

@@ -118,17 +118,15 @@ class HttpConnection:
     ) -> ServerReply:
         number, self._next = self._next, self._next + 1
         self._token = token
-        body = write_request(number, method, params)
+        body, may_act = write_request(number, method, params), method == _CALL
         try:
             async with asyncio.timeout(timeout_seconds) as limit:
                 questions = OpenQuestions(on_question, self._tell, limit)
                 if on_question is None:
-                    return await self._exchanged(number, body, extra, questions, may_act=False)
+                    return await self._exchanged(number, body, extra, questions, may_act=may_act)
                 await self._listen()
                 async with self._askable.during(questions):
-                    return await self._exchanged(
-                        number, body, extra, questions, may_act=method == _CALL
-                    )
+                    return await self._exchanged(number, body, extra, questions, may_act=may_act)
         except TimeoutError:
             # Closing the stream asks the server to stop. The outcome stays unknown.
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None

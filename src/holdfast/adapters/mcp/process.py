@@ -21,7 +21,11 @@ from holdfast.adapters.tools.home_guard import GuardedHome, guard_of
 from holdfast.adapters.tools.paths import open_folder
 from holdfast.adapters.tools.shell.bound_files import allowed_paths, identified
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, isolation_words
-from holdfast.adapters.tools.shell.confinement.levels import Confinement, bare_scene, choose
+from holdfast.adapters.tools.shell.confinement.levels import (
+    Confinement,
+    bare_scene,
+    choose_quickly,
+)
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
 from holdfast.adapters.tools.shell.confinement.view import (
     FileView,
@@ -98,7 +102,7 @@ def confinement_of(settings: ToolServer, home: str, confine: Confine) -> Confine
             cause="switched off by tools.shell.confine", remedy='set tools.shell.confine = "auto"'
         )
         return Confinement(level="unconfined", obstacle=off)
-    chosen = choose(_guard(home), _folders(settings))
+    chosen = choose_quickly(lambda: _guard(home), _folders(settings))
     if confine == "require" and chosen.obstacle is not None:
         raise CannotBind(
             "tools.shell.confine is 'require', but this server can't be isolated: "

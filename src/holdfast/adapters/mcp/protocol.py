@@ -34,10 +34,11 @@ class NotUsable(Exception):
 
 
 class Listed(NamedTuple):
-    """The server's own texts: each tool as received, and its instructions."""
+    """The server's own texts: each tool as received, its instructions, the bytes of the list."""
 
     tools: tuple[Any, ...]
     instructions: str
+    raw: tuple[bytes, ...] = ()
 
 
 QUESTIONS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
@@ -143,10 +144,13 @@ class ServerSession:
         if self._version == STATELESS:
             self._instructions = await self._discover() or ""
         tools: list[Any] = []
+        raw: list[bytes] = []
         cursor: str | None = None
         while True:
             params = {} if cursor is None else {"cursor": cursor}
-            result = _result_of(await self._request("tools/list", params), "tools/list")
+            reply = await self._request("tools/list", params)
+            result = _result_of(reply, "tools/list")
+            raw.append(reply.raw)
             page = result.get("tools")
             if not isinstance(page, list):
                 raise NotUsable("the server's list of tools is not a list")
@@ -155,7 +159,7 @@ class ServerSession:
                 raise NotUsable(f"the server lists more than {MCP_TOOLS_PER_SERVER_MAX} tools")
             following = result.get("nextCursor")
             if following is None:
-                return Listed(tuple(tools), self._instructions)
+                return Listed(tuple(tools), self._instructions, tuple(raw))
             if not isinstance(following, str) or following == cursor or not page:
                 raise NotUsable("the server's list of tools does not end")
             cursor = following

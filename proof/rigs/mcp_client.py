@@ -41,7 +41,7 @@ class Person:
         self.folder, self.home = folder, folder / "home"
         self.home.mkdir(mode=0o700)
         self.home.joinpath("holdfast.toml").write_text(
-            f"[mcp.web]\nurl = {json.dumps(url)}\n{login_settings(url, context)}"
+            f"[mcp.web]\nurl = {json.dumps(url)}\n{login_settings(folder, url, context)}"
             "[agents.ops]\ntools = ['web.*']\n[policy.personal]\n'*' = 'auto'\n",
             encoding="utf-8",
         )
@@ -93,7 +93,7 @@ class Person:
         return str(done[-1].text)
 
 
-def login_settings(url: str, context: dict[str, Any]) -> str:
+def login_settings(folder: Path, url: str, context: dict[str, Any]) -> str:
     if "client_id" not in context:
         return f"client_id = {json.dumps(CLIENT_ADDRESS)}\n"
     # The suite does not say its issuer, which an operator knows.
@@ -109,7 +109,16 @@ def login_settings(url: str, context: dict[str, Any]) -> str:
         if name in context:
             os.environ[variable] = context[name]
             lines.append(f"{key} = {json.dumps(variable)}")
-    if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/client-credentials"):
+    identity = context.get("idp_id_token") or context.get("valid_jwt")
+    if identity is not None:
+        kept = folder / "identity"
+        kept.write_text(f"{identity}\n")
+        lines.append(f"identity_file = {json.dumps(str(kept))}")
+    if "idp_issuer" in context:
+        lines.append(f"identity_issuer = {json.dumps(context['idp_issuer'])}")
+        lines.append(f"identity_client_id = {json.dumps(context['idp_client_id'])}")
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    if identity is not None or scenario.startswith("auth/client-credentials"):
         lines.append("login = 'client'")
     return "\n".join(lines) + "\n"
 

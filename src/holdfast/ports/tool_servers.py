@@ -35,6 +35,9 @@ class ToolServer(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     client_secret_env: str | None = None
     client_key_env: str | None = None
+    identity_file: str | None = None  # a token that says who this client is
+    identity_issuer: str | None = None  # that gives the server's issuer another one for it
+    identity_client_id: str | None = None  # there; as at the server's issuer if not given
     scopes: tuple[str, ...] = ()  # to ask for, instead of those that the server names
     trust_hints: bool = False
     relay: tuple[str, ...] = ()  # beside tools: `resources`, `prompts`, read by clients unasked

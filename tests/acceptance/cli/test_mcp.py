@@ -168,6 +168,34 @@ def test_a_wrong_section_is_refused_with_its_line(cli: Cli, settings: str, why: 
     assert why in ran.json["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ('command = ["mcp-server-nope"]', "no program 'mcp-server-nope': use an absolute path"),
+        ('command = ["/opt/nope/server"]', "/opt/nope/server is not there, or is not a program"),
+        ('command = ["/bin/echo", "hello"]', "wrote a line to its output that is not a message"),
+        ('command = ["/bin/false"]', "the server has closed its output; its own words are in"),
+        ('command = ["/bin/sh", "SCRIPT"]', "add it to the server's settings, such as read = [\""),
+        ('url = "http://127.0.0.1:9/mcp"', "no connection to http://127.0.0.1:9: nothing listens"),
+        ('url = "https://a.invalid/mcp"', "no connection to https://a.invalid: no such host"),
+        ('url = "http://127.0.0.1:9/mcp"\ntoken_env = "NOT_SET"', "NOT_SET that holds its token"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_named_with_the_reason(
+    cli: Cli, settings: str, why: str
+) -> None:
+    script = cli.home.parent / "scripts" / "server.sh"
+    script.parent.mkdir()
+    script.write_text("echo")
+    cli.home.mkdir(exist_ok=True)
+    given = settings.replace("SCRIPT", str(script))
+    (cli.home / "holdfast.toml").write_text(f"[mcp.x]\n{given}\n")
+    (found,) = cli("--json", "mcp", "list").json["servers"]
+    assert (found["state"], why in found["problem"]) == ("unreachable", True), found
+    shown = cli("mcp", "show", "x")
+    assert (shown.code, why in shown.err) == (6, True), shown.err
+
+
 def test_commands_that_need_no_server_load_no_protocol(cli: Cli) -> None:
     cli.json("send", "notes", "hello")
     code = (

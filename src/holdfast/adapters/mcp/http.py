@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -187,7 +188,7 @@ class HttpConnection:
                     elif message.id is not None and not self._names_requests:
                         questions.take(message)  # the newer wire has no requests of servers
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
-            raise NeverSent(f"no connection ({type(exc).__name__})") from exc
+            raise NeverSent(f"no connection to {_place(self._url)}: {_why(exc)}") from exc
         except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
             raise ReplyLost(f"the connection broke ({type(exc).__name__})") from exc
         except Malformed as exc:
@@ -293,6 +294,21 @@ class HttpConnection:
                     await self._client.delete(self._url, headers=headers)
         await self._client.aclose()
         self._credentials.close()
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _why(exc: Exception) -> str:
+    if "Timeout" in type(exc).__name__:
+        return f"nothing answers there within {_CONNECT_SECONDS:g} s"
+    if "SSL" in str(exc):
+        return "its certificate is not good, or it does not speak TLS"
+    if "[Errno" in str(exc):  # of the search for its name
+        return "no such host"
+    return "nothing listens there"
 
 
 async def _had(asking: Awaitable[str | None]) -> str | None:

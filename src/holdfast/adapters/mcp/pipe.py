@@ -168,7 +168,10 @@ class PipeConnection:
         try:
             message = read_message(line)
         except Malformed as exc:
-            self._break(str(exc))
+            if line.lstrip().startswith(b"{"):
+                self._break(str(exc))
+            else:
+                self._break("the server wrote a line to its output that is not a message")
             return False
         if isinstance(message, ServerReply):
             waiting = self._waiting.get(message.id)

@@ -119,6 +119,8 @@ def find_server_program(settings: ToolServer) -> ServerProgram:
     first, *rest = settings.command
     path = find_program(first, cwd="/", search_path=SEARCH_PATH)
     if path is None:
+        if first.startswith("/"):
+            raise CannotBind(f"{first} is not there, or is not a program that may be run")
         raise CannotBind(f"no program {first!r}: use an absolute path, or a name in {SEARCH_PATH}")
     found = fingerprint(path)
     files, program, words = [found], found, (first, *rest)

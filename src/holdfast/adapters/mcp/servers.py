@@ -289,13 +289,7 @@ class McpServers:
         if opened is not None and seen is not None:
             seen = await BLOCKING.call(lambda: see_server_program(settings))
             identity = _identity(settings, seen)
-        try:
-            return await self._begun(server, settings, identity, seen, now.confine)
-        except (ReplyLost, NeverSent):
-            if seen is None:
-                raise
-        # An older server may end when it is asked in the newer way. No call was sent yet.
-        return await self._begun(server, settings, identity, seen, now.confine, with_handshake=True)
+        return await self._begun(server, settings, identity, seen, now.confine)
 
     async def _begun(
         self,
@@ -307,7 +301,10 @@ class McpServers:
         *,
         with_handshake: bool = False,
     ) -> _Open:
-        """Connect anew, and agree on a version."""
+        """
+        Connect anew, and agree on a version. A program of the older wire may end when it is asked
+        in the newer way, and is then started once more. No call was sent yet.
+        """
         await self._drop(server)
         self._count_start(server)
         if seen is None:
@@ -320,10 +317,20 @@ class McpServers:
         self._open[server] = opened
         try:
             await opened.session.begin(with_handshake=with_handshake)
+        except (ReplyLost, NeverSent) as exc:
+            has_ended = not opened.session.is_open
+            await self._drop(server)
+            if seen is None:
+                raise
+            if not has_ended or with_handshake:
+                words = f"its own words are in {self._stderr(server)}"
+                raise type(exc)(f"{exc}; {words}") from exc
         except BaseException:
             await self._drop(server)
             raise
-        return opened
+        else:
+            return opened
+        return await self._begun(server, settings, identity, seen, confine, with_handshake=True)
 
     async def _started(
         self,

@@ -80,7 +80,10 @@ class _Fixed(NoCredentials):
     async def token(self) -> str | None:
         found = os.environ.get(self._variable)
         if not found:
-            raise LoginFailed(f"the variable {self._variable} that holds its token is not set")
+            raise LoginFailed(
+                f"the variable {self._variable} that holds its token is not set; set it where "
+                "Holdfast starts"
+            )
         return found
 
     def remedy(self, challenge: Challenge) -> str:
@@ -234,7 +237,7 @@ def own_secrets(settings: ToolServer) -> tuple[str | None, str | None]:
     for variable in (settings.client_secret_env, settings.client_key_env):
         value = None if variable is None else os.environ.get(variable)
         if variable is not None and not value:
-            raise LoginFailed(f"the variable {variable} is not set")
+            raise LoginFailed(f"the variable {variable} is not set; set it where Holdfast starts")
         found.append(value)
     return found[0], found[1]
 

@@ -71,12 +71,14 @@ def choose(
 
 
 def choose_quickly(
-    find_guard: Callable[[], GuardedHome | None], folders: Sequence[str]
+    find_guard: Callable[[], GuardedHome | None],
+    folders: Sequence[str],
+    mechanisms: Sequence[Mechanism] = MECHANISMS,
 ) -> Confinement:
     """Like `choose`. The home is looked for only if the command can't be isolated from it."""
-    if _no_isolation(folders, MECHANISMS) is None:
+    if _no_isolation(folders, mechanisms) is None:
         return Confinement(level="isolated")
-    return choose(find_guard(), folders)
+    return choose(find_guard(), folders, mechanisms)
 
 
 def _overlap(guard: GuardedHome | None, folders: Sequence[str]) -> str | None:

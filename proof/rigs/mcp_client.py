@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import holdfast
 from holdfast.errors import Refused
 from holdfast.home import Home
-from holdfast.runtime.reports.types import TurnReport
+from holdfast.runtime.reports.types import ApprovalReport, TurnReport
 
 VALUES: dict[str, Any] = {
     "string": "x", "number": 5, "integer": 5, "boolean": True, "array": [], "object": {},
@@ -28,6 +28,7 @@ VALUES: dict[str, Any] = {
 SOURCE = holdfast.MessageSource.local("alice")
 
 
+LOOK_AGAIN_SECONDS = 0.2
 LOGINS_MAX = 2  # a person does not log in for ever
 SECRET, KEY = "CONFORMANCE_SECRET", "CONFORMANCE_KEY"
 CLIENT_ADDRESS = "https://conformance-test.local/client-metadata.json"  # as the suite expects
@@ -40,7 +41,7 @@ class Person:
         self.folder, self.home = folder, folder / "home"
         self.home.mkdir(mode=0o700)
         self.home.joinpath("holdfast.toml").write_text(
-            f"[mcp.web]\nurl = {json.dumps(url)}\n{login_settings(url, context)}"
+            f"[mcp.web]\nurl = {json.dumps(url)}\n{login_settings(folder, url, context)}"
             "[agents.ops]\ntools = ['web.*']\n[policy.personal]\n'*' = 'auto'\n",
             encoding="utf-8",
         )
@@ -78,15 +79,21 @@ class Person:
         self._calls += 1
         session, script = f"c/{self._calls}", self.folder / f"{self._calls}.jsonl"
         script.write_text(json.dumps({"call": [{"tool": name, "args": arguments}]}))
-        turn = await home.send(session, "go", source=SOURCE, model=f"script:{script}")
+        sending = asyncio.ensure_future(
+            home.send(session, "go", source=SOURCE, model=f"script:{script}")
+        )
+        while not (await asyncio.wait([sending], timeout=LOOK_AGAIN_SECONDS))[0]:
+            for question in await home.approvals():  # its server asks inside of the open call
+                await answered(home, question, wait=False)
+        turn = sending.result()
         while turn.outcome == "waiting":  # each round of a server has a bound
-            turn = await answered(home, turn)
+            turn = await answered(home, turn.approvals[0])
         done = await home.calls(session)
         print(name, turn.outcome, [each.outcome for each in done])
         return str(done[-1].text)
 
 
-def login_settings(url: str, context: dict[str, Any]) -> str:
+def login_settings(folder: Path, url: str, context: dict[str, Any]) -> str:
     if "client_id" not in context:
         return f"client_id = {json.dumps(CLIENT_ADDRESS)}\n"
     # The suite does not say its issuer, which an operator knows.
@@ -102,7 +109,16 @@ def login_settings(url: str, context: dict[str, Any]) -> str:
         if name in context:
             os.environ[variable] = context[name]
             lines.append(f"{key} = {json.dumps(variable)}")
-    if os.environ.get("MCP_CONFORMANCE_SCENARIO", "").startswith("auth/client-credentials"):
+    identity = context.get("idp_id_token") or context.get("valid_jwt")
+    if identity is not None:
+        kept = folder / "identity"
+        kept.write_text(f"{identity}\n")
+        lines.append(f"identity_file = {json.dumps(str(kept))}")
+    if "idp_issuer" in context:
+        lines.append(f"identity_issuer = {json.dumps(context['idp_issuer'])}")
+        lines.append(f"identity_client_id = {json.dumps(context['idp_client_id'])}")
+    scenario = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
+    if identity is not None or scenario.startswith("auth/client-credentials"):
         lines.append("login = 'client'")
     return "\n".join(lines) + "\n"
 
@@ -141,12 +157,17 @@ def calls_of(
     return [(name, arguments_of(schema, schemas)) for name, schema in schemas.items()]
 
 
-async def answered(home: Home, turn: TurnReport) -> TurnReport:
-    """Answer the server's question as a person who takes the first choice."""
-    question = turn.approvals[0]
-    report = await home.answer(
-        question, question.options[0], by=SOURCE, reason='{"x": 1}', answer_id=question.id
-    )
+async def answered(home: Home, question: ApprovalReport, *, wait: bool = True) -> TurnReport:
+    """
+    Answer the server's question as a person who takes the first choice. A form that does not take
+    these values gets none, so that its defaults count.
+    """
+    for reason in ('{"x": 1}', "{}"):
+        report = await home.answer(
+            question, question.options[0], by=SOURCE, reason=reason, wait=wait
+        )
+        if report.reason != "malformed":
+            break
     return report.turn
 
 

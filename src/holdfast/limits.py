@@ -122,6 +122,8 @@ MCP_RESULT_KEPT_SECONDS = 3600.0
 MCP_OPEN_CALLS_MAX = 64  # of one client: prompts, and results that it did not take
 # How often a server may ask for input in one call. Each round sends the call once more.
 MCP_INPUT_ROUNDS_MAX = 3
+# A question inside of an open call holds its session: other requests wait for the call's end.
+MCP_OPEN_QUESTION_SECONDS = 900
 # One round: requests, and fields in all of them. A person answers it in one line.
 MCP_INPUT_REQUESTS_MAX = 4
 MCP_INPUT_FIELDS_MAX = 16

@@ -45,15 +45,18 @@ def strict_json(data: bytes | str, *, what: str, any_integer: bool = False) -> A
         check_depth(raw, what=what)
     try:
         value = _decode(raw)
-        # The value encodes back to the very same bytes: no part was dropped, doubled or rounded. An
-        # integer beyond 2**53 has a long run of digits.
-        if _encode(value) == raw and (
-            any_integer or raw.translate(_AS_ZEROS).find(_LONG_DIGITS) < 0
-        ):
+        # The value encodes back to the very same bytes, blanks between the parts aside: no part was
+        # dropped, doubled or rounded. An integer beyond 2**53 has a long run of digits.
+        same = (encoded := _encode(value)) == raw or encoded == _without_blanks(raw)
+        if same and (any_integer or raw.translate(_AS_ZEROS).find(_LONG_DIGITS) < 0):
             return value
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass  # the slow path reports the error
     return _strict_json_slowly(raw, what, any_integer=any_integer)
+
+
+def _without_blanks(raw: bytes) -> bytes:
+    return msgspec.json.format(raw, indent=-1)
 
 
 def check_depth(raw: bytes, *, what: str) -> None:

@@ -7,6 +7,7 @@ the same way.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
@@ -34,6 +35,9 @@ class ToolServer(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     client_secret_env: str | None = None
     client_key_env: str | None = None
+    identity_file: str | None = None  # a token that says who this client is
+    identity_issuer: str | None = None  # that gives the server's issuer another one for it
+    identity_client_id: str | None = None  # there; as at the server's issuer if not given
     scopes: tuple[str, ...] = ()  # to ask for, instead of those that the server names
     trust_hints: bool = False
     relay: tuple[str, ...] = ()  # beside tools: `resources`, `prompts`, read by clients unasked
@@ -55,7 +59,7 @@ class ServersNow(NamedTuple):
     confine: Literal["auto", "require", "off"]  # as for commands of the shell
 
 
-class ToolFound(msgspec.Struct, frozen=True, kw_only=True):
+class ToolFound(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One tool as its server defines it now, with everything that a pin covers."""
 
     server: str
@@ -68,7 +72,7 @@ class ToolFound(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         return f"{self.server}.{self.tool}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Return the fingerprint that a person pins."""
         parts = (self.server, self.tool, self.definition, self.instructions, self.identity)

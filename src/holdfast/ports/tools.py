@@ -13,8 +13,8 @@ A call goes through four steps, each of which may refuse:
 `bind` is called again right before `prepare`, and its result must equal the approved plan.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -139,6 +139,21 @@ class InputWanted(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()
 
 
+class PersonSaid(NamedTuple):
+    """
+    The end of a question that a server asked inside of an open call. If it is neither filled in nor
+    declined, nobody answered: `why` says why not.
+    """
+
+    filled: FilledForm | None = None
+    declined: bool = False
+    why: str = ""
+
+
+AskPerson = Callable[[InputWanted], Awaitable[PersonSaid]]
+"""Asks a person, durably, and waits for the end of the question."""
+
+
 class ServerTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task by which a server goes on with a call: enough to ask for it again, by its own id."""
 
@@ -216,6 +231,16 @@ class Tool(Protocol):
     async def prepare(
         self, arguments: bytes, binding: Binding, scene: Scene, *, idempotency_key: str
     ) -> Prepared: ...
+
+
+@runtime_checkable
+class AsksInside(Protocol):
+    """
+    A prepared call whose server may ask a person while the call is open. Without `ask_with` nobody
+    is asked, and the server hears so at once.
+    """
+
+    def ask_with(self, ask: AskPerson) -> None: ...
 
 
 @runtime_checkable

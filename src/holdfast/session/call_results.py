@@ -12,6 +12,7 @@ from holdfast.session.events import (
     ApprovalClosed,
     CallFinished,
     CallOutcome,
+    ClosedAs,
     PromptKind,
     SessionEvent,
     TurnEnded,
@@ -32,6 +33,8 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
     an approval gives a result only after the call ran.
     """
     why = f": {answer.reason}" if answer.reason else ""
+    if call.is_asking:
+        return None  # the open call gives it
     if answer.option == "deny" and call.run:
         return unfinished(answer.turn, call, f"{answer.by} declined to answer{why}", "declined")
     if answer.option == "deny":
@@ -104,6 +107,26 @@ def owed_result(turn: Turn, call: Call) -> CallFinished | None:
     )
 
 
+def question_closed(
+    turn: Turn, call: Call, reason: str, closed_as: ClosedAs = "cancelled"
+) -> list[SessionEvent]:
+    """Close the question that a call's server asks inside of the open call, if it asks one."""
+    if call.approval is None or not call.is_asking:
+        return []
+    approval = call.approval.asked.approval
+    return [
+        ApprovalClosed(
+            approval=approval, turn=turn.id, call=call.call, closed_as=closed_as, reason=reason
+        )
+    ]
+
+
+def lost_call(turn: Turn, call: Call) -> list[SessionEvent]:
+    """Return the events of a started call that nobody waits for any more: it is in doubt."""
+    closed = question_closed(turn, call, "the process that made the call is gone")
+    return [*closed, in_doubt(turn, call)]
+
+
 def in_doubt(turn: Turn, call: Call) -> CallFinished:
     text = (
         f"In doubt: {call.tool} was started and its outcome is unknown. It may or may not have"
@@ -131,7 +154,7 @@ def superseding(turn: Turn, by: InputId, *, ended: CallId | None = None) -> list
             continue
         if call.status is CallStatus.STARTED:
             # Only a turn whose external loop has left has one, for a nested agent.
-            events.append(in_doubt(turn, call))
+            events.extend(lost_call(turn, call))
             continue
         if call.approval is not None:
             events.append(

@@ -317,7 +317,9 @@ def _unfit_channels(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem
 
 
 _STDIO_KEYS = ("env", "network", "read", "write")
-_LOGIN_KEYS = ("login", "issuer", "client_id", "client_secret_env", "client_key_env", "scopes")
+_IDENTITY_KEYS = ("identity_file", "identity_issuer", "identity_client_id")
+_CLIENT_KEYS = ("issuer", "client_id", "client_secret_env", "client_key_env", "scopes")
+_LOGIN_KEYS = ("login", *_CLIENT_KEYS, *_IDENTITY_KEYS)
 _URL_KEYS = ("token_env", *_LOGIN_KEYS)
 
 
@@ -361,9 +363,15 @@ def _unfit_login(path: Path, section: str, keys: Mapping[str, Any]) -> Iterator[
     elif lacking and (proofs or is_client):
         why = 'add client_id = "ID" and issuer = "https://...": a secret goes there alone'
         yield Problem(path, f"{section}: {(*proofs, 'login')[0]} needs {lacking[0]}", why)
-    elif is_client and not proofs:
-        why = 'add client_secret_env = "VARIABLE" or client_key_env = "VARIABLE"'
-        yield Problem(path, f"{section}: login needs the client's secret or key", why)
+    elif is_client and not proofs and "identity_file" not in keys:
+        why = 'add client_secret_env = "VARIABLE", client_key_env or identity_file'
+        yield Problem(path, f"{section}: login needs the client's secret, key or identity", why)
+    elif not is_client and (odd := next((key for key in _IDENTITY_KEYS if key in keys), None)):
+        yield Problem((*path, odd), f'{odd} in {section}: needs login = "client"')
+    elif "identity_file" not in keys and (
+        odd := next((key for key in _IDENTITY_KEYS if key in keys), None)
+    ):
+        yield Problem((*path, odd), f"{odd} in {section}: needs identity_file")
 
 
 def _quoted(part: str) -> str:

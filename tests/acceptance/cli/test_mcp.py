@@ -143,7 +143,13 @@ def test_servers_come_from_the_home_alone(rig: Rig, tmp_path: Path) -> None:
         (f'{AT}token_env = "A"\nlogin = "client"\n', "token_env is a token already"),
         (f'{AT}login = "client"\n', "login needs client_id"),
         (f'{AT}client_id = "a"\nclient_secret_env = "A"\n', "client_secret_env needs issuer"),
-        (f'{AT}{CLIENT}login = "client"\n', "login needs the client's secret or key"),
+        (f'{AT}{CLIENT}login = "client"\n', "login needs the client's secret, key or identity"),
+        (f'{AT}{CLIENT}identity_file = "/srv/id"\n', 'needs login = "client"'),
+        (
+            f'{AT}{CLIENT}login = "client"\nclient_key_env = "A"\nidentity_issuer = "https://b.example"\n',
+            "needs identity_file",
+        ),
+        (f'{AT}{CLIENT}login = "client"\nidentity_file = "id"\n', "must be an absolute path"),
         (f'{AT}{CLIENT}client_secret_env = "A"\nclient_key_env = "B"\n', "not both"),
         (f'{AT}issuer = "http://a.example"\n', "must be https"),
         (f'{AT}scopes = ["a b"]\n', "is not a scope"),
@@ -160,6 +166,34 @@ def test_a_wrong_section_is_refused_with_its_line(cli: Cli, settings: str, why: 
     ran = cli("--json", "mcp", "list")
     assert (ran.code, ran.json["error"]["code"]) == (2, "settings")
     assert why in ran.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ('command = ["mcp-server-nope"]', "no program 'mcp-server-nope': use an absolute path"),
+        ('command = ["/opt/nope/server"]', "/opt/nope/server is not there, or is not a program"),
+        ('command = ["/bin/echo", "hello"]', "wrote a line to its output that is not a message"),
+        ('command = ["/bin/false"]', "the server has closed its output; its own words are in"),
+        ('command = ["/bin/sh", "SCRIPT"]', "add it to the server's settings, such as read = [\""),
+        ('url = "http://127.0.0.1:9/mcp"', "no connection to http://127.0.0.1:9: nothing listens"),
+        ('url = "https://a.invalid/mcp"', "no connection to https://a.invalid: no such host"),
+        ('url = "http://127.0.0.1:9/mcp"\ntoken_env = "NOT_SET"', "NOT_SET that holds its token"),
+    ],
+)
+def test_a_server_that_cannot_be_used_is_named_with_the_reason(
+    cli: Cli, settings: str, why: str
+) -> None:
+    script = cli.home.parent / "scripts" / "server.sh"
+    script.parent.mkdir()
+    script.write_text("echo")
+    cli.home.mkdir(exist_ok=True)
+    given = settings.replace("SCRIPT", str(script))
+    (cli.home / "holdfast.toml").write_text(f"[mcp.x]\n{given}\n")
+    (found,) = cli("--json", "mcp", "list").json["servers"]
+    assert (found["state"], why in found["problem"]) == ("unreachable", True), found
+    shown = cli("mcp", "show", "x")
+    assert (shown.code, why in shown.err) == (6, True), shown.err
 
 
 def test_commands_that_need_no_server_load_no_protocol(cli: Cli) -> None:

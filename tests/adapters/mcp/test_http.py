@@ -249,6 +249,8 @@ async def test_the_rest_of_a_stream_is_asked_for_and_the_call_is_not_sent_again(
     parts = iter([b"id: e-2\ndata: \n\n", None])
 
     def answer(server: WebServer, got: Got) -> Answer:
+        if got.method == "GET" and "last-event-id" not in got.headers:
+            return http("405 Method Not Allowed", b"", kind="text/plain")
         if got.method == "GET" and (part := next(parts)) is not None:
             return http("200 OK", part, kind="text/event-stream")
         if got.method == "GET":
@@ -261,7 +263,7 @@ async def test_the_rest_of_a_stream_is_asked_for_and_the_call_is_not_sent_again(
         await approved(home, TEXT)
         kind, _ = await outcome(home)
         await home.__aexit__(None, None, None)
-        asked_for = [each.headers for each in server.got if each.method == "GET"]
+        asked_for = [each.headers for each in server.got if "last-event-id" in each.headers]
         assert (kind, len(server.calls())) == ("ok", 1)
     assert [each["last-event-id"] for each in asked_for] == ["e-1", "e-2"]
     assert {each["mcp-session-id"] for each in asked_for} == {"s-1"}
@@ -283,4 +285,4 @@ async def test_a_rest_that_does_not_come_leaves_the_call_in_doubt(
         kind, _ = await outcome(home)
         await home.__aexit__(None, None, None)
         assert (kind, len(server.calls())) == ("in_doubt", 1)
-        assert len([each for each in server.got if each.method == "GET"]) == looks
+        assert len([each for each in server.got if "last-event-id" in each.headers]) == looks

@@ -48,8 +48,8 @@ def test_a_server_under_landlock_runs_and_cannot_change_the_home(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs("landlock")
-    limited = partial(process.choose, mechanisms=("landlock",))
-    monkeypatch.setattr(process, "choose", limited)
+    limited = partial(process.choose_quickly, mechanisms=("landlock",))
+    monkeypatch.setattr(process, "choose_quickly", limited)
     script = rig.script.read_text(encoding="utf-8")
     settings = rig.home / "holdfast.toml"
     attack = (

@@ -33,8 +33,8 @@ SCENARIOS_MIN = 30  # of the suite, in each version
 _SUITE_SECONDS = 400
 
 _ASKS = (
-    "a server's request to the client is refused: an answer of a client is not a person's, and a "
-    "question that dies with its connection cannot be answered later"
+    "a server's request reaches no client: an answer of a client is not a person's, and no person "
+    "is there to answer in this test"
 )
 _PROGRESS = "the progress of a server is not passed on; a client hears of its call's own wait"
 _LOGS = "logs of a server are not passed on: its level would be one for all clients"
@@ -103,7 +103,7 @@ def test_the_everything_server_behaves_behind_the_proxy_as_without_it(
 ) -> None:
     with bare_server(wire) as url:
         bare = verdict(url, version, tmp_path / "bare")
-    more = 'relay = ["resources", "prompts"]'
+    more = 'relay = ["resources", "prompts"]\n[mcp]\nwait = "1s"'
     home = home_with(tmp_path, [*COMMAND, "stdio"], write=[], more=more, read=[str(LAUNCHER)])
     with serving(home) as served, front(served, wire) as url:
         proxied = verdict(url, version, tmp_path / "proxied")

@@ -6,11 +6,12 @@ It reads whole requests and writes whole bytes, so that it can break off anywher
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-Answer = bytes | None  # None: close the connection without a word
+# None: close the connection without a word. Parts: a stream that goes on.
+Answer = bytes | AsyncIterator[bytes] | None
 
 
 class Got(NamedTuple):
@@ -45,9 +46,13 @@ class WebServer:
             got = Got(first.split()[0], headers, json.loads(body) if body else {})
             self.got.append(got)
             answer = self.answer(self, got)
-            if answer is not None:
+            if isinstance(answer, bytes):
                 writer.write(answer)
                 await writer.drain()
+            elif answer is not None:
+                async for part in answer:
+                    writer.write(part)
+                    await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:

@@ -77,6 +77,11 @@ def call(how: dict, message: dict) -> None:
         case "ask":
             text = json.dumps(message["params"].get("inputResponses"), sort_keys=True)
             reply(message, {"content": [{"type": "text", "text": text}]})
+        case "elicit":
+            # As the older wire does: requests of the server, inside of the open call.
+            came = [elicit(number, each) for number, each in enumerate(how["questions"])]
+            text = json.dumps(came, sort_keys=True)
+            reply(message, {"content": [{"type": "text", "text": text}]})
         case "result":
             reply(message, how["result"])
         case "error":
@@ -92,6 +97,17 @@ def call(how: dict, message: dict) -> None:
         case "flood":
             sys.stdout.write("x" * how["bytes"])
             sys.stdout.flush()
+
+
+def elicit(number: int, params: dict) -> dict:
+    """Ask the client, and wait for its answer as long as it takes."""
+    asked = {"jsonrpc": "2.0", "id": f"q{number}", "method": "elicitation/create"}
+    say(json.dumps({**asked, "params": params}))
+    for line in sys.stdin:
+        message = json.loads(line)
+        if message.get("id") == f"q{number}" and "method" not in message:
+            return message.get("result") or {"error": message.get("error")}
+    os._exit(1)
 
 
 def reply(message: dict, result: dict | None = None, error: dict | None = None) -> None:

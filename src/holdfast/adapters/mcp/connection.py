@@ -5,7 +5,7 @@ The difference between the failures decides an outcome: `NeverSent` means that t
 did not get the request, `Challenged` that it says so itself, and `ReplyLost` that nobody can know.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast.adapters.mcp.messages import ServerReply
@@ -31,6 +31,13 @@ class ReplyLost(Exception):
     """The request left, and its reply will not come. The text says why."""
 
 
+QUESTION = "elicitation/create"
+"""The one request of a server that a person may answer."""
+
+OnQuestion = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+"""Takes the params of a question that comes inside of a call, and returns the result for it."""
+
+
 class Connection(Protocol):
     @property
     def is_open(self) -> bool: ...
@@ -42,10 +49,12 @@ class Connection(Protocol):
         *,
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         """
         Send one request, once, and return the server's reply. Raise NeverSent or ReplyLost.
-        `headers` are for a connection that has any.
+        `headers` are for a connection that has any. The time stands still while a question that
+        came inside of the request is open.
         """
         ...
 

@@ -6,8 +6,9 @@ the server's own. So requests are made here, with its HTTP client alone. A redir
 body or an event has a bound. Each request has a connection of its own, since a kept one may be
 closed while a request is on its way. No proxy is taken from the environment.
 
-On the older wire a server may end a stream early and keep its rest. The rest is asked for by the id
-of the last event, which sends no request again. The newer wire has no such thing.
+On the older wire a server may ask on a stream of its own. It may end a stream early and keep its
+rest. The rest is asked for by the id of the last event, which sends no request again. The newer
+wire has neither.
 
 A server may refuse a token. Then a request without effects is sent once more with another token, if
 there is one. A call is not: it is sent once.
@@ -17,13 +18,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.event_stream import EventStream, refuse_long
 from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
+    FromServer,
     Malformed,
     ServerReply,
     read_message,
@@ -33,6 +36,7 @@ from holdfast.adapters.mcp.messages import (
 from holdfast.adapters.mcp.oauth.challenge import challenge_from
 from holdfast.adapters.mcp.oauth.credentials import Credentials
 from holdfast.adapters.mcp.oauth.web import LoginFailed
+from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
 from holdfast.errors import Unusable
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX
 
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS = 10.0
+_LISTEN_SECONDS = 2.0  # until a server that has a stream for its questions opens it
 _CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it may be lost
 _RESUMES_MAX = 5  # of one answer; its time-out bounds them all
 _STREAM = "text/event-stream"
@@ -71,6 +76,9 @@ class HttpConnection:
         self._names_requests = False
         self._session: str | None = None
         self._over = ""
+        self._askable = AskableCalls()
+        self._listening: asyncio.Task[None] | None = None
+        self._hears: bool | None = None  # whether the server has such a stream
 
     @property
     def is_open(self) -> bool:
@@ -86,18 +94,19 @@ class HttpConnection:
         *,
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         if self._over:
             raise NeverSent(self._over)
         extra = {**self._named(method, params), **(headers or {})}
         token = await _had(self._credentials.token())
         try:
-            return await self._sent(method, params, extra, token, timeout_seconds)
+            return await self._sent(method, params, extra, token, timeout_seconds, on_question)
         except Challenged as exc:
             another = await _had(self._credentials.another(exc.challenge, token))
             if another is None or method == _CALL:
                 raise
-        return await self._sent(method, params, extra, another, timeout_seconds)
+        return await self._sent(method, params, extra, another, timeout_seconds, on_question)
 
     async def _sent(
         self,
@@ -106,13 +115,19 @@ class HttpConnection:
         extra: Mapping[str, str],
         token: str | None,
         timeout_seconds: float,
+        on_question: OnQuestion | None,
     ) -> ServerReply:
         number, self._next = self._next, self._next + 1
         self._token = token
-        body = write_request(number, method, params)
+        body, may_act = write_request(number, method, params), method == _CALL
         try:
-            async with asyncio.timeout(timeout_seconds):
-                return await self._exchanged(number, body, extra, may_act=method == _CALL)
+            async with asyncio.timeout(timeout_seconds) as limit:
+                questions = OpenQuestions(on_question, self._tell, limit)
+                if on_question is None:
+                    return await self._exchanged(number, body, extra, questions, may_act=may_act)
+                await self._listen()
+                async with self._askable.during(questions):
+                    return await self._exchanged(number, body, extra, questions, may_act=may_act)
         except TimeoutError:
             # Closing the stream asks the server to stop. The outcome stays unknown.
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -125,12 +140,18 @@ class HttpConnection:
         return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
 
     async def _exchanged(
-        self, number: int, body: bytes, extra: Mapping[str, str], *, may_act: bool
+        self,
+        number: int,
+        body: bytes,
+        extra: Mapping[str, str],
+        questions: OpenQuestions,
+        *,
+        may_act: bool,
     ) -> ServerReply:
         events = EventStream()
         answer = self._posted(body, extra)  # with the token of this request
         try:
-            return await self._read(answer, number, events, may_act=may_act)
+            return await self._read(answer, number, events, questions, may_act=may_act)
         except ReplyLost as exc:
             lost = exc
         for _ in range(_RESUMES_MAX):
@@ -138,13 +159,21 @@ class HttpConnection:
                 break
             await asyncio.sleep(events.pause_seconds)
             try:
-                return await self._read(self._rest(events), number, events, may_act=False)
+                return await self._read(
+                    self._rest(events), number, events, questions, may_act=False
+                )
             except (NeverSent, ReplyLost) as exc:
                 lost = ReplyLost(str(exc))
         raise lost
 
     async def _read(
-        self, answer: Any, number: int, events: EventStream, *, may_act: bool
+        self,
+        answer: Any,
+        number: int,
+        events: EventStream,
+        questions: OpenQuestions,
+        *,
+        may_act: bool,
     ) -> ServerReply:
         """Read one answer until the reply to this request. Raise NeverSent or ReplyLost."""
         library = self._library
@@ -153,10 +182,13 @@ class HttpConnection:
                 self._refuse_challenge(response, may_act=may_act)
                 self._keep_session(response)
                 async for message in _messages(response, events, self._credentials.hidden):
-                    if isinstance(message, ServerReply) and message.id == number:
-                        return message
+                    if isinstance(message, ServerReply):
+                        if message.id == number:
+                            return message
+                    elif message.id is not None and not self._names_requests:
+                        questions.take(message)  # the newer wire has no requests of servers
         except (library.ConnectError, library.ConnectTimeout, library.PoolTimeout) as exc:
-            raise NeverSent(f"no connection ({type(exc).__name__})") from exc
+            raise NeverSent(f"no connection to {_place(self._url)}: {_why(exc)}") from exc
         except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
             raise ReplyLost(f"the connection broke ({type(exc).__name__})") from exc
         except Malformed as exc:
@@ -173,6 +205,40 @@ class HttpConnection:
         challenge = challenge_from(response.status_code, header)
         if challenge is not None and (challenge.is_worded or not may_act):
             raise Challenged(self._credentials.remedy(challenge), challenge)
+
+    async def _listen(self) -> None:
+        """
+        Open the stream on which a server with sessions may ask without naming a call, before the
+        call that it may ask in. It stays open; a server that has none is not asked again.
+        """
+        if self._session is None or self._hears is False:
+            return
+        if self._listening is not None and not self._listening.done():
+            return
+        opened = asyncio.Event()
+        self._listening = asyncio.create_task(self._hear(opened))
+        self._listening.add_done_callback(lambda _: opened.set())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LISTEN_SECONDS):
+                await opened.wait()
+
+    async def _hear(self, opened: asyncio.Event) -> None:
+        headers = {**self._spoken(), "accept": _STREAM}
+        del headers["content-type"]
+        with contextlib.suppress(self._library.HTTPError, self._library.StreamError):
+            async with self._client.stream("GET", self._url, headers=headers) as response:
+                self._hears = response.status_code in _OK
+                opened.set()
+                with contextlib.suppress(ReplyLost, Malformed):
+                    await self._heard(response)
+
+    async def _heard(self, response: "httpx2.Response") -> None:
+        async for message in _messages(response, EventStream(), self._credentials.hidden):
+            if isinstance(message, ServerReply) or message.id is None:
+                continue
+            answer = self._askable.take(message)
+            if answer is not None:
+                await self._tell(answer)
 
     def _authorized(self) -> dict[str, str]:
         own = {} if self._token is None else {"authorization": f"Bearer {self._token}"}
@@ -205,15 +271,22 @@ class HttpConnection:
             self._over = "the server has ended the session"
 
     async def notify(self, method: str) -> None:
+        await self._tell(write_notification(method))
+
+    async def _tell(self, message: bytes) -> None:
+        """Send a message that has no reply. Its loss does not matter."""
         with contextlib.suppress(Exception):
             async with (
                 asyncio.timeout(_CONNECT_SECONDS),
-                self._posted(write_notification(method), {}) as response,
+                self._posted(message, {}) as response,
             ):
                 await response.aclose()
 
     async def close(self) -> None:
         self._over = self._over or "it was closed"
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
         if self._session is not None:
             headers = {**self._authorized(), _SESSION: self._session}
             with contextlib.suppress(Exception):  # a server may keep what it likes
@@ -221,6 +294,21 @@ class HttpConnection:
                     await self._client.delete(self._url, headers=headers)
         await self._client.aclose()
         self._credentials.close()
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _why(exc: Exception) -> str:
+    if "Timeout" in type(exc).__name__:
+        return f"nothing answers there within {_CONNECT_SECONDS:g} s"
+    if "SSL" in str(exc):
+        return "its certificate is not good, or it does not speak TLS"
+    if "[Errno" in str(exc):  # of the search for its name
+        return "no such host"
+    return "nothing listens there"
 
 
 async def _had(asking: Awaitable[str | None]) -> str | None:
@@ -233,7 +321,7 @@ async def _had(asking: Awaitable[str | None]) -> str | None:
 
 async def _messages(
     response: "httpx2.Response", events: EventStream, hidden: Callable[[bytes], bytes]
-) -> AsyncIterator[object]:
+) -> AsyncIterator[ServerReply | FromServer]:
     """Yield the messages of one answer, without our own secrets. Raise ReplyLost or Malformed."""
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == _STREAM and response.status_code in _OK:

@@ -33,8 +33,9 @@ class LazyServers:
         return self._made().offers(server) if server in self._settings().servers else ()
 
     def get(self, name: str) -> Tool | None:
-        server = name.partition(".")[0]
-        return self._made().get(name) if server in self._settings().servers else None
+        server, dot, _ = name.partition(".")
+        settings = self._settings().servers.get(server) if dot else None
+        return None if settings is None else self._made().get(name, settings)
 
     async def find(self, server: str) -> ServerFound:
         return await self._made().find(server)

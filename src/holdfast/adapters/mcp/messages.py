@@ -14,6 +14,7 @@ from holdfast.errors import Refused
 from holdfast.journal.strict import strict_json
 
 METHOD_NOT_FOUND = -32601
+_ID_CHARS_MAX = 512
 
 _REPLY = frozenset({"jsonrpc", "id", "result", "error"})
 _REQUEST = frozenset({"jsonrpc", "id", "method", "params"})
@@ -37,6 +38,7 @@ class FromServer(NamedTuple):
 
     method: str
     id: int | str | None
+    params: dict[str, Any] = {}  # noqa: RUF012  never changed
 
 
 def write_request(number: int, method: str, params: Any) -> bytes:
@@ -48,11 +50,15 @@ def write_notification(method: str, params: Any = None) -> bytes:
     return msgspec.json.encode(message if params is None else {**message, "params": params})
 
 
+def write_result(request: FromServer, result: dict[str, Any]) -> bytes:
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": request.id, "result": result})
+
+
 def write_answer(request: FromServer) -> bytes:
     """Answer a ping. Refuse every other request: a server gets nothing from us by asking."""
     head: dict[str, Any] = {"jsonrpc": "2.0", "id": request.id}
     if request.method == "ping":
-        return msgspec.json.encode({**head, "result": {}})
+        return write_result(request, {})
     refusal = {"code": METHOD_NOT_FOUND, "message": "Method not found"}
     return msgspec.json.encode({**head, "error": refusal})
 
@@ -73,15 +79,17 @@ def read_message(data: bytes) -> ServerReply | FromServer:
 
 
 def _from_server(value: dict[str, Any]) -> FromServer:
-    number, method = value.get("id"), value["method"]
+    number, method, params = value.get("id"), value["method"], value.get("params", {})
     if (
         not set(value) <= _REQUEST
         or not isinstance(method, str)
         or isinstance(number, bool)
         or not isinstance(number, int | str | None)
+        or (isinstance(number, str) and len(number) > _ID_CHARS_MAX)
+        or not isinstance(params, dict)
     ):
         raise Malformed("the server sent a request that JSON-RPC does not allow")
-    return FromServer(method, number)
+    return FromServer(method, number, params)
 
 
 class _RawReply(msgspec.Struct):

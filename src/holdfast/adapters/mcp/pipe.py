@@ -12,15 +12,15 @@ import select
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import (
     Malformed,
     ServerReply,
     read_message,
-    write_answer,
     write_notification,
     write_request,
 )
+from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
 from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
@@ -42,6 +42,7 @@ class PipeConnection:
         self._line = bytearray()
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
+        self._askable = AskableCalls()
         self._writing = asyncio.Lock()
         self._room: asyncio.Future[None] | None = None  # of the writer that waits for room
         self._over = ""
@@ -63,15 +64,20 @@ class PipeConnection:
         *,
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         del headers  # a pipe has none
         number, self._next = self._next, self._next + 1
         reply: asyncio.Future[ServerReply] = self._loop.create_future()
         self._waiting[number] = reply
         try:
-            async with asyncio.timeout(timeout_seconds):
+            async with asyncio.timeout(timeout_seconds) as limit:
                 await self._send(write_request(number, method, params))
-                return await reply
+                if on_question is None:
+                    return await reply
+                asking = OpenQuestions(on_question, self._send, limit)
+                async with self._askable.during(asking):
+                    return await reply
         except TimeoutError:
             self._tell_cancelled(number)
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
@@ -172,14 +178,19 @@ class PipeConnection:
         try:
             message = read_message(line)
         except Malformed as exc:
-            self._break(str(exc))
+            if line.lstrip().startswith(b"{"):
+                self._break(str(exc))
+            else:
+                self._break("the server wrote a line to its output that is not a message")
             return False
         if isinstance(message, ServerReply):
             waiting = self._waiting.get(message.id)
             if waiting is not None and not waiting.done():
                 waiting.set_result(message)
         elif message.id is not None:
-            self._say(write_answer(message))
+            answer = self._askable.take(message)
+            if answer is not None:
+                self._say(answer)
         return True
 
     # --- the end

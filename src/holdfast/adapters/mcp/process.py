@@ -21,7 +21,11 @@ from holdfast.adapters.tools.home_guard import GuardedHome, guard_of
 from holdfast.adapters.tools.paths import open_folder
 from holdfast.adapters.tools.shell.bound_files import allowed_paths, identified
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle, isolation_words
-from holdfast.adapters.tools.shell.confinement.levels import Confinement, bare_scene, choose
+from holdfast.adapters.tools.shell.confinement.levels import (
+    Confinement,
+    bare_scene,
+    choose_quickly,
+)
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
 from holdfast.adapters.tools.shell.confinement.view import (
     FileView,
@@ -38,6 +42,7 @@ from holdfast.ports.tool_servers import ToolServer
 from holdfast.ports.tools import CannotBind, ProcessFacts
 
 _SYSTEM_FOLDER = "/usr"  # the working folder of a server that may change no folder
+_OF_INSTALLATIONS = ("bin", "dist", "sbin")  # folders of one that needs its neighbours too
 _GRACE_SECONDS = 2.0  # between closing its input, asking it to end, and killing it
 
 
@@ -98,7 +103,7 @@ def confinement_of(settings: ToolServer, home: str, confine: Confine) -> Confine
             cause="switched off by tools.shell.confine", remedy='set tools.shell.confine = "auto"'
         )
         return Confinement(level="unconfined", obstacle=off)
-    chosen = choose(_guard(home), _folders(settings))
+    chosen = choose_quickly(lambda: _guard(home), _folders(settings))
     if confine == "require" and chosen.obstacle is not None:
         raise CannotBind(
             "tools.shell.confine is 'require', but this server can't be isolated: "
@@ -214,11 +219,20 @@ def _refuse_unseen(program: ServerProgram, seen: tuple[str, ...]) -> None:
     """Say which setting is missing. Inside the view, the file would only be missing."""
     for file in program.files:
         if not is_seen(file.path, seen):
-            folder = os.path.dirname(os.path.dirname(file.found))  # noqa: PTH120  text
+            path = msgspec.json.encode(_readable(file.found)).decode()
             raise CannotBind(
-                f"{file.found} is outside of what a confined server sees; add its folder to read, "
-                f"such as read = [{msgspec.json.encode(folder).decode()}]"
+                f"{file.found} is outside of what a confined server sees; add it to the server's "
+                f"settings, such as read = [{path}]"
             )
+
+
+def _readable(file: str) -> str:
+    """Return what to let a server read: an installation, the folder of a script, or it alone."""
+    folder, name = os.path.split(os.path.dirname(file))  # noqa: PTH120  text
+    if name in _OF_INSTALLATIONS:
+        return folder
+    whole = os.path.join(folder, name)  # noqa: PTH118  text
+    return file if whole in ("/", user_folder()) else whole
 
 
 def _identity(folder: str) -> str:

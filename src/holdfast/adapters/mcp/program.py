@@ -4,9 +4,15 @@ The program of a stdio server: which files would run, and the identity that a pi
 Settings give a list of words, never a shell's line. A script is run by the interpreter that its
 first line names, and both are bound by their bytes. The words are bound as they stand, and so is
 every file that a word names.
+
+All bytes are read right before each start of the process. A running process keeps that code
+whatever becomes of its files, so while it runs their facts are compared, and their bytes are read
+again when these changed.
 """
 
 import os
+import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -45,6 +51,59 @@ class ServerProgram(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
 
+_SETTLED_NS = 2_000_000_000  # a younger change may be followed by another at the same time
+Facts = tuple[tuple[int, ...] | None, ...]
+
+
+class SeenProgram(NamedTuple):
+    """A program whose bytes were read, and the facts of its files."""
+
+    program: ServerProgram
+    named: tuple[str, ...]  # by the settings
+    facts: Facts  # of these, and of the program's files
+    is_settled: bool  # no file has changed shortly before its bytes were read, or since
+
+    def stands(self, settings: ToolServer) -> bool:
+        """Return whether the bytes need not be read again while the program's process runs."""
+        same = self.is_settled and self.named == _named(settings)
+        return same and self.facts == _facts(self.named, self.program)
+
+
+def see_server_program(settings: ToolServer) -> SeenProgram:
+    """Find and read every file that the command names. Raise CannotBind."""
+    before = time.time_ns()
+    program = find_server_program(settings)
+    named = _named(settings)
+    facts = _facts(named, program)
+    young = any(each is not None and before - each[-1] < _SETTLED_NS for each in facts)
+    return SeenProgram(program, named, facts, is_settled=not young)
+
+
+def _named(settings: ToolServer) -> tuple[str, ...]:
+    first, *rest = settings.command
+    path = find_program(first, cwd="/", search_path=SEARCH_PATH)
+    return (path or "", *(word for word in rest if word.startswith("/")))
+
+
+def _facts(named: tuple[str, ...], program: ServerProgram) -> Facts:
+    return tuple([_facts_of(each) for each in (*named, *(file.found for file in program.files))])
+
+
+def _facts_of(path: str) -> tuple[int, ...] | None:
+    try:
+        found = os.stat(path)  # noqa: PTH116  text, for each call
+    except OSError:
+        return None
+    return (
+        found.st_dev,
+        found.st_ino,
+        found.st_mode,
+        found.st_size,
+        found.st_mtime_ns,
+        found.st_ctime_ns,
+    )
+
+
 def _led(path: str) -> str:
     """Return the path, and where its links lead: they may be changed after a person has looked."""
     real = os.path.realpath(path)
@@ -60,6 +119,8 @@ def find_server_program(settings: ToolServer) -> ServerProgram:
     first, *rest = settings.command
     path = find_program(first, cwd="/", search_path=SEARCH_PATH)
     if path is None:
+        if first.startswith("/"):
+            raise CannotBind(f"{first} is not there, or is not a program that may be run")
         raise CannotBind(f"no program {first!r}: use an absolute path, or a name in {SEARCH_PATH}")
     found = fingerprint(path)
     files, program, words = [found], found, (first, *rest)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Connection, ReplyLost
+from holdfast.adapters.mcp.connection import Connection, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import ServerReply
 from holdfast.limits import (
     MCP_INSTRUCTIONS_BYTES_MAX,
@@ -34,11 +34,18 @@ class NotUsable(Exception):
 
 
 class Listed(NamedTuple):
-    """The server's own texts: each tool as received, and its instructions."""
+    """The server's own texts: each tool as received, its instructions, the bytes of the list."""
 
     tools: tuple[Any, ...]
     instructions: str
+    raw: tuple[bytes, ...] = ()
 
+
+QUESTIONS: Mapping[str, Any] = {"elicitation": {"form": {}, "url": {}}}
+"""
+The capability that a server may ask a person. The newer wire declares it with a call that may wait
+for one, and with no other request. The older wire declares it once for the connection.
+"""
 
 EXTENSION: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 """The capability that is declared with a call that may go on, and with requests about its task."""
@@ -116,7 +123,11 @@ class ServerSession:
     async def _initialize(self) -> None:
         self._version = HANDSHAKE
         self._connection.speak("")
-        params = {"protocolVersion": HANDSHAKE, "capabilities": {}, "clientInfo": _CLIENT}
+        params = {
+            "protocolVersion": HANDSHAKE,
+            "capabilities": QUESTIONS,
+            "clientInfo": _CLIENT,
+        }
         result = _result_of(await self._request("initialize", params), "initialize")
         version = result.get("protocolVersion")
         if version not in _HANDSHAKES:
@@ -133,10 +144,13 @@ class ServerSession:
         if self._version == STATELESS:
             self._instructions = await self._discover() or ""
         tools: list[Any] = []
+        raw: list[bytes] = []
         cursor: str | None = None
         while True:
             params = {} if cursor is None else {"cursor": cursor}
-            result = _result_of(await self._request("tools/list", params), "tools/list")
+            reply = await self._request("tools/list", params)
+            result = _result_of(reply, "tools/list")
+            raw.append(reply.raw)
             page = result.get("tools")
             if not isinstance(page, list):
                 raise NotUsable("the server's list of tools is not a list")
@@ -145,7 +159,7 @@ class ServerSession:
                 raise NotUsable(f"the server lists more than {MCP_TOOLS_PER_SERVER_MAX} tools")
             following = result.get("nextCursor")
             if following is None:
-                return Listed(tuple(tools), self._instructions)
+                return Listed(tuple(tools), self._instructions, tuple(raw))
             if not isinstance(following, str) or following == cursor or not page:
                 raise NotUsable("the server's list of tools does not end")
             cursor = following
@@ -158,8 +172,12 @@ class ServerSession:
         timeout_seconds: float,
         headers: Mapping[str, str] | None = None,
         extra: CallExtra = NOTHING_EXTRA,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
-        """Send exactly one `tools/call`, with these bytes. Raise NeverSent or ReplyLost."""
+        """
+        Send exactly one `tools/call`, with these bytes. Raise NeverSent or ReplyLost. A server of
+        the newer wire asks in its reply, never inside of the call.
+        """
         params = {"name": tool, "arguments": msgspec.Raw(arguments), **extra.members}
         return await self._request(
             "tools/call",
@@ -167,6 +185,7 @@ class ServerSession:
             timeout_seconds=timeout_seconds,
             headers=headers,
             capabilities=extra.capabilities,
+            on_question=None if self.is_stateless else on_question,
         )
 
     async def read(self, method: str, params: Mapping[str, Any]) -> ServerReply:
@@ -185,11 +204,16 @@ class ServerSession:
         timeout_seconds: float = MCP_LIST_SECONDS,
         headers: Mapping[str, str] | None = None,
         capabilities: Mapping[str, Any] | None = None,
+        on_question: OnQuestion | None = None,
     ) -> ServerReply:
         if self._version == STATELESS:
             params = {**params, "_meta": _meta(capabilities or {})}
         return await self._connection.request(
-            method, params, timeout_seconds=timeout_seconds, headers=headers
+            method,
+            params,
+            timeout_seconds=timeout_seconds,
+            headers=headers,
+            on_question=on_question,
         )
 
     async def close(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.definitions import read_definitions
 from holdfast.adapters.mcp.http import HttpConnection, flaw_of_headers, param_headers
 from holdfast.adapters.mcp.messages import ServerReply
@@ -29,8 +29,8 @@ from holdfast.adapters.mcp.process import (
     end_abandoned,
     start_server,
 )
-from holdfast.adapters.mcp.program import ServerProgram, find_server_program, http_identity
-from holdfast.adapters.mcp.protocol import CallExtra, NotUsable, ServerSession
+from holdfast.adapters.mcp.program import SeenProgram, http_identity, see_server_program
+from holdfast.adapters.mcp.protocol import CallExtra, Listed, NotUsable, ServerSession
 from holdfast.adapters.mcp.replies.tasks import asks_for_input, identity_digest, seen_from
 from holdfast.adapters.mcp.stderr import StderrFile
 from holdfast.adapters.mcp.tool import PinnedTool, WithdrawnTool
@@ -54,8 +54,31 @@ class _Open(NamedTuple):
     settings: ToolServer
     identity: str
     session: ServerSession
-    process: ServerProcess | None
-    errors: StderrFile | None
+    seen: SeenProgram | None = None
+    process: ServerProcess | None = None
+    errors: StderrFile | None = None
+
+
+class _ListKey(NamedTuple):
+    """Everything that the definitions of a server are read from."""
+
+    raw: tuple[bytes, ...]
+    instructions: str
+    identity: str  # of a program, or the address
+
+
+def _found(server: str, listed: Listed, opened: _Open) -> ServerFound:
+    tools, refused = read_definitions(server, listed, opened.identity)
+    transport = opened.settings.transport
+    if transport == "http":
+        flawed = [(each.tool, flaw) for each in tools if (flaw := flaw_of_headers(each.definition))]
+        tools = tuple(each for each in tools if each.tool not in dict(flawed))
+        refused = (*refused, *flawed)
+    return ServerFound(server=server, transport=transport, tools=tools, refused=refused)
+
+
+def _identity(settings: ToolServer, seen: SeenProgram | None) -> str:
+    return http_identity(settings.url or "") if seen is None else seen.program.identity(settings)
 
 
 class McpServers:
@@ -73,6 +96,7 @@ class McpServers:
         self._calling: dict[str, int] = {}
         # Starts whose task was cancelled. Nobody else ends their processes.
         self._unclaimed: list[asyncio.Future[ServerProcess]] = []
+        self._found: dict[str, tuple[_ListKey, ServerFound]] = {}  # as last listed
         self._made: dict[str, tuple[ToolPinned, ToolServer, PinnedTool]] = {}
 
     def attach(self, board: PinBoard) -> None:
@@ -89,15 +113,10 @@ class McpServers:
         return sorted(self._settings().servers)
 
     def offers(self, server: str) -> Sequence[str]:
-        if server not in self._settings().servers:
-            return ()
         return sorted(name for name, pin in self._pins().pins().items() if pin.server == server)
 
-    def get(self, name: str) -> Tool | None:
-        server, dot, _ = name.partition(".")
-        settings = self._settings().servers.get(server)
-        if settings is None or not dot:
-            return None
+    def get(self, name: str, settings: ToolServer) -> Tool:
+        """Return the tool of this name, of a server with these settings."""
         pin = self._pins().pins().get(name)
         if pin is None:
             return WithdrawnTool(name)
@@ -126,9 +145,7 @@ class McpServers:
 
     async def check(self, pin: ToolPinned) -> ServerSession:
         server = pin.server
-        self._refuse_unpinned(pin, await self._pins().refresh())
-        if server not in self._settings().servers:
-            raise CannotBind(f"no setting names the server {server} any more", code="withdrawn")
+        self._refuse_unpinned(pin, self._pins().pins())  # by the newest pins below
         try:
             async with self._locked(server):
                 found = await self._listed(server)
@@ -158,6 +175,7 @@ class McpServers:
         checked: ServerSession,
         timeout_seconds: float,
         extra: CallExtra,
+        on_question: OnQuestion,
     ) -> ServerReply:
         opened = self._open.get(pin.server)
         # Another task may have connected anew, to a program that nobody compared for this call.
@@ -167,7 +185,12 @@ class McpServers:
         self._calling[pin.server] = self._calling.get(pin.server, 0) + 1
         try:
             return await opened.session.call(
-                pin.tool, arguments, timeout_seconds=timeout_seconds, headers=headers, extra=extra
+                pin.tool,
+                arguments,
+                timeout_seconds=timeout_seconds,
+                headers=headers,
+                extra=extra,
+                on_question=on_question,
             )
         finally:
             self._calling[pin.server] -= 1
@@ -235,15 +258,11 @@ class McpServers:
         except NotUsable:
             await self._drop(server)
             raise
-        tools, refused = read_definitions(server, listed, opened.identity)
-        transport = opened.settings.transport
-        if transport == "http":
-            flawed = [
-                (each.tool, flaw) for each in tools if (flaw := flaw_of_headers(each.definition))
-            ]
-            tools = tuple(each for each in tools if each.tool not in dict(flawed))
-            refused = (*refused, *flawed)
-        return ServerFound(server=server, transport=transport, tools=tools, refused=refused)
+        key = _ListKey(listed.raw, listed.instructions, opened.identity)
+        known = self._found.get(server)
+        if known is None or known[0] != key:  # equal bytes say the same
+            known = self._found[server] = key, _found(server, listed, opened)
+        return known[1]
 
     # --- connections
 
@@ -253,69 +272,79 @@ class McpServers:
     async def _connected(self, server: str) -> _Open:
         """Return the server's connection, made anew if it is gone or its settings changed."""
         now = self._settings()
-        settings = now.servers[server]
-        program = None
-        if settings.url is None:
-            program = await BLOCKING.call(lambda: find_server_program(settings))
-        identity = (
-            http_identity(settings.url or "") if program is None else program.identity(settings)
-        )
+        settings = now.servers.get(server)
+        if settings is None:
+            raise CannotBind(f"no setting names the server {server} any more", code="withdrawn")
         opened = self._open.get(server)
-        if (
-            opened is not None
-            and opened.session.is_open
-            and (opened.settings, opened.identity) == (settings, identity)
-        ):
+        if opened is not None and (not opened.session.is_open or opened.settings != settings):
+            opened = None
+        seen = None if opened is None else opened.seen
+        if settings.url is None and (seen is None or not seen.stands(settings)):
+            seen = await BLOCKING.call(lambda: see_server_program(settings))
+        identity = _identity(settings, seen)
+        if opened is not None and opened.identity == identity:
+            if opened.seen is not seen:
+                self._open[server] = opened = opened._replace(seen=seen)
             return opened
-        try:
-            return await self._begun(server, settings, identity, program, now.confine)
-        except (ReplyLost, NeverSent):
-            if program is None:
-                raise
-        # An older server may end when it is asked in the newer way. No call was sent yet.
-        return await self._begun(
-            server, settings, identity, program, now.confine, with_handshake=True
-        )
+        if opened is not None and seen is not None:
+            seen = await BLOCKING.call(lambda: see_server_program(settings))
+            identity = _identity(settings, seen)
+        return await self._begun(server, settings, identity, seen, now.confine)
 
     async def _begun(
         self,
         server: str,
         settings: ToolServer,
         identity: str,
-        program: ServerProgram | None,
+        seen: SeenProgram | None,
         confine: Confine,
         *,
         with_handshake: bool = False,
     ) -> _Open:
-        """Connect anew, and agree on a version."""
+        """
+        Connect anew, and agree on a version. A program of the older wire may end when it is asked
+        in the newer way, and is then started once more. No call was sent yet.
+        """
         await self._drop(server)
         self._count_start(server)
-        if program is None:
+        if seen is None:
             connection = HttpConnection(
                 settings.url or "", credentials=credentials_of(server, settings, self._home)
             )
-            opened = _Open(settings, identity, ServerSession(connection), None, None)
+            opened = _Open(settings, identity, ServerSession(connection))
         else:
-            opened = await self._started(server, settings, identity, program, confine)
+            opened = await self._started(server, settings, identity, seen, confine)
         self._open[server] = opened
         try:
             await opened.session.begin(with_handshake=with_handshake)
+        except (ReplyLost, NeverSent) as exc:
+            has_ended = not opened.session.is_open
+            await self._drop(server)
+            if seen is None:
+                raise
+            if not has_ended or with_handshake:
+                words = f"its own words are in {self._stderr(server)}"
+                raise type(exc)(f"{exc}; {words}") from exc
         except BaseException:
             await self._drop(server)
             raise
-        return opened
+        else:
+            return opened
+        return await self._begun(server, settings, identity, seen, confine, with_handshake=True)
 
     async def _started(
         self,
         server: str,
         settings: ToolServer,
         identity: str,
-        program: ServerProgram,
+        seen: SeenProgram,
         confine: Confine,
     ) -> _Open:
         starting = asyncio.ensure_future(
             BLOCKING.call(
-                lambda: start_server(server, settings, program, home=self._home, confine=confine)
+                lambda: start_server(
+                    server, settings, seen.program, home=self._home, confine=confine
+                )
             )
         )
         try:
@@ -325,7 +354,7 @@ class McpServers:
             raise
         errors = StderrFile(process.errors, self._stderr(server), self._secrets)
         connection = PipeConnection(reads=process.reads, writes=process.writes)
-        return _Open(settings, identity, ServerSession(connection), process, errors)
+        return _Open(settings, identity, ServerSession(connection), seen, process, errors)
 
     def _count_start(self, server: str) -> None:
         """Bound the starts: a server that dies at once must not be started in a loop."""

@@ -10,13 +10,14 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import NeverSent, ReplyLost
+from holdfast.adapters.mcp.connection import NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.definitions import schema_of
 from holdfast.adapters.mcp.messages import ServerReply
 from holdfast.adapters.mcp.program import UNPINNED_CODE
-from holdfast.adapters.mcp.protocol import EXTENSION, CallExtra, ServerSession
-from holdfast.adapters.mcp.replies.forms import CAPABILITIES, members_of
+from holdfast.adapters.mcp.protocol import EXTENSION, QUESTIONS, CallExtra, ServerSession
+from holdfast.adapters.mcp.replies.forms import members_of
 from holdfast.adapters.mcp.replies.outcomes import returned_from
+from holdfast.adapters.mcp.replies.questions import Questions
 from holdfast.adapters.mcp.replies.tasks import task_from, unfollowed
 from holdfast.adapters.tools.display import bound_by_arguments
 from holdfast.adapters.tools.schema.tool import SchemaTool
@@ -25,6 +26,7 @@ from holdfast.adapters.tools.shell.confinement.levels import Confinement
 from holdfast.errors import InvariantBroken
 from holdfast.ports.tool_servers import ToolServer
 from holdfast.ports.tools import (
+    AskPerson,
     CannotBind,
     OnOutput,
     Prepared,
@@ -60,6 +62,7 @@ class CallsTools(Protocol):
         checked: ServerSession,
         timeout_seconds: float,
         extra: CallExtra,
+        on_question: OnQuestion,
     ) -> ServerReply:
         """Send one call over the connection that was checked. Raise NeverSent or ReplyLost."""
         ...
@@ -110,9 +113,15 @@ class PinnedTool(SchemaTool):
         return _PreparedServerCall(self, checked, arguments, scene)
 
     async def send(
-        self, checked: ServerSession, arguments: bytes, scene: Scene, timeout_seconds: float
+        self,
+        checked: ServerSession,
+        arguments: bytes,
+        scene: Scene,
+        timeout_seconds: float,
+        ask: AskPerson | None,
     ) -> ToolReturned:
         name = self.definition.name
+        questions = Questions(name, scene.secrets, ask)
         try:
             reply = await self._servers.call(
                 self._pin,
@@ -120,6 +129,7 @@ class PinnedTool(SchemaTool):
                 checked=checked,
                 timeout_seconds=timeout_seconds,
                 extra=_extra(scene),
+                on_question=questions.answer,
             )
         except NeverSent as exc:
             return ToolReturned(outcome="error", text=f"nothing was run: {exc}")
@@ -131,19 +141,20 @@ class PinnedTool(SchemaTool):
             )
         if checked.is_stateless and (task := task_from(reply, self._pin, scene.secrets)):
             return task if scene.may_go_on else unfollowed(name)
-        return returned_from(
+        returned = returned_from(
             reply,
             output_schema=self._output_schema,
             secrets=scene.secrets,
             asks=name if scene.may_ask and checked.is_stateless else None,
         )
+        return questions.noted(returned)
 
 
 def _extra(scene: Scene) -> CallExtra:
     return CallExtra(
         members={} if scene.filled is None else members_of(scene.filled),
         capabilities={
-            **(CAPABILITIES if scene.may_ask else {}),
+            **(QUESTIONS if scene.may_ask else {}),
             **(EXTENSION if scene.may_go_on else {}),
         },
     )
@@ -159,14 +170,20 @@ class _PreparedServerCall:
     ) -> None:
         self._tool, self._checked = tool, checked
         self._arguments, self._scene = arguments, scene
+        self._ask: AskPerson | None = None
         self._is_spent = False
+
+    def ask_with(self, ask: AskPerson) -> None:
+        self._ask = ask
 
     async def go(self, *, timeout_seconds: float, on_output: OnOutput) -> ToolReturned:
         del on_output  # a server's progress is not part of its result
         if self._is_spent:
             raise InvariantBroken("a call to a server was sent twice, or after it was abandoned")
         self._is_spent = True
-        return await self._tool.send(self._checked, self._arguments, self._scene, timeout_seconds)
+        return await self._tool.send(
+            self._checked, self._arguments, self._scene, timeout_seconds, self._ask
+        )
 
     async def abandon(self) -> None:
         self._is_spent = True

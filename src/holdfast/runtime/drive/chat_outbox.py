@@ -48,6 +48,8 @@ class ChatOutbox:
         in order.
         """
         found: list[str] = []
+        if not state.deliveries:
+            return ()
         lanes: set[tuple[str, str]] = set()
         chats = self._chats()
         soon = self._clock.now_ms() + WAIT_IN_DRIVE_SECONDS * 1000

@@ -8,13 +8,23 @@ part of it may have happened. `jobs/call.py` starts calls that run in the backgr
 """
 
 import asyncio
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast import limits
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import CannotBind, InputWanted, Prepared, Tool, ToolReturned
+from holdfast.ports.tools import (
+    AsksInside,
+    CannotBind,
+    InputWanted,
+    PersonSaid,
+    Prepared,
+    Tool,
+    ToolReturned,
+)
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.drive.bound_call import (
     bind_call,
@@ -24,6 +34,7 @@ from holdfast.runtime.drive.bound_call import (
     tool_for,
 )
 from holdfast.runtime.drive.drive import Drive
+from holdfast.runtime.drive.open_question import OpenCall, ask_in_open_call
 from holdfast.runtime.jobs.call import CANCELS_JOBS, continue_as_job, prepared_cancel, run_as_job
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.outputs import keep_if_possible
@@ -190,6 +201,8 @@ async def _go(drive: Drive, started: StartedCall) -> ToolReturned | None:
     ledger = drive.ledger
     feed = drive.runtime.feed
     ledger.attempt.release_nowait()
+    if isinstance(started.prepared, AsksInside):
+        started.prepared.ask_with(partial(_ask_in_open_call, drive, started))
     try:
         with CallOutput(
             feed, ledger.session, started.turn, started.call, lambda: ledger.state.seq
@@ -199,6 +212,20 @@ async def _go(drive: Drive, started: StartedCall) -> ToolReturned | None:
             )
     except asyncio.CancelledError:
         return None
+
+
+async def _ask_in_open_call(drive: Drive, started: StartedCall, wants: InputWanted) -> PersonSaid:
+    async def commit(command: AskForInput) -> str | None:
+        return (await drive.ledger.drive(command, check=Check.FENCE)).of(command)
+
+    return await ask_in_open_call(
+        drive.runtime,
+        drive.ledger,
+        OpenCall(started.turn, started.call, started.run),
+        wants,
+        seconds_max=limits.MCP_OPEN_QUESTION_SECONDS,
+        commit=commit,
+    )
 
 
 async def _ask_for_input(drive: Drive, started: StartedCall, wants: InputWanted) -> None:

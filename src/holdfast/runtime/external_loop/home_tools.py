@@ -5,14 +5,25 @@ as a client that reaches servers through Holdfast.
 The order is that of every call: prepare (without effect), a durable start, the run, the record.
 """
 
+from functools import partial
+
 from holdfast.ports.journal_store import Check
-from holdfast.ports.tools import CannotBind, Prepared, ToolReturned
+from holdfast.ports.tools import (
+    AsksInside,
+    CannotBind,
+    InputWanted,
+    PersonSaid,
+    Prepared,
+    ToolReturned,
+)
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.drive.bound_call import bind_to_tool, scene_of, tool_for
+from holdfast.runtime.drive.open_question import OpenCall, ask_in_open_call
 from holdfast.runtime.external_loop.call_steps import STOPPED, CallSteps
 from holdfast.runtime.external_loop.first_call import FirstStart
 from holdfast.runtime.external_loop.gate import Ended, Gate
 from holdfast.session.authority.policy import BoundCall
+from holdfast.session.commands import AskForInput
 from holdfast.session.state import Call, Turn
 
 RESULT_ADAPTER = "server/1"  # of a result that is kept as a server sent it
@@ -21,14 +32,17 @@ RESULT_ADAPTER = "server/1"  # of a result that is kept as a server sent it
 class HomeToolSteps(CallSteps):
     """The calls that this home's tools run. See `ExternalTurn`."""
 
-    async def run(self, gate: Gate | FirstStart) -> Gate:
+    async def run(self, gate: Gate | FirstStart, *, question_seconds: float | None = None) -> Gate:
         """
         Run a ready call with the tool that the home has under its name, once, and record its
         outcome. Return its gate as it stands then. A gate that is not ready is returned as it is.
+
+        A question that its server asks inside of the open call stands for `question_seconds` at
+        most. Without them nobody is asked, and the server hears so at once.
         """
         if isinstance(gate, FirstStart):  # the commit of its message has started it
             started = Gate(call=gate.call, id=None, tool="", state="run", run=gate.run)
-            return await self._ran(started, gate.prepared)
+            return await self._ran(started, gate.prepared, question_seconds)
         if not gate.may_start:
             return gate
         async with self._driving():
@@ -36,9 +50,11 @@ class HomeToolSteps(CallSteps):
             if not self._is_startable(turn, call):
                 return await self._gate(gate.call)
             begun, prepared = await self._start_prepared(turn, call)
-        return begun if prepared is None else await self._ran(begun, prepared)
+        return begun if prepared is None else await self._ran(begun, prepared, question_seconds)
 
-    async def _ran(self, started: Gate, prepared: Prepared) -> Gate:
+    async def _ran(self, started: Gate, prepared: Prepared, question_seconds: float | None) -> Gate:
+        if question_seconds is not None and isinstance(prepared, AsksInside):
+            prepared.ask_with(partial(self._asked, started, question_seconds))
         try:
             returned = await prepared.go(
                 timeout_seconds=self._world.tool_timeout_seconds, on_output=lambda _: None
@@ -49,6 +65,20 @@ class HomeToolSteps(CallSteps):
             raise
         await finish(self._record_returned(started, returned))
         return await self._gate(started.call)
+
+    async def _asked(self, started: Gate, seconds: float, wants: InputWanted) -> PersonSaid:
+        async def commit(command: AskForInput) -> str | None:
+            async with self._driving():
+                return (await self._drive(command, check=Check.FENCE)).of(command)  # type: ignore[no-any-return]  # as the command says
+
+        return await ask_in_open_call(
+            self._driver.runtime,
+            self._ledger,
+            OpenCall(self.turn, started.call, started.run),
+            wants,
+            seconds_max=seconds,
+            commit=commit,
+        )
 
     async def until_closed(self, gate: Gate) -> Gate:
         """Wait for the end of a call that another process runs, or of its turn."""

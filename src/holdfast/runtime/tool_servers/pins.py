@@ -46,24 +46,20 @@ class HomePins:
         if found.problem:
             return await self.refresh()
         now = {each.name: each.digest for each in found.tools}
-        gone = await self._withdraw(
-            lambda state: {
-                pin.name: None
-                for pin in state.pins.values()
-                if pin.server == found.server and pin.name not in now
-            },
-            by=BY_HOLDFAST,
-            reason="removed",
-        )
-        changed = await self._withdraw(
-            lambda state: {
-                pin.name: now[pin.name]
-                for pin in state.pins.values()
-                if pin.name in now and pin.digest != now[pin.name]
-            },
-            by=BY_HOLDFAST,
-            reason="changed",
-        )
+
+        def missing(state: HomeState) -> Mapping[str, str | None]:
+            pins = state.pins.values()
+            return {e.name: None for e in pins if e.server == found.server and e.name not in now}
+
+        def different(state: HomeState) -> Mapping[str, str | None]:
+            pins = [each for each in state.pins.values() if each.name in now]
+            return {each.name: now[each.name] for each in pins if each.digest != now[each.name]}
+
+        state = await self._home.refresh()
+        if not missing(state) and not different(state):  # as it nearly always is
+            return state.pins
+        gone = await self._withdraw(missing, by=BY_HOLDFAST, reason="removed")
+        changed = await self._withdraw(different, by=BY_HOLDFAST, reason="changed")
         if gone or changed:
             _log.warning(
                 "the server %s no longer defines as pinned: %s",

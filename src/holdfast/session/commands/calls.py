@@ -78,9 +78,10 @@ class ContinueAsJob(Command[JobId | Literal["dropped"] | None], frozen=True):
     plan: JobPlan
 
 
-class AskForInput(Command[Literal["dropped"] | None], frozen=True):
+class AskForInput(Command[str | None], frozen=True):
     """
     A started call's server wants a form filled in before it goes on. The call waits as a question.
+    Its outcome is the reason why nobody is asked, if nobody is.
     """
 
     turn: TurnId
@@ -91,3 +92,4 @@ class AskForInput(Command[Literal["dropped"] | None], frozen=True):
     display: str
     policy: Policy
     warnings: tuple[str, ...] = ()
+    seconds_max: int | None = None  # the longest time that it may stand; None: as policy says

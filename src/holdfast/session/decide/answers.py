@@ -7,7 +7,11 @@ from holdfast.errors import Refused
 from holdfast.session.authority.approvals import ANSWER, DENY, EDIT, SCOPES
 from holdfast.session.authority.context import LostContext
 from holdfast.session.authority.policy import Way, counts
-from holdfast.session.call_results import result_of_answer, result_of_closing
+from holdfast.session.call_results import (
+    question_closed,
+    result_of_answer,
+    result_of_closing,
+)
 from holdfast.session.commands import AnswerApproval, VoidPrompts
 from holdfast.session.decide.decision import Decided, refused
 from holdfast.session.decide.external_loop import loop_lost
@@ -276,7 +280,9 @@ def void_prompts(state: SessionState, command: VoidPrompts) -> Decided[None]:
         if turn.cancelled_by is not None or turn.superseded_by is not None:
             continue
         for call in turn.waiting:
-            if call.tool in command.tools:
+            if call.tool in command.tools and call.is_asking:
+                events.extend(question_closed(turn, call, command.reason, "voided"))
+            elif call.tool in command.tools:
                 events.extend(drop_call(turn, call, f"Not run: {command.reason}.", "voided"))
     return Decided(tuple(events))
 
@@ -302,6 +308,7 @@ def expire(state: SessionState, now: int) -> Decided[None]:
                         reason="nobody answered in time",
                     )
                 )
-                events.append(result_of_closing(turn, call, "expired"))
+                if not call.is_asking:  # else the open call gives the result
+                    events.append(result_of_closing(turn, call, "expired"))
         events.extend(loop_lost(turn, now))
     return Decided(tuple(events))

@@ -10,7 +10,7 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import Refused
 from holdfast.ids import CallId
-from holdfast.session.call_results import in_doubt
+from holdfast.session.call_results import lost_call
 from holdfast.session.commands import (
     AddItem,
     DropCall,
@@ -213,9 +213,10 @@ def loop_gone(turn: Turn) -> list[SessionEvent]:
 
 def _lost(turn: Turn) -> list[SessionEvent]:
     return [
-        in_doubt(turn, call)
+        event
         for call in turn.calls
         if call.status is S.STARTED and call.contract == "once"
+        for event in lost_call(turn, call)
     ]
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvariantBroken, Refused
 from holdfast.ids import TurnId, short_digest
-from holdfast.session.call_results import in_doubt
+from holdfast.session.call_results import lost_call
 from holdfast.session.commands import (
     CloseInstance,
     MarkDelivery,
@@ -77,7 +77,8 @@ def _by_case(turn: Turn, action: RecoveryAction, epoch: int, now: int) -> list[S
                 raise InvariantBroken("case B without a model call")
             return [resumed, ModelCallLost(turn=turn.id, number=turn.model_call.number)]
         case RecoveryAction.RECORD_IN_DOUBT:
-            return [resumed, *(in_doubt(turn, call) for call in started if call.contract == "once")]
+            once = [call for call in started if call.contract == "once"]
+            return [resumed, *(event for call in once for event in lost_call(turn, call))]
         case RecoveryAction.END_CANCELLED:
             return _cancelled(turn)
         case RecoveryAction.FAIL:

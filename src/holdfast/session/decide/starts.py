@@ -12,7 +12,7 @@ from holdfast.session.authority.policy import (
     Policy,
     counts,
 )
-from holdfast.session.call_results import unfinished, with_edit
+from holdfast.session.call_results import question_closed, unfinished, with_edit
 from holdfast.session.commands import FinishCall, StartTool
 from holdfast.session.decide.calls import (
     S,
@@ -279,6 +279,7 @@ def finish_call(state: SessionState, command: FinishCall) -> Decided[Literal["dr
         output=command.output,
         result=command.result,
     )
+    closed = question_closed(turn, call, "the call ended before an answer came")
     if turn.cancelled_by is None:
-        return Decided((finished,))
-    return Decided((finished, *cancelling(turn, turn.cancelled_by, ended=call.call)))
+        return Decided((*closed, finished))
+    return Decided((*closed, finished, *cancelling(turn, turn.cancelled_by, ended=call.call)))

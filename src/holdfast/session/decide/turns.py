@@ -7,7 +7,13 @@ from holdfast.errors import Refused
 from holdfast.ids import CallId, TurnId, call_id
 from holdfast.session.authority.context import LostContext
 from holdfast.session.authority.policy import Policy
-from holdfast.session.call_results import in_doubt, owed_result, superseding, unfinished
+from holdfast.session.call_results import (
+    lost_call,
+    owed_result,
+    question_closed,
+    superseding,
+    unfinished,
+)
 from holdfast.session.commands import (
     Cancel,
     EndTurn,
@@ -317,7 +323,7 @@ def settle_calls(
         if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
         elif call.status in (S.STARTED, S.DELEGATED):
-            events.append(in_doubt(turn, call))
+            events.extend(lost_call(turn, call))
         elif call.status is not S.FINISHED:
             events.extend(drop_call(turn, call, text, dropped_as))
     return events
@@ -376,12 +382,15 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
     """
     events: list[SessionEvent] = []
     for call in turn.calls:
-        if call.status is S.FINISHED or call.call == ended or turn.is_out(call):
+        if call.status is S.FINISHED or call.call == ended:
+            continue
+        if turn.is_out(call):
+            events.extend(question_closed(turn, call, f"it was cancelled by {by}"))
             continue
         if (owed := owed_result(turn, call)) is not None:
             events.append(owed)
         elif call.status is S.STARTED:
-            events.append(in_doubt(turn, call))
+            events.extend(lost_call(turn, call))
         else:
             events.extend(drop_call(turn, call, f"Not run: cancelled by {by}."))
     if not any(turn.is_out(call) and call.call != ended for call in turn.calls):

@@ -30,18 +30,21 @@ def approval_requested(
         settled, approvals = _with_settled(settled, approvals, earlier.approval)
 
     def move(call: Call) -> Call:
-        waiting = replace(
+        asked = replace(
             call,
-            status=S.WAITING,
             arguments=event.arguments,
             digest=event.digest,
             approval=Approval(asked=event, requested_at=at),
             prompts=call.prompts + 1,
         )
         if event.form is None:
-            return replace(waiting, allowed_by=None)
+            return replace(asked, status=S.WAITING, allowed_by=None)
         # A form is not consent: the call stays allowed by what allowed it.
-        return replace(waiting, consent=_consent(call))
+        asked = replace(asked, consent=_consent(call))
+        if event.form.is_inside:
+            # A person's answer belongs to this one run, so the call never runs again.
+            return replace(asked, contract="once")
+        return replace(asked, status=S.WAITING)
 
     def moved(turn: Turn, event: ApprovalRequested) -> Turn:
         before = (S.PROPOSED, S.ALLOWED, S.APPROVED) if event.form is None else (S.STARTED,)

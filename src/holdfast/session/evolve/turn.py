@@ -148,6 +148,8 @@ def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
         if approval is None or approval.asked.approval != event.approval or not approval.is_open:
             raise IllegalTransition(turn.phase, event, "no such open prompt")
         answered = replace(call, approval=replace(approval, answer=event))
+        if call.is_asking:
+            return answered  # the open call goes on with it
         if event.option == "edit":
             return replace(
                 answered, status=S.PROPOSED, arguments=event.arguments, edited_by=event.by
@@ -159,7 +161,7 @@ def approval_answered(turn: Turn, event: ApprovalAnswered) -> Turn:
             return answered  # its result follows in the same commit
         return replace(answered, status=S.APPROVED, allowed_by=event.approval)
 
-    return update_call(turn, event, event.call, (S.WAITING,), move)
+    return update_call(turn, event, event.call, (S.WAITING, S.STARTED), move)
 
 
 def approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
@@ -169,11 +171,13 @@ def approval_closed(turn: Turn, event: ApprovalClosed) -> Turn:
             approval is None
             or approval.asked.approval != event.approval
             or approval.closed_as is not None
+            or (call.status is S.STARTED and not call.is_asking)
         ):
             raise IllegalTransition(turn.phase, event, "no such prompt to close")
         return replace(call, approval=replace(approval, closed_as=event.closed_as))
 
-    return update_call(turn, event, event.call, (S.WAITING, S.APPROVED, S.PROPOSED), move)
+    before = (S.WAITING, S.APPROVED, S.PROPOSED, S.STARTED)
+    return update_call(turn, event, event.call, before, move)
 
 
 def tool_started(turn: Turn, event: ToolStarted) -> Turn:
@@ -245,8 +249,9 @@ def _check_start(turn: Turn, event: ToolStarted | DelegateStarted, call: Call) -
 def call_finished(turn: Turn, event: CallFinished) -> Turn:
     index, call = _find(turn, event, event.call)
     runs = call.status is _STARTED or call.status is S.DELEGATED
-    if call.status is _FINISHED:
-        raise IllegalTransition(turn.phase, event, "the call is finished")
+    if call.status is _FINISHED or call.is_asking:
+        why = "its question is open" if call.is_asking else "the call is finished"
+        raise IllegalTransition(turn.phase, event, why)
     if (
         not runs
         and event.outcome in _NEEDS_START

@@ -99,6 +99,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: Blob | None = None
 
     @property
+    def is_asking(self) -> bool:
+        """True if its server asks a person inside of the open call, and waits for the answer."""
+        approval = self.approval
+        return self.status is CallStatus.STARTED and approval is not None and approval.is_open
+
+    @property
     def owes_result(self) -> bool:
         """
         True if the prompt is over, or the call became a job, but its result is missing: a crash
@@ -240,7 +246,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             [
                 call
                 for call in self.calls
-                if call.status is CallStatus.WAITING and not call.owes_result
+                if (call.status is CallStatus.WAITING and not call.owes_result) or call.is_asking
             ]
         )
 

@@ -119,6 +119,7 @@ class Proxied:
         person: str = "alice",
         name: str = "claude-code",
         more: tuple[str, ...] = (),
+        **offers: Any,
     ) -> AsyncGenerator[Client, None]:
         """The SDK's own client. `wire` is legacy, or a version without a handshake."""
         info = Implementation(name=name, version="1")
@@ -127,13 +128,13 @@ class Proxied:
             server = StdioServerParameters(
                 command=command, args=words, env=self.environment(person)
             )
-            async with Client(server, mode=wire, client_info=info) as client:
+            async with Client(server, mode=wire, client_info=info, **offers) as client:
                 yield client
             return
         headers = {"authorization": f"Bearer {self.tokens[person]}"}
         async with httpx2.AsyncClient(headers=headers, timeout=WAIT_SECONDS) as http:
             stream = streamable_http_client(f"{self.gateway.url}/mcp", http_client=http)
-            async with Client(stream, mode=wire, client_info=info) as client:
+            async with Client(stream, mode=wire, client_info=info, **offers) as client:
                 yield client
 
 

@@ -37,6 +37,7 @@ class Issuer:
         self.answer: dict[str, str] = {}  # beside the code
         self.lifetime: int | None = 3600
         self.named_issuer: str | None = None
+        self.refuses_identities = False
         self.moved = ""  # where to send whoever asks for the description
         self._codes: dict[str, tuple[str, str]] = {}
         self._numbers = iter(range(1, 99))
@@ -132,6 +133,11 @@ class Issuer:
                 if found is None:
                     return "400 Bad Request", {"error": "invalid_grant"}, []
                 scope = found
+            case "urn:ietf:params:oauth:grant-type:token-exchange":
+                kind = form["requested_token_type"]
+                return "200 OK", {"access_token": "a-grant", "issued_token_type": kind}, []
+            case "urn:ietf:params:oauth:grant-type:jwt-bearer" if self.refuses_identities:
+                return "400 Bad Request", {"error": "invalid_grant"}, []
             case _:
                 scope = form.get("scope", "basic")
         number = next(self._numbers)

@@ -15,6 +15,7 @@ from holdfast import secrecy
 from holdfast.adapters.mcp.oauth.challenge import Challenge
 from holdfast.adapters.mcp.oauth.client import OAuthClient
 from holdfast.adapters.mcp.oauth.discovery import Resource, find_authority
+from holdfast.adapters.mcp.oauth.identity import exchange_identity, read_identity
 from holdfast.adapters.mcp.oauth.saved_login import LoginFile, SavedLogin
 from holdfast.adapters.mcp.oauth.tokens import TokenRequest, Tokens
 from holdfast.adapters.mcp.oauth.web import LoginFailed
@@ -79,7 +80,10 @@ class _Fixed(NoCredentials):
     async def token(self) -> str | None:
         found = os.environ.get(self._variable)
         if not found:
-            raise LoginFailed(f"the variable {self._variable} that holds its token is not set")
+            raise LoginFailed(
+                f"the variable {self._variable} that holds its token is not set; set it where "
+                "Holdfast starts"
+            )
         return found
 
     def remedy(self, challenge: Challenge) -> str:
@@ -112,7 +116,7 @@ class _KnownSecrets:
 
 
 class _ClientLogin(_KnownSecrets):
-    """`login = "client"`: the client's own id and secret, or key, at the issuer of settings."""
+    """`login = "client"`: the client's own secret, key or identity, at the issuer of settings."""
 
     def __init__(self, server: str, settings: ToolServer) -> None:
         self._server, self._settings = server, settings
@@ -135,9 +139,20 @@ class _ClientLogin(_KnownSecrets):
 
     async def _new(self) -> str:
         self._request = self._request or await self._asked_for()
-        self._tokens = await self._request.by_client(self._scopes)
+        self._tokens = await self._granted(self._request)
         self._learn((self._tokens.access,))
         return self._tokens.access
+
+    async def _granted(self, request: TokenRequest) -> Tokens:
+        settings = self._settings
+        if settings.identity_file is None:
+            return await request.by_client(self._scopes)
+        identity = await read_identity(settings.identity_file)
+        self._learn((identity,))
+        if settings.identity_issuer is not None:
+            identity = await exchange_identity(settings, identity, request.authority)
+            self._learn((identity,))
+        return await request.by_identity(identity, self._scopes)
 
     async def _asked_for(self) -> TokenRequest:
         settings = self._settings
@@ -222,7 +237,7 @@ def own_secrets(settings: ToolServer) -> tuple[str | None, str | None]:
     for variable in (settings.client_secret_env, settings.client_key_env):
         value = None if variable is None else os.environ.get(variable)
         if variable is not None and not value:
-            raise LoginFailed(f"the variable {variable} is not set")
+            raise LoginFailed(f"the variable {variable} is not set; set it where Holdfast starts")
         found.append(value)
     return found[0], found[1]
 

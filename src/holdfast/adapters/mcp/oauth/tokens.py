@@ -8,12 +8,11 @@ import msgspec
 from holdfast.adapters.mcp.oauth.challenge import scopes_from
 from holdfast.adapters.mcp.oauth.client import OAuthClient
 from holdfast.adapters.mcp.oauth.discovery import TokenIssuer
-from holdfast.adapters.mcp.oauth.web import LoginFailed, WebAnswer, post_form
-from holdfast.session.view.safe_text import render_line
+from holdfast.adapters.mcp.oauth.web import LoginFailed, post_form
 
 _EARLY_SECONDS = 30.0  # a token that ends on its way is refused
 _TOKEN_CHARS_MAX = 16 * 1024
-_SAID_CHARS_MAX = 200
+_BY_IDENTITY = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 
 class Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,37 +49,36 @@ class TokenRequest(msgspec.Struct, frozen=True, kw_only=True):
         scope = {"scope": " ".join(scopes)} if scopes else {}
         return await self._asked({"grant_type": "client_credentials", **scope})
 
+    async def by_identity(self, identity: str, scopes: tuple[str, ...]) -> Tokens:
+        """`identity` is a token of somebody whom the issuer trusts, and says who we are."""
+        scope = {"scope": " ".join(scopes)} if scopes else {}
+        return await self._asked({"grant_type": _BY_IDENTITY, "assertion": identity, **scope})
+
     async def _asked(self, form: dict[str, str]) -> Tokens:
         proven, headers = self.client.proven(form, self.authority)
         answer = await post_form(
             self.authority.token, {**proven, "resource": self.resource}, headers
         )
         if not answer.is_ok:
-            raise LoginFailed(f"the issuer {self.authority.issuer} gave no token: {_said(answer)}")
+            raise LoginFailed(f"the issuer {self.authority.issuer} gave no token: {answer.said}")
         return _tokens(answer.body, self.authority)
-
-
-def _said(answer: WebAnswer) -> str:
-    words = [answer.body.get("error"), answer.body.get("error_description")]
-    text = ": ".join(each for each in words if isinstance(each, str) and each)
-    return render_line(text[:_SAID_CHARS_MAX]).text or f"status {answer.status}"
 
 
 def _tokens(body: dict[str, Any], authority: TokenIssuer) -> Tokens:
     access, renewal = body.get("access_token"), body.get("refresh_token")
-    if not _is_token(access) or str(body.get("token_type", "bearer")).lower() != "bearer":
+    if not is_token(access) or str(body.get("token_type", "bearer")).lower() != "bearer":
         raise LoginFailed(f"the issuer {authority.issuer} sent something that is not a token")
     seconds = body.get("expires_in")
     is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
     return Tokens(
         access=str(access),
-        renewal=str(renewal) if _is_token(renewal) else None,
+        renewal=str(renewal) if is_token(renewal) else None,
         ends_at=time.time() + float(seconds) if is_number and seconds is not None else None,
         scopes=scopes_from(body.get("scope")),
     )
 
 
-def _is_token(value: object) -> bool:
+def is_token(value: object) -> bool:
     """A header must be able to carry it, and nothing beside it."""
     return (
         isinstance(value, str)

@@ -7,9 +7,11 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.adapters.mcp.http_library import http_library
+from holdfast.session.view.safe_text import render_line
 
 _SECONDS = 10.0
 _BYTES_MAX = 256 * 1024
+_SAID_CHARS_MAX = 200
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 _REFUSED = range(400, 500)
 
@@ -25,6 +27,13 @@ class WebAnswer(msgspec.Struct, frozen=True):
     @property
     def is_ok(self) -> bool:
         return self.status in range(200, 300)
+
+    @property
+    def said(self) -> str:
+        """The issuer's own reason for a refusal, as one line."""
+        words = [self.body.get("error"), self.body.get("error_description")]
+        text = ": ".join(each for each in words if isinstance(each, str) and each)
+        return render_line(text[:_SAID_CHARS_MAX]).text or f"status {self.status}"
 
 
 def is_fit(address: object, server: str) -> bool:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holdfast.adapters.mcp.connection import QUESTION
 from holdfast.adapters.tools.display import display_of
 from holdfast.limits import (
     MCP_INPUT_FIELDS_MAX,
@@ -27,11 +28,9 @@ from holdfast.session.features.forms.form import (
     FormField,
     FormRequest,
     ServerForm,
+    fits,
 )
 from holdfast.session.view.safe_text import Rendered, framed, render, render_content
-
-CAPABILITIES: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-"""Declared with a call that may wait for a person, and with no other request."""
 
 _SECRET = re.compile(
     r"pass(word|phrase|code)|secret|credential|token|api.?key|private.?key|\bpin\b|\botp\b|\bcvv\b"
@@ -47,8 +46,13 @@ class NotAskable(Exception):
     """No person can be asked this. The text says why."""
 
 
-def input_wanted(tool: str, result: dict[str, Any], secrets: tuple[Secret, ...]) -> InputWanted:
-    """Return the question that the server asks. Raise NotAskable."""
+def input_wanted(
+    tool: str, result: dict[str, Any], secrets: tuple[Secret, ...], *, is_inside: bool = False
+) -> InputWanted:
+    """
+    Return the question that the server asks: by ending the call, or inside of the open call. Raise
+    NotAskable.
+    """
     if secrecy_of(secrets).holds(msgspec.json.encode(result)):
         raise NotAskable("its question holds a secret")
     state = result.get("requestState")
@@ -62,7 +66,8 @@ def input_wanted(tool: str, result: dict[str, Any], secrets: tuple[Secret, ...])
     if len(requests or {}) > MCP_INPUT_REQUESTS_MAX:
         raise NotAskable(f"it asks for more than {MCP_INPUT_REQUESTS_MAX} things at once")
     asked = [_request(key, each) for key, each in (requests or {}).items()]
-    form = ServerForm(requests=tuple(request for request, _ in asked), state=state)
+    requested = tuple(request for request, _ in asked)
+    form = ServerForm(requests=requested, state=state, is_inside=is_inside)
     if len(list(form.labelled())) > MCP_INPUT_FIELDS_MAX:
         raise NotAskable(f"its form has more than {MCP_INPUT_FIELDS_MAX} fields")
     return _shown(tool, form, [text for _, text in asked])
@@ -85,7 +90,7 @@ def _request(key: str, request: object) -> tuple[FormRequest, list[str]]:
     match request:
         case {"method": "elicitation/create", "params": {"message": str() as message} as params}:
             mode = params.get("mode", "form")
-        case {"method": str() as method}:
+        case {"method": str() as method} if method != QUESTION:
             raise NotAskable(f"it asks for {method!a}, which Holdfast does not give")
         case _:
             raise NotAskable("its question is malformed")
@@ -115,11 +120,13 @@ def _field(name: str, schema: dict[str, Any], *, is_required: bool) -> tuple[For
         )
     kind, choices = _kind(schema)
     field = FormField(name=name, kind=kind, is_required=is_required, choices=choices)
+    if fits(field, schema.get("default")):
+        field = msgspec.structs.replace(field, default=schema["default"])
     facts = [kind.replace("_", " or ")]
     if is_required:
         facts.append("required")
-    if "default" in schema:
-        facts.append(f"default {msgspec.json.encode(schema['default']).decode()}")
+    if field.default is not None:
+        facts.append(f"default {msgspec.json.encode(field.default).decode()}")
     of = f" of {' | '.join(choices)}" if choices else ""
     return field, f"{name} ({', '.join(facts)}){of}" + "".join(f"\n    {each}" for each in said)
 
@@ -174,6 +181,10 @@ def _shown(tool: str, form: ServerForm, texts: list[list[str]]) -> InputWanted:
     parts = [
         f"the server of {render(tool).text} asks before it goes on with this call",
         "your answer goes to that server and is kept in the journal; never type a secret",
+        *(
+            ["the call is open meanwhile; if its process ends, the call is in doubt"]
+            * form.is_inside
+        ),
         *(["open the address yourself if you trust it; Holdfast does not"] * _has_link(form)),
         *(framed(each.text) for each in rendered),
         *_how(form),

@@ -59,7 +59,7 @@ class CallDesk:
         async with lock:
             flight = self._standing(call)
             if flight is None:
-                flight = self._begun(call, await self._equal_call(call))
+                flight = self._begun(call, await self._equal_call(call), wait_seconds)
             flight.join()
             try:
                 await flight.until_decided()
@@ -94,10 +94,10 @@ class CallDesk:
             )
         return equal
 
-    def _begun(self, call: RelayedCall, turn: TurnId | None) -> Flight:
+    def _begun(self, call: RelayedCall, turn: TurnId | None, wait_seconds: float) -> Flight:
         if self._group is None or self._is_stopping:
             raise Busy("the server is stopping", hint="try again when it runs again")
-        flight = Flight(call.sameness)
+        flight = Flight(call.sameness, wait_seconds)
         flight.task = self._group.create_task(self._fly(flight, call.session, turn, call))
         return flight
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from holdfast.errors import HoldfastError
+from holdfast.limits import MCP_WAIT_SECONDS
 from holdfast.runtime.external_loop.gate import Gate
 
 WAIT_NOTE_SECONDS = 10.0  # between two notes; a client that counts from each gives up after 60
@@ -25,8 +26,13 @@ class Flight:
     one that got its reply through to the client says so before it parts.
     """
 
-    def __init__(self, sameness: tuple[str, str, str]) -> None:
+    def __init__(
+        self, sameness: tuple[str, str, str], question_seconds: float = MCP_WAIT_SECONDS
+    ) -> None:
         self.sameness = sameness
+        # How long a question that the server asks inside of the open call stands: the client waits,
+        # and so do its next calls.
+        self.question_seconds = question_seconds
         self.task: asyncio.Task[None] | None = None
         self._gate: Gate | None = None
         self._error: HoldfastError | None = None

@@ -117,13 +117,13 @@ class Journey:
         turn = self._turn
         if started is not None:
             self._flight.show(Gate(call=started.call, id=None, tool="", state="started"))
-            gate = await turn.run(started)
+            gate = await turn.run(started, question_seconds=self._flight.question_seconds)
         else:
             gate = await self._gate(call)
         while not gate.closed:
             self._flight.show(gate)
             if gate.may_start:
-                gate = await turn.run(gate)
+                gate = await turn.run(gate, question_seconds=self._flight.question_seconds)
             elif not gate.waiting:
                 gate = await turn.until_closed(gate)
             elif (answered := await self._answered(gate)) is None:

@@ -6,8 +6,6 @@ answer are those who may approve the call. A form that cannot be asked ends the 
 finished.
 """
 
-from typing import Literal
-
 import msgspec
 from blake3 import blake3
 
@@ -29,13 +27,13 @@ from holdfast.session.state import Call, Phase, SessionState, Turn
 from holdfast.session.view.safe_text import render_line
 
 
-def ask_for_input(
-    state: SessionState, command: AskForInput, now: int
-) -> Decided[Literal["dropped"] | None]:
+def ask_for_input(state: SessionState, command: AskForInput, now: int) -> Decided[str | None]:
     found = state.started_call(command.turn, command.call, command.run)
     if found is None:
-        return Decided(outcome="dropped")
+        return Decided(outcome="the call is over")
     turn, call = found
+    if command.form.is_inside:
+        return _ask_inside(state, turn, call, command, now)
     if turn.cancelled_by is not None:
         ended = unfinished(turn.id, call, f"{turn.cancelled_by} had cancelled it", "cancelled")
         return Decided((ended, *cancelling(turn, turn.cancelled_by, ended=call.call)))
@@ -48,6 +46,26 @@ def ask_for_input(
     if len(asked.display) > limits.DISPLAY_CHARS_MAX:
         why = f"it is longer than the {limits.DISPLAY_CHARS_MAX} characters that a person is shown"
         return Decided((unfinished(turn.id, call, why, "too_long"),))
+    return Decided((asked,))
+
+
+def _ask_inside(
+    state: SessionState, turn: Turn, call: Call, command: AskForInput, now: int
+) -> Decided[str | None]:
+    """
+    The call stays open, whether or not anybody is asked: its server hears of it, and gives the
+    call's result.
+    """
+    context = turn.context
+    if turn.cancelled_by is not None or call.is_asking:
+        return Decided(outcome="another question is open" if call.is_asking else "it was cancelled")
+    if isinstance(context, LostContext):
+        return Decided(outcome=context.reason)
+    if flaw := _flaw(state, turn, context, call, command):
+        return Decided(outcome=flaw[1])
+    asked = _prompt(state, turn, context, call, command, now)
+    if len(asked.display) > limits.DISPLAY_CHARS_MAX:
+        return Decided(outcome=f"it is longer than {limits.DISPLAY_CHARS_MAX} characters")
     return Decided((asked,))
 
 
@@ -103,11 +121,12 @@ def _prompt(
     if bound.definition is None or bound.arguments is None or bound.binding is None:
         raise InvariantBroken("a look without a problem must have found the plan")
     rule = rule_for(context, bound.definition, bound.binding, policy)
+    stands = rule.expires_after_seconds or policy.expires_after_seconds
     ask = Ask(
         may_answer=_answerers(context, command),
         reason=f"The server of {call.tool} needs input to go on.",
         rule=f"form/{blake3(msgspec.json.encode(command.form)).hexdigest()}",
-        expires_after_seconds=rule.expires_after_seconds or policy.expires_after_seconds,
+        expires_after_seconds=min(stands, command.seconds_max or stands),
     )
     said = Binding(display=command.display, warnings=command.warnings)
     display = shown(said, ask, asking_path(state, turn, call))
@@ -138,12 +157,16 @@ def _prompt(
     )
 
 
+_ENDS = "Sends nothing to the server. The call ends."
+
+
 def _options(form: ServerForm) -> tuple[OptionOffered, ...]:
     """A choice that looks like an option of ours, or hides a character, must be typed instead."""
     choices = choices_of(form)
     if any(each in RESERVED or render_line(each).text != each for each in choices):
         choices = ()
-    deny = OptionOffered(DENY, "Sends nothing to the server. The call ends.")
+    ending = "Tells the server that you declined." if form.is_inside else _ENDS
+    deny = OptionOffered(DENY, ending)
     if not any(form.labelled()):
         return (OptionOffered(CONTINUE, "Lets the call go on. It allows nothing else."), deny)
     if choices:

@@ -28,6 +28,7 @@ class FormField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     kind: FieldKind = "text"
     is_required: bool = False
     choices: tuple[str, ...] = ()  # the values of a choice
+    default: Any = None  # the value if the answer leaves the field out; None: it has none
 
 
 class FormRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -41,6 +42,8 @@ class FormRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 class ServerForm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     requests: tuple[FormRequest, ...] = ()
     state: str | None = None  # the server's own text, sent back unread
+    # The server asks inside of an open call, and waits. Otherwise the call goes on by a new start.
+    is_inside: bool = False
 
     def labelled(self) -> Iterator[tuple[str, FormRequest, FormField]]:
         """Yield each field with the name by which a person fills it in."""
@@ -101,13 +104,12 @@ def values_of(form: ServerForm, said: str) -> dict[str, dict[str, Any] | None]:
     else:
         given = _object(said, [label for label, _, _ in fields])
     for label, request, field in fields:
-        if label not in given:
+        content = found[request.key]
+        if label not in given and field.default is None:
             if field.is_required:
                 raise AnswerMisfit(f"{label} is missing")
-            continue
-        content = found[request.key]
-        if content is not None:
-            content[field.name] = _checked(label, field, given[label])
+        elif content is not None:
+            content[field.name] = _checked(label, field, given.get(label, field.default))
     return found
 
 
@@ -139,12 +141,12 @@ def _typed(label: str, field: FormField, said: str) -> Any:
 
 
 def _checked(label: str, field: FormField, value: Any) -> Any:
-    if not _fits(field, value):
+    if not fits(field, value):
         raise AnswerMisfit(f"{label} takes {_wanted(field)}")
     return value
 
 
-def _fits(field: FormField, value: Any) -> bool:
+def fits(field: FormField, value: Any) -> bool:
     match field.kind:
         case "text":
             return isinstance(value, str)

@@ -14,7 +14,7 @@ bubblewrap works is found out by running it, once per process, and never read fr
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import msgspec
@@ -68,6 +68,17 @@ def choose(
         level="unconfined",
         obstacle=Obstacle(cause=f"{obstacle.cause}; {why}", remedy=obstacle.remedy),
     )
+
+
+def choose_quickly(
+    find_guard: Callable[[], GuardedHome | None],
+    folders: Sequence[str],
+    mechanisms: Sequence[Mechanism] = MECHANISMS,
+) -> Confinement:
+    """Like `choose`. The home is looked for only if the command can't be isolated from it."""
+    if _no_isolation(folders, mechanisms) is None:
+        return Confinement(level="isolated")
+    return choose(find_guard(), folders, mechanisms)
 
 
 def _overlap(guard: GuardedHome | None, folders: Sequence[str]) -> str | None:

@@ -88,7 +88,11 @@ class Stage:
         # A folder that is being made has a name of its own, and is gone a moment later.
         sessions = [each for each in folder.glob("*") if not each.name.startswith(".")]
         for path in sorted(path for each in sessions for path in each.glob("*.jsonl")):
-            for line in path.read_text().split("\n")[:-1]:  # the last may be half written
+            try:
+                text = path.read_text()
+            except FileNotFoundError:
+                continue  # the rest of a creation that was killed, which the next one removes
+            for line in text.split("\n")[:-1]:  # the last may be half written
                 record = json.loads(line)
                 if record.get("type") is not None and kind in (None, record["type"]):
                     found.append(record | {"session": path.parent.name})

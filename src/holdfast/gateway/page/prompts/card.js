@@ -195,12 +195,15 @@ export class PromptCard {
 
   press(option) {
     if (this.busy) return;
+    if (option === "edit") {
+      this.choices.edit(); // answers nothing
+      return;
+    }
     if (performance.now() - this.shownAt < SETTLE_MS) {
       this.choices.tell("This card has just appeared. Read it, then press again.");
       return;
     }
-    if (option === "edit") this.choices.edit();
-    else if (option === "answer") this.answerWith(this.choices.answer.value);
+    if (option === "answer") this.answerWith(this.choices.answer.value);
     else if (option === "deny") this.send({ option, reason: this.choices.reasonText });
     else this.send({ option });
   }

@@ -68,7 +68,9 @@ export class Choices {
   button(option, style) {
     const { prompt } = this.card;
     const isApproval = option.startsWith("approve");
-    const covers = style === "plain" || this.isQuestion ? "" : (prompt.covers?.[option] ?? "");
+    const name = this.nameOf(option);
+    const words = style === "plain" || this.isQuestion ? "" : (prompt.covers?.[option] ?? "");
+    const covers = words.startsWith(`${name}. `) ? words.slice(name.length + 2) : words;
     return h(
       "button",
       {
@@ -77,7 +79,7 @@ export class Choices {
         data: { option, consents: isApproval && !this.isQuestion ? "yes" : "no" },
         on: { click: () => this.card.press(option), keydown: (event) => this.key(event) },
       },
-      h("span", { class: "option-name" }, this.nameOf(option)),
+      h("span", { class: "option-name" }, name),
       covers && h("span", { class: "option-covers" }, covers),
       h("span", { class: "option-covers option-lock" }),
     );

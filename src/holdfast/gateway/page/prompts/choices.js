@@ -69,8 +69,7 @@ export class Choices {
     const { prompt } = this.card;
     const isApproval = option.startsWith("approve");
     const name = this.nameOf(option);
-    const words = style === "plain" || this.isQuestion ? "" : (prompt.covers?.[option] ?? "");
-    const covers = words.startsWith(`${name}. `) ? words.slice(name.length + 2) : words;
+    const covers = style === "plain" || this.isQuestion ? "" : (prompt.covers?.[option] ?? "");
     return h(
       "button",
       {

@@ -67,6 +67,12 @@ def test_a_terminal_says_in_words_how_a_prompt_ended(cli: Cli) -> None:
     assert "Not run: another message was sent instead." in cli("approvals", "show", replaced).out
 
 
+def test_a_question_that_nobody_answers_is_not_called_denied(cli: Cli) -> None:
+    asked = cli("send", "ops/api", "ask me which region?", "--as", "alice").out
+    assert "denied if nobody" not in asked
+    assert ", then it stays unanswered" in asked
+
+
 def test_explain_judges_a_conversation_that_has_not_begun(cli: Cli) -> None:
     """Rules are looked at before the first message. Explaining begins no conversation."""
     cli.json("init")

@@ -847,7 +847,7 @@ async def test_a_delegate_can_be_cancelled_alone_and_its_parent_goes_on(stage: S
         stage.effects,
         [
             *hands()[:1],
-            {"expect": {"last_tool_result_contains": "cancelled by alice"}, "say": "I see"},
+            {"expect": {"last_tool_result_contains": "stopped by alice"}, "say": "I see"},
         ],
         acts("canary"),
     )

@@ -31,6 +31,7 @@ from holdfast.session.events import (
     ReminderSet,
     SessionEvent,
     ToolStarted,
+    TurnCancelled,
     TurnEnded,
 )
 from holdfast.session.features.reminders.schedule import Every
@@ -198,6 +199,15 @@ def test_an_answer_that_differs_from_its_pieces_is_shown_as_it_was_kept() -> Non
 def test_the_chat_reports_each_action_of_others_in_one_line(event: SessionEvent, line: str) -> None:
     """P5: whoever saw a prompt is told what became of it."""
     assert told(event) == line + "\n"
+
+
+def test_a_stopped_turn_is_said_once_and_a_call_that_was_stopped_alone_too() -> None:
+    """A delegate can be stopped without the turn that waits for it."""
+    made = CallMade(call=CALL, tool="shell", arguments="{}")
+    asked = ModelAnswered(turn=TURN, number=1, text="", calls=(made,))
+    ended = CallFinished(turn=TURN, call=CALL, outcome="cancelled", text="Not run: stopped by bob.")
+    assert told(asked, ended).endswith("- shell: not run: stopped by bob.\n")
+    assert told(TurnCancelled(turn=TURN, by="bob"), asked, ended).count("topped by bob") == 1
 
 
 def test_the_chat_does_not_repeat_a_message_of_its_own_terminal() -> None:

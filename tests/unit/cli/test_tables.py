@@ -53,3 +53,9 @@ def test_nothing_in_a_list_of_prompts_passes_for_something_else(arguments: dict[
     assert told.isascii()
     assert r"\uff52\uff4d" in told
     assert in_brief({"command": "ls  -l\n"}) == "ls -l"
+
+
+def test_values_in_a_list_are_read_as_a_person_types_them() -> None:
+    """As on the page. Text that could be taken for more than one value keeps its quotes."""
+    given = {"service": "api", "note": "a b=c", "count": 2, "dry": False}
+    assert in_brief(given) == 'service=api note="a b=c" count=2 dry=false'

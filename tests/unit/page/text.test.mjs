@@ -9,7 +9,7 @@ const page = process.env.HOLDFAST_PAGE;
 const { parseMarkdown } = await import(join(page, "text/markdown.js"));
 const { safeUrl } = await import(join(page, "text/links.js"));
 const { changedPart, diffIn } = await import(join(page, "text/diff.js"));
-const { inBrief, withoutMarks } = await import(join(page, "core/words.js"));
+const { inBrief, jobWords, usageWords, withoutMarks } = await import(join(page, "core/words.js"));
 const { highlight } = await import(join(page, "text/highlight.js"));
 const corpus = JSON.parse(readFileSync(process.env.HOLDFAST_CORPUS, "utf8"));
 
@@ -214,6 +214,18 @@ test("a call in one line, for people", () => {
   assert.equal(inBrief(JSON.stringify(values)), expected);
   assert.equal(inBrief({}), "");
   assert.equal(inBrief("not JSON"), "not JSON");
+});
+
+test("a cost is never shown as zero", () => {
+  const used = (cost) => usageWords({ input: 1200, output: 34, cost });
+  assert.equal(used(0), "1,234 tokens");
+  assert.equal(used(32), "1,234 tokens · less than $0.0001");
+  assert.equal(used(4500), "1,234 tokens · $0.0045");
+});
+
+test("a job's end says its time before its doubt", () => {
+  assert.equal(jobWords("ok", "12 s"), "finished after 12 s");
+  assert.equal(jobWords("in_doubt", "12 s"), "is over after 12 s, and its outcome is in doubt");
 });
 
 test("a reply in one line of a list has no marks", () => {

@@ -370,7 +370,7 @@ def test_a_schedule_is_read_as_it_is_meant(given: dict[str, str], expected: obje
         ({"at": "2036-11-16T12:00Z"}, "more than 5 years away", "nearer"),
         ({"every": "soon"}, "every: 'soon' is not a span of time", "90m"),
         ({"every": "59s"}, "every: 59s is not between 1m and", "1m is the least"),
-        ({"every": "9999w"}, "every: 9999w is not between", "1m is the least"),
+        ({"every": "9999w"}, "every: 9999w is not between 1m and", "1m is the least"),
         ({"every": "1h", "time_zone": "UTC"}, "time_zone: an even pace has none", "cron"),
         ({"cron": "0 9 * * MON"}, "time_zone: cron '0 9 * * MON' needs one", "Europe/Berlin"),
         ({"cron": "0 9 30 2 *", "time_zone": "UTC"}, "never fires", "day of month"),

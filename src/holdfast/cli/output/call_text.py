@@ -1,5 +1,6 @@
 """One line for a call, by which a person recognises it. Only a prompt's display is bound."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,25 @@ if TYPE_CHECKING:
 
 _TELLING = ("command", "question", "path", "task", "text")  # the arguments that say most
 _CHARS = 100
+_PLAIN = re.compile(r"""[^\s"'={}\[\]]+""")  # a text that needs no quotes; the page has the same
 
 
 def in_brief(arguments: object) -> str:
     """
-    >>> in_brief({"command": "ls  -l\\n"}), in_brief({"a": 1})
-    ('ls -l', '{"a":1}')
+    >>> in_brief({"command": "ls  -l\\n"}), in_brief({"service": "api", "replicas": 2})
+    ('ls -l', 'service=api replicas=2')
     """
     if isinstance(arguments, dict):
         for name in _TELLING:
             if isinstance(text := arguments.get(name), str):
                 return _escaped(" ".join(text.split()))
+        return _escaped(" ".join(f"{name}={_value(each)}" for name, each in arguments.items()))
     return _escaped(encoded(arguments))
+
+
+def _value(value: object) -> str:
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) is not None
+    return str(value) if is_plain else encoded(value)
 
 
 def call_in_brief(tool: str, arguments: str) -> str:

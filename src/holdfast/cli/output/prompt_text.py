@@ -66,15 +66,19 @@ def asked_by(approval: "ApprovalReport") -> str:
     )
 
 
+def deadline_words(approval: "ApprovalReport") -> str:
+    """Say until when an answer counts, and what happens without one."""
+    at = local_time(approval.expires_at)
+    if approval.kind == "question":
+        return f"open until {at}, then it stays unanswered"
+    return f"denied if nobody answers until {at}"
+
+
 def _standing(approval: "ApprovalReport") -> list[str]:
     match approval.state:
         case "requested":
-            return [
-                (
-                    f"  may answer   {', '.join(approval.may_answer) or 'nobody'}; denied if "
-                    f"nobody answers until {local_time(approval.expires_at)}"
-                )
-            ]
+            people = ", ".join(approval.may_answer) or "nobody"
+            return [f"  may answer   {people}; {deadline_words(approval)}"]
         case "answered":
             return [f"  answered     {answer_words(approval.answered_by, approval.option)}"]
         case _:

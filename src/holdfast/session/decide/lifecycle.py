@@ -101,7 +101,7 @@ def _cancelled(turn: Turn) -> list[SessionEvent]:
             turn,
             calls=tuple(call for call in turn.calls if call.status is not CallStatus.DELEGATED),
         ),
-        f"Not run: cancelled by {turn.cancelled_by}.",
+        f"Not run: stopped by {turn.cancelled_by}.",
     )
     if turn.delegated:
         return settled
@@ -111,7 +111,7 @@ def _cancelled(turn: Turn) -> list[SessionEvent]:
             turn=turn.id,
             outcome="cancelled",
             code="cancelled",
-            message=f"cancelled by {turn.cancelled_by}",
+            message=f"stopped by {turn.cancelled_by}",
         ),
     ]
 

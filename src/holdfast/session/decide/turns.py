@@ -109,7 +109,7 @@ def drop_late_answer(
     if turn is None or turn.ended:
         reason = f"the turn is over ({result.outcome if result else 'ended'})"
     elif turn.cancelled_by is not None:
-        reason = f"cancelled by {turn.cancelled_by}"
+        reason = f"stopped by {turn.cancelled_by}"
     else:
         reason = "a newer model call took its place"
     dropped = ModelAnswerDropped(
@@ -392,11 +392,11 @@ def cancelling(turn: Turn, by: str, *, ended: CallId | None = None) -> list[Sess
         elif call.status is S.STARTED:
             events.extend(lost_call(turn, call))
         else:
-            events.extend(drop_call(turn, call, f"Not run: cancelled by {by}."))
+            events.extend(drop_call(turn, call, f"Not run: stopped by {by}."))
     if not any(turn.is_out(call) and call.call != ended for call in turn.calls):
         events.append(
             TurnEnded(
-                turn=turn.id, outcome="cancelled", code="cancelled", message=f"cancelled by {by}"
+                turn=turn.id, outcome="cancelled", code="cancelled", message=f"stopped by {by}"
             )
         )
     return events
@@ -407,7 +407,7 @@ def _not_begun(queued: Input, command: Cancel) -> Decided[tuple[TurnId, ...] | N
     if queued.context.requester != command.by and not command.may_all:
         return _may_not_cancel(command)
     return Decided(
-        (InputDropped(input=queued.input, reason=f"cancelled by {command.by}"),),
+        (InputDropped(input=queued.input, reason=f"stopped by {command.by}"),),
         outcome=(queued.turn,),
     )
 

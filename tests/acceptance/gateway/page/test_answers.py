@@ -147,6 +147,7 @@ def test_edit_question_grant_and_revoke_through_the_page(
     expect(who).to_contain_text("alice asked; alice changed the call of the agent assistant")
     alice.settled()
     page.locator(".call .prompt .menu > summary").click()
+    alice.settled()  # the card moved as its menu opened
     page.locator(".call .prompt [data-option=approve_everywhere]").click()
     expect(page.locator(".chip-state", has_text="done")).to_be_visible()
     assert not (gateway.work / "out.txt").exists()

@@ -32,7 +32,7 @@ def test_a_prompt_in_its_conversation_names_the_channel_and_who_is_quoted_also_o
     with holdfast_open(gateway.home) as home:
         home.send("ops/api", "run: echo hi", source=source)
     page.wait_for_selector(".call .prompt")
-    assert "via local" in page.inner_text(".call .prompt .facts")
+    assert "(asked on the server's machine, " in page.inner_text(".call .prompt .facts")
     assert "quoting carol" in page.inner_text(".call .prompt .facts")
 
 

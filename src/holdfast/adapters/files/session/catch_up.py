@@ -294,7 +294,8 @@ def _read_rest(files: SessionFiles, folder: int, fence: Fence, check: Check) -> 
             )
         is_known = files.is_known(fence.number, os.fstat(fd))
         if (check is Check.FENCE or not is_known) and not _prefix_holds(fd, fence):
-            raise _broken(fence, "the bytes before it were changed", byte=0)
+            words = f"bytes up to record {fence.seq} were changed"
+            raise Damaged(Damage("broken", words, fence.seq, fence.number, 0))
         return (
             read_at(fd, fence.offset, min(size - fence.offset, files.read_max))
             if size > fence.offset
@@ -349,11 +350,9 @@ def _check_position(fence: Fence, ahead: Fence, records: list[Record]) -> None:
         raise _broken(fence, f"record {fence.seq} is not the one that was acknowledged")
 
 
-def _broken(fence: Fence, why: str, byte: int | None = None) -> Damaged:
-    at = fence.offset if byte is None else byte
-    return Damaged(
-        Damage("broken", f"after record {fence.seq}: {why}", fence.seq, fence.number, at)
-    )
+def _broken(fence: Fence, why: str) -> Damaged:
+    words = f"after record {fence.seq}: {why}"
+    return Damaged(Damage("broken", words, fence.seq, fence.number, fence.offset))
 
 
 def _cut_short(fence: Fence, why: str) -> Damaged:

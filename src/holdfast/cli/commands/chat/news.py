@@ -68,6 +68,7 @@ class News:
         self._agents: dict[str, str] = {}  # by turn
         self._tools: dict[str, str] = {}  # by call
         self._jobs: dict[str, tuple[str, int]] = {}  # by id: the tool, and when it began
+        self._stopped: set[str] = set()  # turns whose stop is on the screen
         self._closed: set[tuple[str, str]] = set()  # turns that had a prompt closed, and how
         self._at = 0  # Unix milliseconds of the last record
         self._calling = False
@@ -111,8 +112,8 @@ class News:
                 self._answered(text)
             case ModelCallFailed() | ModelCallLost() | ModelAnswerDropped():
                 self._no_answer(event)
-            case CallFinished(call=call, outcome=outcome, text=text) if outcome not in _QUIET:
-                self._note(f"{self._tools.get(call, 'the call')}: {_outcome_words(outcome, text)}")
+            case CallFinished(outcome=outcome) if outcome not in _QUIET:
+                self._of_call(event)
             case ToolStarted(tool=tool, arguments=arguments):
                 self._note(f"runs {call_in_brief(tool, arguments)}")
             case MemoryRecalled(items=items, degraded=degraded):
@@ -157,7 +158,8 @@ class News:
                 )
             case TurnResumed(after="crash"):
                 self._note("the process that drove this turn died; it goes on from the journal")
-            case TurnCancelled(by=by):
+            case TurnCancelled(turn=turn, by=by):
+                self._stopped.add(turn)
                 self._note(f"Stopped by {'you' if by == self._person else by}.")
             case TurnEnded():
                 self._ended(event)
@@ -186,6 +188,12 @@ class News:
             return f"The job {job} {job_words(outcome)}."
         tool, since = self._jobs[job]
         return f"The job {job} ({tool}) {job_words(outcome, (self._at - since) / 1000)}."
+
+    def _of_call(self, event: CallFinished) -> None:
+        if event.outcome == "cancelled" and event.turn in self._stopped:
+            return
+        tool = self._tools.get(event.call, "the call")
+        self._note(f"{tool}: {_outcome_words(event.outcome, event.text)}")
 
     def _of_reminder(self, event: ReminderSet | ReminderFired | ReminderCancelled) -> None:
         match event:

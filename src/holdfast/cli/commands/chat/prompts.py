@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from holdfast.cli.commands.chat.keyboard import Keyboard, Stopped
 from holdfast.cli.commands.chat.screen import Screen, plain
 from holdfast.cli.output.call_text import prompt_in_brief
-from holdfast.cli.output.prompt_text import asked_by, local_time
+from holdfast.cli.output.prompt_text import asked_by, deadline_words, local_time
 from holdfast.cli.output.risk_text import marked_lines, why_confirm
 from holdfast.errors import Refused
 from holdfast.journal.strict import strict_json
@@ -68,7 +68,7 @@ def show_prompt(screen: Screen, approval: ApprovalReport) -> None:
     if approval.quoted_speakers:
         screen.say(f"  the request quotes: {plain(', '.join(approval.quoted_speakers))}", "dim")
     screen.say(f"  who: {plain(asked_by(approval))}", "dim")
-    screen.say(f"  denied if nobody answers until {local_time(approval.expires_at)}", "dim")
+    screen.say(f"  {deadline_words(approval)}", "dim")
     screen.say(
         f"  if the call changes, your answer no longer counts; fingerprint {approval.digest}",
         "dim",

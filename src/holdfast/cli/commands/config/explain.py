@@ -67,8 +67,9 @@ async def _explain(
             workspace=workspace_at(Path.cwd()),
         )
     people = " or ".join(found.may_answer) or "nobody"
+    not_begun = f"session   {found.session} has not begun; this holds for its first message"
     lines = [
-        *([] if found.begun else [f"session   {found.session} has not begun; this holds for its first message"]),
+        *([] if found.begun else [not_begun]),
         f"verdict   {found.verdict}",
         f"why       {found.reason}",
         f"rule      {found.rule}",

@@ -145,7 +145,9 @@ export function usageWords({ input, output, cost }) {
   const count = input + output;
   if (!count) return null;
   const tokens = `${count.toLocaleString()} tokens`;
-  return cost ? `${tokens} · $${(cost / 1e6).toFixed(cost < 10_000 ? 4 : 2)}` : tokens;
+  if (!cost) return tokens;
+  if (cost < 100) return `${tokens} · less than $0.0001`;
+  return `${tokens} · $${(cost / 1e6).toFixed(cost < 10_000 ? 4 : 2)}`;
 }
 
 // The server's words are parts of a sentence; here they stand alone. A name at their beginning

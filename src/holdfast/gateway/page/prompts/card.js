@@ -22,6 +22,7 @@ import { planOf } from "./plan.js";
 import { Reading } from "./reading.js";
 
 const SETTLE_MS = 500;
+const CHANNELS = { http: "over HTTP", local: "on the server's machine" };
 const SEEN_BY = "Who may see this conversation";
 const RESULT_PAUSES_MS = [200, 400, 800, 1500, 3000, 5000]; // the last one again and again
 const RESULT_LOOKS_MAX = 120; // about ten minutes; the conversation shows a later result
@@ -150,7 +151,8 @@ export class PromptCard {
       const props = { class: `fact is-${name.toLowerCase()}` };
       return h("div", props, h("dt", null, name), h("dd", null, ...value));
     };
-    const via = prompt.channel ? ` via ${prompt.channel}` : "";
+    const channel = CHANNELS[prompt.channel] ?? `via ${prompt.channel}`;
+    const asked = prompt.channel ? `asked ${channel}, ` : "";
     const quoted = prompt.quoted_speakers?.length;
     const ends = prompt.kind === "question" ? "it stays unanswered" : "denied";
     return h(
@@ -159,7 +161,7 @@ export class PromptCard {
       fact(
         "Who",
         askerWords(prompt),
-        h("span", { class: "dim" }, `${via}, `, ago(prompt.requested_at)),
+        h("span", { class: "dim" }, ` (${asked}`, ago(prompt.requested_at), ")"),
         quoted
           ? h("span", { class: "dim" }, `, quoting ${prompt.quoted_speakers.join(", ")}`)
           : null,
@@ -193,12 +195,15 @@ export class PromptCard {
 
   press(option) {
     if (this.busy) return;
+    if (option === "edit") {
+      this.choices.edit(); // answers nothing
+      return;
+    }
     if (performance.now() - this.shownAt < SETTLE_MS) {
       this.choices.tell("This card has just appeared. Read it, then press again.");
       return;
     }
-    if (option === "edit") this.choices.edit();
-    else if (option === "answer") this.answerWith(this.choices.answer.value);
+    if (option === "answer") this.answerWith(this.choices.answer.value);
     else if (option === "deny") this.send({ option, reason: this.choices.reasonText });
     else this.send({ option });
   }

@@ -68,6 +68,7 @@ export class Choices {
   button(option, style) {
     const { prompt } = this.card;
     const isApproval = option.startsWith("approve");
+    const name = this.nameOf(option);
     const covers = style === "plain" || this.isQuestion ? "" : (prompt.covers?.[option] ?? "");
     return h(
       "button",
@@ -77,7 +78,7 @@ export class Choices {
         data: { option, consents: isApproval && !this.isQuestion ? "yes" : "no" },
         on: { click: () => this.card.press(option), keydown: (event) => this.key(event) },
       },
-      h("span", { class: "option-name" }, this.nameOf(option)),
+      h("span", { class: "option-name" }, name),
       covers && h("span", { class: "option-covers" }, covers),
       h("span", { class: "option-covers option-lock" }),
     );

@@ -2,7 +2,16 @@
 // it: a turn, a call with its prompt and its result, and everything that never changes.
 
 import { arrange, fill, h } from "../core/dom.js";
-import { TURNS, inBrief, jobWords, plural, sentence, span, usageWords, when } from "../core/words.js";
+import {
+  TURNS,
+  inBrief,
+  jobWords,
+  plural,
+  sentence,
+  span,
+  usageWords,
+  when,
+} from "../core/words.js";
 import { measureSoon } from "../prompts/reading.js";
 import { richText } from "../text/rich.js";
 import { CallView } from "./call_view.js";

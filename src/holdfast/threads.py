@@ -183,7 +183,7 @@ class LoopWaker:
         # loop again.
         self._is_woken = False
         try:
-            # What comes meanwhile waits for the loop's next round, as everything else does.
+            # A callback that comes meanwhile waits for the loop's next round, as others do.
             for _ in range(len(self._callbacks)):
                 self._callbacks.popleft()()
         finally:
@@ -235,7 +235,7 @@ class Completion:
             self._asyncio_future_blocking = True
             yield self
 
-    # What asyncio asks of an object that a task waits for.
+    # A task calls these on the object that it waits for.
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._loop
@@ -251,7 +251,7 @@ class Completion:
         return False
 
     def result(self) -> None:
-        """The outcome is with whoever reported."""
+        """The thread that reported has the outcome."""
 
 
 BLOCKING = ThreadPool(16, "holdfast-blocking")

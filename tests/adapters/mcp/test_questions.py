@@ -272,9 +272,15 @@ async def test_a_process_that_is_killed_meanwhile_leaves_the_call_in_doubt(rig: 
     async with rig.pinned() as home:
         words = ["--home", str(rig.home), "send", "ops/a", "wire.echo text=hi", "--as", "alice"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "holdfast", *words, stderr=asyncio.subprocess.DEVNULL
+            sys.executable, "-m", "holdfast", *words, stderr=asyncio.subprocess.PIPE
         )
         prompt = await question(home)
+        assert process.stderr is not None
+        said = (await process.stderr.readline()).decode()
+        assert (
+            f"in the middle of its call, and waits for alice: `holdfast approvals show {prompt.id}"
+            in said
+        )
         process.kill()
         await process.wait()
         (standing,) = await home.approvals()  # nobody has found it dead yet

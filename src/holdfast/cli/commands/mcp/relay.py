@@ -100,7 +100,7 @@ class StdioRelay:
             except _LOST as exc:
                 connection.close()
                 if message.id in self._cancelled or time.monotonic() > until:
-                    why = f"Holdfast does not answer at {self._gateway.url} ({type(exc).__name__})"
+                    why = f"Holdfast does not answer at {self._gateway.url}; `holdfast serve` starts it"
                     return problem_message(message.id, RpcProblem(SERVER_ERROR, why))
                 time.sleep(_AGAIN_SECONDS)
                 connection = self._gateway.connect()

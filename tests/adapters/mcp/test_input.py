@@ -306,7 +306,7 @@ async def test_another_person_may_not_answer(rig: Rig) -> None:
 
 
 @in_loop
-async def test_the_older_wire_offers_no_forms(rig: Rig) -> None:
+async def test_a_server_of_the_older_wire_does_not_end_a_call_with_a_question(rig: Rig) -> None:
     result = {"resultType": "input_required", **form(NAME)}
     rig.plan(tools=[ECHO], wire="2025-11-25", call={"do": "result", "result": result})
     async with rig.pinned() as home:

@@ -6,7 +6,7 @@ line.
 import re
 from collections.abc import Iterator, Mapping
 from itertools import chain, islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -21,6 +21,8 @@ from holdfast.session.authority.context import Audience
 from holdfast.session.authority.policy import Rule
 from holdfast.settings import values
 from holdfast.settings.keys import ANY, SECTIONS, Key
+from holdfast.settings.problems import Path, Problem, quoted
+from holdfast.settings.server_sections import unfit_servers
 from holdfast.settings.settings import (
     BUILT_IN_MODELS,
     DEFAULT_MODEL,
@@ -36,14 +38,6 @@ NESTING_MAX = JSON_DEPTH_MAX  # the one bound for everything that is parsed
 _PROBLEMS_MAX = 20  # reported at once; the rest follows after these are fixed
 _AT = re.compile(r" \(at .*\)\Z")
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)\Z")
-
-Path = tuple[str, ...]
-
-
-class Problem(NamedTuple):
-    path: Path
-    text: str
-    hint: str = ""
 
 
 def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
@@ -64,7 +58,7 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
                 _unknown_delegates(found),
                 _unfit_models(found),
                 _unfit_hooks(found),
-                _unfit_servers(found),
+                unfit_servers(found),
                 _unfit_channels(found),
             ),
             _PROBLEMS_MAX + 1,
@@ -139,13 +133,13 @@ def _read(
         elif ANY not in below and name not in below:
             yield Problem(
                 here,
-                f"no section [{'.'.join(map(_quoted, here))}]{did_you_mean(name, below)}",
+                f"no section [{'.'.join(map(quoted, here))}]{did_you_mean(name, below)}",
                 f"valid here: {', '.join(below)}",
             )
         elif not isinstance(value, Mapping):
             yield Problem(
                 here,
-                f"{'.'.join(map(_quoted, here))} must be a section, not {values.shown(value)}",
+                f"{'.'.join(map(quoted, here))} must be a section, not {values.shown(value)}",
                 "write it in brackets, on a line of its own",
             )
         elif ANY in below and not _is_chosen_name(here):
@@ -161,7 +155,7 @@ def _read(
 def _read_key(
     path: Path, value: Any, keys: Mapping[str, Key], into: dict[str, Any]
 ) -> Iterator[Problem]:
-    section, name = ".".join(map(_quoted, path[:-1])), path[-1]
+    section, name = ".".join(map(quoted, path[:-1])), path[-1]
     key = keys.get(ANY) or keys.get(name)
     if key is None:
         yield Problem(
@@ -175,7 +169,7 @@ def _read_key(
         try:
             into[name] = key.read(value)
         except Wrong as exc:
-            yield Problem((*path, *exc.at), f"{_quoted(name)} in [{section}]: {exc.text}")
+            yield Problem((*path, *exc.at), f"{quoted(name)} in [{section}]: {exc.text}")
 
 
 def _keys(path: Path) -> Mapping[str, Key] | None:
@@ -232,13 +226,13 @@ def _unknown_delegates(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Prob
             if name == path[1]:
                 yield Problem(
                     here,
-                    f"delegates in [{'.'.join(map(_quoted, path))}]: an agent can't be its own "
+                    f"delegates in [{'.'.join(map(quoted, path))}]: an agent can't be its own "
                     "delegate",
                 )
             elif name not in agents:
                 yield Problem(
                     here,
-                    f"delegates in [{'.'.join(map(_quoted, path))}]: no agent "
+                    f"delegates in [{'.'.join(map(quoted, path))}]: no agent "
                     f"{values.shown(name)}{did_you_mean(name, agents)}",
                 )
 
@@ -251,7 +245,7 @@ def _unfit_models(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
     for path, keys in found.items():
         if path[0] != "models":
             continue
-        section = f"[{'.'.join(map(_quoted, path))}]"
+        section = f"[{'.'.join(map(quoted, path))}]"
         if ":" in path[1] or path[1] in BUILT_IN_MODELS:
             yield Problem(
                 path,
@@ -274,7 +268,7 @@ def _unfit_hooks(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
     for path, keys in found.items():
         if path[0] != "hooks":
             continue
-        section = f"[{'.'.join(map(_quoted, path))}]"
+        section = f"[{'.'.join(map(quoted, path))}]"
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,63}", path[1]):
             yield Problem(
                 path,
@@ -294,7 +288,7 @@ def _unfit_channels(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem
     for path, keys in found.items():
         if path[0] != "channels":
             continue
-        section = f"[{'.'.join(map(_quoted, path))}]"
+        section = f"[{'.'.join(map(quoted, path))}]"
         if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,31}", path[1]) or path[1] in _TAKEN:
             yield Problem(
                 path,
@@ -314,68 +308,6 @@ def _unfit_channels(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem
         elif keys.get("kind") != "slack" and slack:
             extra = min(slack)
             yield Problem((*path, extra), f"{extra} in {section}: only Slack has it")
-
-
-_STDIO_KEYS = ("env", "network", "read", "write")
-_IDENTITY_KEYS = ("identity_file", "identity_issuer", "identity_client_id")
-_CLIENT_KEYS = ("issuer", "client_id", "client_secret_env", "client_key_env", "scopes")
-_LOGIN_KEYS = ("login", *_CLIENT_KEYS, *_IDENTITY_KEYS)
-_URL_KEYS = ("token_env", *_LOGIN_KEYS)
-
-
-def _unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
-    """Report each server whose name no tool can begin with, or that is not exactly one thing."""
-    for path, keys in found.items():
-        if path[0] != "mcp" or path == ("mcp",):
-            continue
-        section = f"[{'.'.join(map(_quoted, path))}]"
-        if not values.is_server_name(path[1]):
-            yield Problem(
-                path,
-                f"{section}: {values.shown(path[1])} is not a name of a server",
-                "use a-z, 0-9, '_' and '-', at most 32 of them; 'holdfast', 'claude-code' and "
-                "'codex' are taken",
-            )
-        if ("command" in keys) == ("url" in keys):
-            yield Problem(
-                path,
-                f"{section} must have exactly one of command and url",
-                'add command = ["PROGRAM", "ARGUMENT"] or url = "https://..."',
-            )
-        elif misplaced := [key for key in _STDIO_KEYS if key in keys and "url" in keys]:
-            yield Problem((*path, misplaced[0]), f"{misplaced[0]} in {section}: needs command")
-        elif misplaced := [key for key in _URL_KEYS if key in keys and "url" not in keys]:
-            yield Problem((*path, misplaced[0]), f"{misplaced[0]} in {section}: needs url; see env")
-        else:
-            yield from _unfit_login(path, section, keys)
-
-
-def _unfit_login(path: Path, section: str, keys: Mapping[str, Any]) -> Iterator[Problem]:
-    """Report a server whose login names too much, or too little. A secret needs an issuer."""
-    extra = [key for key in _LOGIN_KEYS if key in keys]
-    proofs = [key for key in ("client_secret_env", "client_key_env") if key in keys]
-    is_client = keys.get("login") == "client"
-    lacking = [key for key in ("client_id", "issuer") if key not in keys]
-    if "token_env" in keys and extra:
-        yield Problem((*path, extra[0]), f"{extra[0]} in {section}: token_env is a token already")
-    elif len(proofs) > 1:
-        yield Problem((*path, proofs[1]), f"{section}: a client has a secret or a key, not both")
-    elif lacking and (proofs or is_client):
-        why = 'add client_id = "ID" and issuer = "https://...": a secret goes there alone'
-        yield Problem(path, f"{section}: {(*proofs, 'login')[0]} needs {lacking[0]}", why)
-    elif is_client and not proofs and "identity_file" not in keys:
-        why = 'add client_secret_env = "VARIABLE", client_key_env or identity_file'
-        yield Problem(path, f"{section}: login needs the client's secret, key or identity", why)
-    elif not is_client and (odd := next((key for key in _IDENTITY_KEYS if key in keys), None)):
-        yield Problem((*path, odd), f'{odd} in {section}: needs login = "client"')
-    elif "identity_file" not in keys and (
-        odd := next((key for key in _IDENTITY_KEYS if key in keys), None)
-    ):
-        yield Problem((*path, odd), f"{odd} in {section}: needs identity_file")
-
-
-def _quoted(part: str) -> str:
-    return part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{values.shown(part)[1:-1]}"'
 
 
 # --- report

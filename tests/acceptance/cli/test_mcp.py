@@ -147,7 +147,7 @@ def test_servers_come_from_the_home_alone(rig: Rig, tmp_path: Path) -> None:
         (f'{AT}{CLIENT}identity_file = "/srv/id"\n', 'needs login = "client"'),
         (
             f'{AT}{CLIENT}login = "client"\nclient_key_env = "A"\nidentity_issuer = "https://b.example"\n',
-            "needs identity_file",
+            "and identity_file",
         ),
         (f'{AT}{CLIENT}login = "client"\nidentity_file = "id"\n', "must be an absolute path"),
         (f'{AT}{CLIENT}client_secret_env = "A"\nclient_key_env = "B"\n', "not both"),

@@ -183,6 +183,15 @@ async def test_an_address_is_shown_whole_and_opened_by_nobody(rig: Rig) -> None:
             form({"type": "object", "properties": {"a": {"type": "string", "title": "API key"}}}),
             "a secret",
         ),
+        (
+            form(
+                {
+                    "type": "object",
+                    "properties": {"a": {"type": "string", "title": "Never mind: your password"}},
+                }
+            ),
+            "a secret",
+        ),
         (link("http://login.example.com/"), "not https"),
         (link("https://bank.example@evil.example/"), "names a user"),
         (link("https://ex\u0430mple.com/"), "not plain text"),
@@ -210,6 +219,15 @@ def test_a_question_that_nobody_should_be_asked_ends_the_call(
             assert (len(rig.got()), await home.approvals()) == (1, ())
 
     story()
+
+
+@in_loop
+async def test_a_field_that_warns_of_secrets_does_not_ask_for_one(rig: Rig) -> None:
+    text = "A number you like (do not give us your pin, or other sensitive info)"
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "description": text}}}
+    asks(rig, form(schema))
+    async with rig.pinned() as home:
+        assert text in (await question(home)).display
 
 
 @in_loop
@@ -288,7 +306,7 @@ async def test_another_person_may_not_answer(rig: Rig) -> None:
 
 
 @in_loop
-async def test_the_older_wire_offers_no_forms(rig: Rig) -> None:
+async def test_a_server_of_the_older_wire_does_not_end_a_call_with_a_question(rig: Rig) -> None:
     result = {"resultType": "input_required", **form(NAME)}
     rig.plan(tools=[ECHO], wire="2025-11-25", call={"do": "result", "result": result})
     async with rig.pinned() as home:

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.adapters.mcp.messages import FromServer
-from holdfast.adapters.mcp.replies.questions import OpenQuestions
+from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
 from holdfast.home import Home
 from holdfast.ids import SessionId
 from holdfast.ports.journal_store import Record
@@ -272,9 +272,15 @@ async def test_a_process_that_is_killed_meanwhile_leaves_the_call_in_doubt(rig: 
     async with rig.pinned() as home:
         words = ["--home", str(rig.home), "send", "ops/a", "wire.echo text=hi", "--as", "alice"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "holdfast", *words, stderr=asyncio.subprocess.DEVNULL
+            sys.executable, "-m", "holdfast", *words, stderr=asyncio.subprocess.PIPE
         )
         prompt = await question(home)
+        assert process.stderr is not None
+        said = (await process.stderr.readline()).decode()
+        assert (
+            f"in the middle of its call, and waits for alice: `holdfast approvals show {prompt.id}"
+            in said
+        )
         process.kill()
         await process.wait()
         (standing,) = await home.approvals()  # nobody has found it dead yet
@@ -330,3 +336,29 @@ async def test_the_time_of_the_call_stands_still_while_a_person_thinks() -> None
         assert (limit.when() or 0) >= before
     assert message == {"jsonrpc": "2.0", "id": 1, "result": {"action": "decline"}}
     assert sent.empty()
+
+
+@in_loop
+async def test_a_question_that_names_no_call_is_asked_only_if_one_call_is_open() -> None:
+    """Several calls on one pipe may be for different people."""
+    asked: list[dict[str, Any]] = []
+    sent: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def person(params: dict[str, Any]) -> dict[str, Any]:
+        asked.append(params)
+        return {"action": "decline"}
+
+    async def send(message: bytes) -> None:
+        sent.put_nowait(message)
+
+    calls, request = AskableCalls(), FromServer("elicitation/create", 1, {"message": "x"})
+    cancelled = {"jsonrpc": "2.0", "id": 1, "result": {"action": "cancel"}}
+    async with asyncio.timeout(60) as limit:
+        assert b"Method not found" in (calls.take(request) or b"")  # outside of any call
+        async with calls.during(OpenQuestions(person, send, limit)):
+            async with calls.during(OpenQuestions(person, send, limit)):
+                assert json.loads(calls.take(request) or b"") == cancelled
+            assert (asked, sent.empty()) == ([], True)
+            assert calls.take(request) is None
+            assert json.loads(await sent.get())["result"] == {"action": "decline"}
+    assert asked == [{"message": "x"}]

@@ -127,7 +127,7 @@ def test_a_crash_leaves_the_call_in_doubt_and_closes_the_question() -> None:
 
 
 def test_a_call_that_was_answered_is_not_run_again_after_a_crash() -> None:
-    """Whatever its server says of it: the answer was for that one run."""
+    """The answer was for that one run, also if its server calls it idempotent."""
     pure, question = asked()
     pure.answer(question.asked.approval, "answer", "alice", reason="Ada")
     pure.do(Recover(epoch=the_call(pure).epoch + 1))
@@ -161,7 +161,7 @@ def test_a_cancel_closes_the_question_and_waits_for_the_call() -> None:
     assert ask(pure, question.asked.call) == "it was cancelled"
 
 
-def test_what_a_forged_journal_could_say_is_illegal() -> None:
+def test_a_forged_end_start_or_closing_is_illegal() -> None:
     """A call that ends over its open question, starts again, or closes a question twice."""
     pure, question = asked()
     call = the_call(pure)

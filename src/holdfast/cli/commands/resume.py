@@ -111,13 +111,13 @@ async def _one(
     from holdfast.cli.output.turn_output import (
         print_turn,
         print_turn_error,
-        retries_shown,
         tell_doubts,
+        waits_shown,
     )
     from holdfast.ids import session_id
 
     try:
-        async with retries_shown(options, service, session_id(session)):
+        async with waits_shown(options, service, session_id(session)):
             turn = await service.resume(session, by=by, model=model, since=since)
     except HoldfastError as exc:
         return print_turn_error(options, session, exc)

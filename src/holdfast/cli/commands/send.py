@@ -133,8 +133,8 @@ async def _send(
     from holdfast.cli.output.turn_output import (
         print_turn,
         print_turn_error,
-        retries_shown,
         tell_doubts,
+        waits_shown,
     )
     from holdfast.ids import session_id
     from holdfast.runtime.verbs.accept import Incoming
@@ -155,7 +155,7 @@ async def _send(
             kind="reminder" if channel is MessageChannel.reminder else "message",
         )
         try:
-            async with retries_shown(options, service, name):
+            async with waits_shown(options, service, name):
                 turn = await service.send(name, incoming, wait=wait)
         except HoldfastError as exc:
             return print_turn_error(options, name, exc)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from holdfast.ids import ApprovalId
     from holdfast.runtime.reports.types import ApprovalReport
     from holdfast.runtime.service import Service
+    from holdfast.session.events import ApprovalRequested
 
 _TELLING = ("command", "question", "path", "task", "text")  # the arguments that say most
 _CHARS = 100
@@ -34,6 +35,17 @@ def in_brief(arguments: object) -> str:
 def _value(value: object) -> str:
     is_plain = isinstance(value, str) and _PLAIN.fullmatch(value) is not None
     return str(value) if is_plain else encoded(value)
+
+
+def open_question_words(event: "ApprovalRequested") -> str:
+    """Say that a server asks inside of an open call; empty for every other prompt."""
+    if event.form is None or not event.form.is_inside:
+        return ""
+    people = " or ".join(event.may_answer)
+    return (
+        f"{event.tool} asks in the middle of its call, and waits for {people}: "
+        f"`holdfast approvals show {event.approval}`, in another terminal"
+    )
 
 
 def call_in_brief(tool: str, arguments: str) -> str:

@@ -1,6 +1,6 @@
 """
 Shared by `send`, `resume` and `approvals answer`: a turn's report, a sealed session reported as an
-outcome, and a line for each wait for a model that is away.
+outcome, and a line for each wait inside of the turn.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from holdfast.cli.output.call_text import open_question_words
 from holdfast.cli.output.exit_codes import EXIT_OF_OUTCOME, exit_code_of
 from holdfast.cli.output.prompt_text import turn_text
 from holdfast.cli.output.result import error_fields, is_sealed
@@ -19,13 +20,14 @@ from holdfast.errors import HoldfastError
 from holdfast.journal.record import Record
 from holdfast.runtime.reports.types import TurnReport
 from holdfast.session.codec import decode
-from holdfast.session.events import ModelCallFailed
+from holdfast.session.events import ApprovalRequested, ModelCallFailed
 from holdfast.state_words import state_words
 
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
     from holdfast.runtime.service import Service
 
+_WAITS = ("model_call_failed", "approval_requested")
 _LOOK_AGAIN_SECONDS = 0.1  # for a session that the command is about to create
 
 
@@ -64,13 +66,13 @@ def retry_words(event: ModelCallFailed) -> str:
 
 
 @asynccontextmanager
-async def retries_shown(
+async def waits_shown(
     options: Options, service: "Service", session: "SessionId | None"
 ) -> AsyncGenerator[None, None]:
     """
-    Print a line for each wait for a model that does not answer, while the block runs. The result
-    does not depend on it: an error here ends only the lines. Without a known session there are
-    none.
+    Print a line for each wait for a model that does not answer, and for a person in the middle of a
+    call, while the block runs. The result does not depend on it: an error here ends only the lines.
+    Without a known session there are none.
     """
     if session is None:
         yield
@@ -79,7 +81,7 @@ async def retries_shown(
     if await service.live.current(session) is not None:
         with suppress(HoldfastError):  # the command itself reports it
             after = (await service.show(session)).seq
-    task = asyncio.create_task(_show_retries(options, service, session, after))
+    task = asyncio.create_task(_show_waits(options, service, session, after))
     try:
         yield
     finally:
@@ -88,7 +90,7 @@ async def retries_shown(
             await task
 
 
-async def _show_retries(
+async def _show_waits(
     options: Options, service: "Service", session: "SessionId", after: int
 ) -> None:
     while await service.live.current(session) is None:  # noqa: ASYNC110  # nothing to wait on yet
@@ -98,10 +100,12 @@ async def _show_retries(
         " stops the turn."
     )
     async for each in service.follow(session, after=after):
-        if not isinstance(each, Record) or each.type != "model_call_failed":
+        if not isinstance(each, Record) or each.type not in _WAITS:
             continue
         event = decode(each.type, each.version, each.body, seq=each.seq)
-        if isinstance(event, ModelCallFailed) and not event.final:
+        if isinstance(event, ApprovalRequested) and (words := open_question_words(event)):
+            options.out.note(words)
+        elif isinstance(event, ModelCallFailed) and not event.final:
             options.out.note(f"{failure_words(event.kind)}.{retry_words(event)}{advice}")
             advice = ""  # once is enough
 

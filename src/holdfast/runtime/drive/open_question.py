@@ -31,7 +31,7 @@ Commit = Callable[[AskForInput], Awaitable[str | None]]
 _OVER = PersonSaid(why="the call is over")
 
 
-class OpenCall(NamedTuple):
+class AskingCall(NamedTuple):
     """A started call of this process."""
 
     turn: TurnId
@@ -42,7 +42,7 @@ class OpenCall(NamedTuple):
 async def ask_in_open_call(
     runtime: Runtime,
     ledger: Ledger,
-    place: OpenCall,
+    place: AskingCall,
     wants: InputWanted,
     *,
     seconds_max: float,
@@ -67,7 +67,7 @@ async def ask_in_open_call(
 
 
 async def _command(
-    world: World, state: SessionState, place: OpenCall, wants: InputWanted, seconds_max: float
+    world: World, state: SessionState, place: AskingCall, wants: InputWanted, seconds_max: float
 ) -> AskForInput | None:
     found = state.started_call(*place)
     if found is None:
@@ -86,7 +86,7 @@ async def _command(
 
 
 async def _answer(
-    runtime: Runtime, ledger: Ledger, place: OpenCall, name: ApprovalId
+    runtime: Runtime, ledger: Ledger, place: AskingCall, name: ApprovalId
 ) -> PersonSaid:
     watch = ledger.watch()
     try:
@@ -106,7 +106,7 @@ async def _answer(
         ledger.unwatch(watch)
 
 
-def _approval(state: SessionState, place: OpenCall) -> Approval | None:
+def _approval(state: SessionState, place: AskingCall) -> Approval | None:
     found = state.started_call(*place)
     return None if found is None else found[1].approval
 

@@ -34,7 +34,7 @@ from holdfast.runtime.drive.bound_call import (
     tool_for,
 )
 from holdfast.runtime.drive.drive import Drive
-from holdfast.runtime.drive.open_question import OpenCall, ask_in_open_call
+from holdfast.runtime.drive.open_question import AskingCall, ask_in_open_call
 from holdfast.runtime.jobs.call import CANCELS_JOBS, continue_as_job, prepared_cancel, run_as_job
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.outputs import keep_if_possible
@@ -221,7 +221,7 @@ async def _ask_in_open_call(drive: Drive, started: StartedCall, wants: InputWant
     return await ask_in_open_call(
         drive.runtime,
         drive.ledger,
-        OpenCall(started.turn, started.call, started.run),
+        AskingCall(started.turn, started.call, started.run),
         wants,
         seconds_max=limits.MCP_OPEN_QUESTION_SECONDS,
         commit=commit,

@@ -18,7 +18,7 @@ from holdfast.ports.tools import (
 )
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.drive.bound_call import bind_to_tool, scene_of, tool_for
-from holdfast.runtime.drive.open_question import OpenCall, ask_in_open_call
+from holdfast.runtime.drive.open_question import AskingCall, ask_in_open_call
 from holdfast.runtime.external_loop.call_steps import STOPPED, CallSteps
 from holdfast.runtime.external_loop.first_call import FirstStart
 from holdfast.runtime.external_loop.gate import Ended, Gate
@@ -74,7 +74,7 @@ class HomeToolSteps(CallSteps):
         return await ask_in_open_call(
             self._driver.runtime,
             self._ledger,
-            OpenCall(self.turn, started.call, started.run),
+            AskingCall(self.turn, started.call, started.run),
             wants,
             seconds_max=seconds,
             commit=commit,

@@ -37,6 +37,11 @@ _SECRET = re.compile(
     r"|card.?number|\bssn\b|social.?security",
     re.IGNORECASE,
 )
+# A text that warns of a secret does not ask for it.
+_WARNING = re.compile(
+    r"\b(?:do not|don't|never) (?:enter|give|include|send|share|tell|type|use)\b[^.;:)]*",
+    re.IGNORECASE,
+)
 _KINDS: dict[str, FieldKind] = {
     "string": "text", "number": "number", "integer": "integer", "boolean": "yes_no",
 }  # fmt: skip
@@ -113,7 +118,8 @@ def _request(key: str, request: object) -> tuple[FormRequest, list[str]]:
 
 def _field(name: str, schema: dict[str, Any], *, is_required: bool) -> tuple[FormField, str]:
     said = [str(schema[key]) for key in ("title", "description") if key in schema]
-    if schema.get("format") == "password" or any(_SECRET.search(each) for each in (name, *said)):
+    asked = [name, *(_WARNING.sub("", each) for each in said)]
+    if schema.get("format") == "password" or any(_SECRET.search(each) for each in asked):
         raise NotAskable(
             f"its form asks for a secret ({name!a}); the protocol forbids that, and an answer would"
             " be kept in the journal"

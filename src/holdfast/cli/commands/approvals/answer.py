@@ -111,7 +111,7 @@ async def _answer(
     wait: bool,
 ) -> int:
     from holdfast.cli.commands.approvals.list_show import unknown
-    from holdfast.cli.output.turn_output import retries_shown, tell_doubts
+    from holdfast.cli.output.turn_output import tell_doubts, waits_shown
     from holdfast.cli.shared.consent import way_of_answer
     from holdfast.cli.shared.id_prefix import whole_approval
     from holdfast.cli.shared.identity import refuse_tools, who
@@ -127,7 +127,7 @@ async def _answer(
                 raise unknown(approval)
             approval = await whole_approval(service, approval)
             session = await service.live.known_session_of(ApprovalId(approval))
-            async with retries_shown(options, service, session):
+            async with waits_shown(options, service, session):
                 report = await service.answer(
                     ApprovalId(approval),
                     _OPTION_OF_KEY.get(option, option),

@@ -10,7 +10,7 @@ from collections import deque
 import msgspec
 
 from holdfast.cli.commands.chat.screen import Screen, plain
-from holdfast.cli.output.call_text import call_in_brief
+from holdfast.cli.output.call_text import call_in_brief, open_question_words
 from holdfast.cli.output.turn_output import failure_words, retry_words
 from holdfast.ports.journal_store import Record
 from holdfast.runtime.streams.feed import Delta, Gap
@@ -143,6 +143,8 @@ class News:
             case ApprovalRequested(may_answer=may_answer) if self._person not in may_answer:
                 call = call_in_brief(event.tool, event.arguments)
                 self._note(f"asks {' or '.join(may_answer)} about {call} ({event.approval})")
+            case ApprovalRequested() if words := open_question_words(event):
+                self._note(words, "yellow")
             case ApprovalAnswered(approval=approval, option=option, by=by):
                 who = "You" if by == self._person else by
                 words = state_words().answered.get(option, f"answered {option}")

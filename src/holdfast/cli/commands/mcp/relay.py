@@ -97,10 +97,10 @@ class StdioRelay:
                 return self._exchanged(connection, line, message, headers)
             except RpcProblem as problem:
                 return problem_message(message.id, problem)
-            except _LOST as exc:
+            except _LOST:
                 connection.close()
                 if message.id in self._cancelled or time.monotonic() > until:
-                    why = f"Holdfast does not answer at {self._gateway.url} ({type(exc).__name__})"
+                    why = f"Holdfast does not answer at {self._gateway.url}; start `holdfast serve`"
                     return problem_message(message.id, RpcProblem(SERVER_ERROR, why))
                 time.sleep(_AGAIN_SECONDS)
                 connection = self._gateway.connect()

@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         behind=st.integers(0, 3),
     )
     def append(self, who: int, many: int, check: Check, behind: int) -> None:
-        """Of anyone. Since any head that this handle ever had: the rest comes back first."""
+        """As anyone may, since any head that this handle ever had: the rest comes back first."""
         said = self.texts(many)
 
         async def work(kind: Kind) -> Appended:

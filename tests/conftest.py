@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from proof.rigs.postgres_cluster import Cluster
     from proof.rigs.postgres_world import PostgresWorld
 
+    from holdfast.ports.clock import Clock
+
 # The same examples in every run: a red `make test` is red for everybody.
 settings.register_profile(
     "quick",
@@ -154,11 +156,12 @@ def postgres() -> Generator["Cluster", None, None]:
 
 
 @pytest.fixture
-def postgres_world(postgres: "Cluster", tmp_path: Path) -> "Callable[[], PostgresWorld]":
+def postgres_world(postgres: "Cluster", tmp_path: Path) -> "Callable[..., PostgresWorld]":
     """Make a home in a schema of its own; the caller closes it."""
     from proof.rigs.postgres_world import PostgresWorld
 
-    def made() -> PostgresWorld:
-        return PostgresWorld(postgres.url(), f"hf_{uuid.uuid4().hex[:12]}", tmp_path / "node")
+    def made(*, clock: "Clock | None" = None) -> PostgresWorld:
+        schema = f"hf_{uuid.uuid4().hex[:12]}"
+        return PostgresWorld(postgres.url(), schema, tmp_path / "node", clock=clock)
 
     return made

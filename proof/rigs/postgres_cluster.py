@@ -22,7 +22,12 @@ _UNPRIVILEGED = "nobody"
 
 
 def find_server() -> Path | None:
-    """Return the folder of the newest installed server's programs, or None."""
+    """
+    Return the folder of the newest installed server's programs, or None. `TEST_POSTGRES_BIN` names
+    another one, of another version.
+    """
+    if named := os.environ.get("TEST_POSTGRES_BIN"):
+        return Path(named)
     found = next((each for each in BIN_FOLDERS if (each / "initdb").exists()), None)
     if found is None and (name := shutil.which("initdb")):
         found = Path(name).resolve().parent

@@ -19,6 +19,7 @@ from holdfast.testing.journal_notes import OPS, create_session, everything, say,
 from holdfast.testing.loop import in_loop
 
 LEASE_SECONDS = 1.5
+LEASE_SECONDS_MAX = 30.0  # of any process, as promised for a takeover
 
 _DRIVES = """
 import asyncio, sys
@@ -100,6 +101,76 @@ async def test_a_driver_that_is_stopped_past_its_lease_is_fenced(world: Postgres
         finally:
             process.kill()
     assert texts(await everything(journal)) == ["born", "driven", "driven on"]
+
+
+@pytest.fixture
+def turn_clock(world: PostgresWorld) -> Generator[Callable[[str], None], None, None]:
+    """Let the home's functions read the database's clock so much later, or earlier."""
+    schema, fake = world.place.schema, f"{world.place.schema}_clock"
+
+    def turn(by: str) -> None:
+        world.rows(
+            f'create or replace function "{fake}".clock_timestamp() returns timestamptz '
+            f"language sql as $$ select pg_catalog.clock_timestamp() + interval '{by}' $$"
+        )
+
+    world.rows(f'create schema "{fake}"')
+    turn("0 s")
+    for (name,) in world.rows(
+        "select oid::regprocedure::text from pg_proc where pronamespace = %s::regnamespace "
+        "and prosrc like '%%clock_timestamp%%'",
+        f'"{schema}"',
+    ):
+        world.rows(f'alter function {name} set search_path = "{fake}", pg_catalog, "{schema}"')
+    yield turn
+    world.rows(f'drop schema "{fake}" cascade')
+
+
+@in_loop
+async def test_a_database_whose_clock_goes_forward_ends_leases_and_fences(
+    world: PostgresWorld, turn_clock: Callable[[str], None]
+) -> None:
+    journal = await create_session(await world.store())
+    process = await asyncio.to_thread(_driver, world)
+    with process:
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            turn_clock("1 hour")
+            claim = None
+            async with asyncio.timeout(LEASE_SECONDS * 10):
+                while claim is None:  # until this process has its own lease by that clock
+                    claim = await journal.claim()
+            await say(journal, "driven on", epoch=claim.epoch)
+            os.kill(process.pid, signal.SIGCONT)
+            assert await asyncio.to_thread(_go_on, process) == "fenced\n"
+        finally:
+            process.kill()
+    assert texts(await everything(journal)) == ["born", "driven", "driven on"]
+
+
+@in_loop
+async def test_a_database_whose_clock_goes_back_keeps_no_lease_of_a_dead_process_for_long(
+    world: PostgresWorld, turn_clock: Callable[[str], None]
+) -> None:
+    """Else the sessions of a dead node would wait for an hour."""
+    journal = await create_session(await world.store(lease_seconds=LEASE_SECONDS))
+    process = await asyncio.to_thread(_driver, world)
+    with process:
+        try:
+            os.kill(process.pid, signal.SIGSTOP)
+            turn_clock("-1 hour")
+            assert await journal.claim() is None
+            async with asyncio.timeout(30):
+                while _longest_lease(world) > LEASE_SECONDS_MAX - 3600:  # noqa: ASYNC110  the server's
+                    await asyncio.sleep(0.1)
+        finally:
+            process.kill()
+
+
+def _longest_lease(world: PostgresWorld) -> float:
+    """Seconds from the true time; the database's clock may say another one."""
+    (row,) = world.rows("select extract(epoch from max(lease_until) - now())::float8 from process")
+    return float(row[0])
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -130,7 +131,7 @@ async def test_a_notice_reaches_another_node_at_once(world: PostgresWorld) -> No
 
 @in_loop
 async def test_a_node_that_hears_no_notice_finds_what_moved_by_itself(
-    world: PostgresWorld,
+    world: PostgresWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pooler hides LISTEN. The heads are looked at once a second instead."""
     first = await world.store()
@@ -138,10 +139,11 @@ async def test_a_node_that_hears_no_notice_finds_what_moved_by_itself(
     second = await opened(world, another_folder(world))
     try:
         second.notices.channel = "nobody_notifies_here"
+        connected = threading.Event()
+        monkeypatch.setattr(second.notices, "_probe", lambda _: connected.set())
         heard: list[str] = []
         async with second.notices.listen() as notices:
-            await asyncio.sleep(0)
-            second.notices.hears = False
+            await asyncio.to_thread(connected.wait, 30)
             await say(journal, "moved")
             async with asyncio.timeout(20):
                 async for session in notices:

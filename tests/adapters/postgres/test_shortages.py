@@ -3,7 +3,9 @@ The server has no connection, no space or no patience left: nothing that was ack
 the error names the next step, and work goes on when there is room again.
 """
 
+import asyncio
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -14,12 +16,14 @@ from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
 from holdfast.adapters.postgres import server
-from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, NotSaved
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.journal_notes import OPS, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
+
+READERS = 4  # threads that read, each with a connection
 
 
 @pytest.fixture
@@ -94,6 +98,30 @@ async def test_a_server_without_a_free_connection_says_so_and_nothing_is_written
     finally:
         only.close()
         world.outsider.execute(f'drop role "{name}"')
+
+
+@in_loop
+async def test_appends_go_on_while_every_connection_that_reads_is_busy(
+    world: PostgresWorld,
+) -> None:
+    """Further reads wait for one, in their order, and the gauge shows them."""
+    store = await world.store()
+    journal = await create_session(store)
+    may_end, busy = threading.Event(), threading.Barrier(READERS + 1)
+
+    def read_slowly(_: Wire) -> None:
+        busy.wait(30)
+        may_end.wait(30)
+
+    slow = [asyncio.ensure_future(store.in_thread(read_slowly)) for _ in range(READERS)]
+    await asyncio.to_thread(busy.wait, 30)
+    waiting = asyncio.ensure_future(everything(journal))
+    await say(journal, "meanwhile")
+    assert not waiting.done()
+    assert store.readers.waiting == READERS + 1
+    may_end.set()
+    await asyncio.gather(*slow)
+    assert texts(await waiting) == ["born", "meanwhile"]
 
 
 @in_loop

@@ -23,7 +23,10 @@ from holdfast.runtime.service import Service
 
 DRIVER = Path(__file__).with_name("stopped_driver.py")
 OF_A_DRIVER = {"model_call_started", "model_answered", "tool_started", "call_finished"}
-SHARE = (9, 22)  # in the default run; `long` tries every place until the turn has none left
+SHARE = (
+    9,
+    22,
+)  # in `make test`; `make test-postgres` tries every place until the turn has none left
 PLACES_MAX = 80
 
 
@@ -126,7 +129,7 @@ def test_a_node_that_is_stopped_in_a_drive_is_replaced_and_writes_nothing_after(
     world.close()
 
 
-@pytest.mark.long
+@pytest.mark.beyond_share
 @pytest.mark.timeout(1800)
 def test_a_node_is_stopped_at_each_await_of_a_drive(
     postgres: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -132,7 +132,7 @@ class StoreMachine(RuleBasedStateMachine):
         behind=st.integers(0, 3),
     )
     def append(self, who: int, many: int, check: Check, behind: int) -> None:
-        """Of anyone. Since any head that this handle ever had: the rest comes back first."""
+        """As anyone may, since any head that this handle ever had: the rest comes back first."""
         said = self.texts(many)
 
         async def work(kind: Kind) -> Appended:
@@ -229,10 +229,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(who=st.integers(0, 2))
     def look(self, who: int) -> None:
-        """A handle hears of another process's seal when it asks for more than the head."""
+        """
+        Whether the caller has everything. A refused append may have moved the handle's own head.
+        """
 
         async def work(kind: Kind) -> bool:
-            return await self.is_open(kind, who) and await kind.handles[who].is_at_head()
+            handle, known = kind.handles[who], kind.heads[who][-1]
+            is_open = await self.is_open(kind, who)
+            return is_open and await handle.is_at_head() and handle.head == known
 
         self.all(work)
 

@@ -1,5 +1,5 @@
 """
-What the server's errors mean, by what the operator does next.
+The errors of the server, by what the operator does next.
 
 Every error of the driver is translated here, once. `Lost` is the only one after which nobody knows
 whether a statement was kept.

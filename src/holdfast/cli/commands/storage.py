@@ -79,7 +79,8 @@ async def _init(options: Options, roles: bool) -> int:
     role = await asyncio.to_thread(create_roles, place) if roles else None
     if role is not None:
         said += (
-            f'\nnext: grant "{role}" to LOGIN; and name that login in [storage] url of each node'
+            f'\nthe role is {role}; in psql: grant "{role}" to LOGIN; then name that login in '
+            "[storage] url of each node"
         )
     options.out.result(
         {
@@ -128,7 +129,7 @@ async def _status(options: Options) -> int:
     from holdfast.adapters.postgres.status import database_facts
 
     found = await asyncio.to_thread(database_facts, _place(options))
-    lines = [f"{name}: {_word(value)}" for name, value in found.items()]
+    lines = [f"{name}: {_word(value)}" for name, value in found.items() if value is not None]
     if not found["schema_version"]:
         lines.append("this schema has no home yet; `holdfast storage init` makes one")
     options.out.result(found, "\n".join(lines))

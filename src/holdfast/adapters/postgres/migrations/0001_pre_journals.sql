@@ -427,11 +427,18 @@ create function keep_lease(
 ) returns table (session text)
 language plpgsql security definer set search_path from current as $$
 #variable_conflict use_column
+declare
+  longest interval := make_interval(secs => greatest(p_seconds, 30));
 begin
   insert into process (incarnation, node, machine, pid, start_time, lease_until)
     values (p_incarnation, p_node, p_machine, p_pid, p_start_time,
       clock_timestamp() + make_interval(secs => p_seconds))
     on conflict (incarnation) do update set lease_until = excluded.lease_until;
+  -- The clock was set back: nobody has a lease for longer than one is given. A process that lives
+  -- keeps its own again before that is over.
+  update process p set lease_until = clock_timestamp() + longest
+    where p.incarnation in (select q.incarnation from process q
+      where q.lease_until > clock_timestamp() + longest for update skip locked);
   update node set seen_at = clock_timestamp() where node = p_node;
   perform sweep_moved();
   return query select e.session from process p, end_process(p.incarnation) e

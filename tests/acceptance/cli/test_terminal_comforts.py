@@ -200,7 +200,7 @@ def test_serve_keeps_its_address_in_view_and_prints_decisions_unless_it_is_quiet
         (asked,) = cli.json("send", "ops/api", "run: echo x")["approvals"]
         assert cli("approvals", "answer", asked["id"], "deny").code == 0
         if not quiet:
-            terminal.wait_until_seen(f"answered {asked['id']} in ops/api with deny")
+            terminal.wait_until_seen(f"denied it: {asked['id']} in ops/api")
         terminal.type("\x03")
         terminal.wait_until_over()
         seen = terminal.seen

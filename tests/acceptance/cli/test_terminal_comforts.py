@@ -205,7 +205,7 @@ def test_serve_keeps_its_address_in_view_and_prints_decisions_unless_it_is_quiet
         terminal.wait_until_over()
         seen = terminal.seen
     assert "http://127.0.0.1:" in seen
-    assert ("answered" in seen) is not quiet
+    assert ("denied it" in seen) is not quiet
     assert "{" not in seen, "JSON is for programs"
 
 

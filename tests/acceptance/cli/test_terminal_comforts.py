@@ -200,12 +200,12 @@ def test_serve_keeps_its_address_in_view_and_prints_decisions_unless_it_is_quiet
         (asked,) = cli.json("send", "ops/api", "run: echo x")["approvals"]
         assert cli("approvals", "answer", asked["id"], "deny").code == 0
         if not quiet:
-            terminal.wait_until_seen(f"answered {asked['id']} in ops/api with deny")
+            terminal.wait_until_seen(f"denied it: {asked['id']} in ops/api")
         terminal.type("\x03")
         terminal.wait_until_over()
         seen = terminal.seen
     assert "http://127.0.0.1:" in seen
-    assert ("answered" in seen) is not quiet
+    assert ("denied it" in seen) is not quiet
     assert "{" not in seen, "JSON is for programs"
 
 

@@ -26,6 +26,7 @@ import httpx
 import psycopg
 import pytest
 
+from holdfast.adapters.mcp.process import end_abandoned
 from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.server import DatabaseAddress
 from holdfast.assembly.service import open_service
@@ -349,6 +350,7 @@ class Gateway:
             if self.process.poll() is None:
                 self.process.kill()
             self._ended()
+            end_abandoned(self.home / "run" / "mcp")  # a server may not read that its input ended
 
     # --- talking to it
 

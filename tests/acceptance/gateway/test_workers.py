@@ -97,7 +97,8 @@ def test_a_killed_worker_loses_nothing_and_comes_back(gateway: Gateway) -> None:
         for number, session in enumerate(sessions)
     ]
     for number, (session, prompt) in enumerate(zip(sessions, prompts, strict=True)):
-        before = until(lambda: (w := workers_of(gateway)) and len(w) == 2 and w, "both workers")
+        until(lambda: len(samples(alice, "streams")) == 2, "both workers, ready")
+        before = workers_of(gateway)
         os.kill(before[number], signal.SIGKILL)
         answered = patiently(
             lambda prompt=prompt: gateway.answer(alice, prompt, "approve_once", answer_id="once")
@@ -114,7 +115,7 @@ def test_a_killed_worker_loses_nothing_and_comes_back(gateway: Gateway) -> None:
         assert ran.read_text().split() == ["ran"]
         assert f"worker {number} ended with signal 9" in gateway.log.read_text()
     # The first worker writes the log. It lived while the second prompt was answered.
-    line = f"answered {prompts[1]['id']}"
+    line = f"approved it once: {prompts[1]['id']}"
     until(lambda: line in gateway.log.read_text(), "the line about the decision")
     assert gateway.log.read_text().count(line) == 1
 

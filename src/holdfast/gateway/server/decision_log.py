@@ -3,13 +3,14 @@ Logs every decision about a prompt of this home, whichever process recorded it.
 
 Answers come from the page, from a terminal, from scripts and from channels. All of them are records
 of a session's journal, and a notice names the session. This module reads the records that are new
-since its last look. Decisions from before the start of the server are not logged again.
+since its last look. Decisions from before the start of the server are not logged again. The server
+takes requests only after `begin`, so that no decision falls between the two.
 """
 
 import asyncio
 import logging
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, NewerVersion, Refused, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.record import Record
 from holdfast.runtime.service import Service
@@ -38,21 +39,28 @@ class DecisionLog:
         self._changed.add(session)
         self._news.set()
 
-    async def run(self) -> None:
+    async def begin(self) -> None:
+        """Remember the last record of each session. Records after it are logged."""
         heads = await self._service.live.heads()
         self._seen = {session: (instance, seq) for session, instance, seq in heads}
+
+    async def run(self) -> None:
         while True:
             await self._news.wait()
             await asyncio.sleep(_TOGETHER_SECONDS)
             self._news.clear()
-            while self._changed:
-                await self._look_at(self._changed.pop())
+            changed, self._changed = self._changed, set()
+            for session in changed:
+                await self._look_at(session)
 
     async def _look_at(self, session: SessionId) -> None:
         try:
             records = await self._new_records(session)
-        except (HoldfastError, OSError):
-            return  # deleted, damaged or busy; the next notice looks again
+        except (NewerVersion, Untrusted, Refused, OSError):
+            return  # unreadable, damaged or deleted; the next notice looks again
+        except HoldfastError:
+            self.notice(session)  # busy; look again after the wait
+            return
         for record in records:
             if record.type in _TYPES:
                 _log.info("%s", _words(session, record))

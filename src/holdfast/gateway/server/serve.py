@@ -95,6 +95,8 @@ class Serving:
         self._place = place
         self.stopping = asyncio.Event()
         self.started = asyncio.Event()
+        # Set once notices arrive here. Requests are taken only afterwards.
+        self._is_listening = asyncio.Event()
 
     @property
     def address(self) -> str:
@@ -122,6 +124,7 @@ class Serving:
             if gateway.peers is not None and self._place is not None:
                 background.append(group.create_task(gateway.peers.run()))
                 background.append(group.create_task(self._stop_with_parent(self._place)))
+            await self._is_listening.wait()
             serving = group.create_task(self._server.serve(sockets=[self._socket]))
             try:
                 await self._server.is_up.wait()
@@ -156,6 +159,9 @@ class Serving:
     async def _listen(self) -> None:
         """Pass on notices from every process that uses this home."""
         async with self.gateway.service.live.notices() as notices:
+            if self.gateway.share.is_first:
+                await self.gateway.decision_log.begin()
+            self._is_listening.set()
             async for session in notices:
                 self.gateway.tails.notice(session)
                 self.gateway.inboxes.notice(session)

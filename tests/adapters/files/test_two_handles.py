@@ -3,6 +3,9 @@ Two handles of one process on one session: the one that is behind goes on from t
 other, and believes nothing that it would not have believed by reading.
 """
 
+import sys
+import threading
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -89,3 +92,34 @@ async def test_a_handle_whose_head_the_other_does_not_have_reads(
         )
         done = await second.append(files.says(7), since=behind)
         assert (files.of(done.suffix), reads) == ([6, 7], [behind.seq])
+
+
+@pytest.fixture
+def hasty() -> Generator[None, None, None]:
+    """Let the interpreter change threads as often as it can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+@pytest.mark.usefixtures("hasty")
+@in_loop
+async def test_a_handle_goes_on_from_another_that_a_thread_reads_on_with(files: Any) -> None:
+    """A reader without the lock remembers what it has verified, while a writer looks there."""
+    await files.create(3)
+    async with files.store() as store:
+        journal = await store.open(OPS)
+        (last,) = (await journal.append(files.says(3), since=journal.head)).suffix
+        records = [replace(last, seq=last.seq + number) for number in range(300_000)]
+
+        def read_on() -> None:
+            for record in records:
+                journal.remember([record])
+
+        reader = threading.Thread(target=read_on)
+        reader.start()
+        while reader.is_alive():
+            seqs = [record.seq for record in journal.remembered_from(0)]
+            assert seqs == list(range(seqs[0], seqs[-1] + 1))
+        reader.join()

@@ -8,6 +8,7 @@ blocking work runs in the store's threads.
 
 import contextlib
 import logging
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -82,8 +83,10 @@ class FileJournal:
         # The last records and the snapshot that opening has read, for the load that follows it.
         self._of_opening = last
         self._snapshot_of_opening = snapshot
+        # A reader without the write lock adds to these too, and other handles read them.
         self._remembered: deque[Record] = deque()
         self._remembered_bytes = 0
+        self._remembering = threading.Lock()
         self._closed = False
 
     @property
@@ -194,7 +197,7 @@ class FileJournal:
             if since.mac != self.fence.mac:
                 raise self._not_ours(since)
             return []
-        remembered = self._remembered
+        remembered = self.remembered_from(0)
         if remembered and remembered[0].seq <= since.seq + 1:
             known = next((record for record in remembered if record.seq == since.seq), None)
             if known is not None and known.mac != since.mac:
@@ -221,7 +224,8 @@ class FileJournal:
             self.fence = newer.fence.copy()
 
     def remembered_from(self, seq: int) -> list[Record]:
-        return [record for record in self._remembered if record.seq >= seq]
+        with self._remembering:
+            return [record for record in self._remembered if record.seq >= seq]
 
     def _not_ours(self, since: Head) -> Refused:
         return Refused(
@@ -235,16 +239,18 @@ class FileJournal:
         Remember the last records read or written, so that a caller a little behind needs no second
         read.
         """
-        remembered, self._of_opening = self._remembered, None
-        for record in records:
-            if remembered and record.seq <= remembered[-1].seq:
-                continue
-            remembered.append(record)
-            self._remembered_bytes += len(record.body)
-        while len(remembered) > _REMEMBERED_MAX or (
-            self._remembered_bytes > _REMEMBERED_BYTES_MAX and len(remembered) > 1
-        ):
-            self._remembered_bytes -= len(remembered.popleft().body)
+        self._of_opening = None
+        with self._remembering:
+            remembered = self._remembered
+            for record in records:
+                if remembered and record.seq <= remembered[-1].seq:
+                    continue
+                remembered.append(record)
+                self._remembered_bytes += len(record.body)
+            while len(remembered) > _REMEMBERED_MAX or (
+                self._remembered_bytes > _REMEMBERED_BYTES_MAX and len(remembered) > 1
+            ):
+                self._remembered_bytes -= len(remembered.popleft().body)
 
     # --- Writing
 

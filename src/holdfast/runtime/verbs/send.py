@@ -12,7 +12,7 @@ from holdfast.errors import CannotDrive
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.delegates.delegation import asked_below
-from holdfast.runtime.drive.drivability import code_in_reach, lacks
+from holdfast.runtime.drive.drivability import code_in_reach, missing_part
 from holdfast.runtime.drive.driver import Driver
 from holdfast.runtime.drive.turn import drive_turn, turn_standing
 from holdfast.runtime.ledger.ledger import Ledger
@@ -110,7 +110,10 @@ def _refuse_code_in_reach(runtime: Runtime, accept: AcceptInput) -> None:
     Refuse before the message is accepted: only a process that loads its program from elsewhere
     could drive it.
     """
-    if accept.workspace is None or lacks(runtime.world, accept.agent, accept.model) is not None:
+    if (
+        accept.workspace is None
+        or missing_part(runtime.world, accept.agent, accept.model) is not None
+    ):
         return
     if (text := code_in_reach(runtime.world, accept.agent, accept.workspace.path)) is not None:
         raise CannotDrive(
@@ -124,7 +127,7 @@ async def _try_claim_quietly(runtime: Runtime, driver: Driver, accept: AcceptInp
     Claim before the message is accepted, so that one commit can accept it and start the turn.
     An error is reported later.
     """
-    if lacks(runtime.world, accept.agent, accept.model) is not None:
+    if missing_part(runtime.world, accept.agent, accept.model) is not None:
         return False
     try:
         return await driver.claim()

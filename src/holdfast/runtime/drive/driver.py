@@ -357,7 +357,7 @@ class Driver:
         """
         if self.owns_claim:
             self._held, self.ledger.driving = None, False
-            self.ledger.poke()
+            self.ledger.wake_watchers()
 
     async def __aenter__(self) -> Self:
         return self

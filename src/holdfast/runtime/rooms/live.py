@@ -59,7 +59,7 @@ class LiveVerbs:
             for call in turn.calls
         ):
             return False
-        ledger.poke()
+        ledger.wake_watchers()
         return True
 
     # --- time

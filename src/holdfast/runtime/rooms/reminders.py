@@ -3,7 +3,7 @@
 from holdfast.errors import Refused
 from holdfast.ids import ReminderId, session_id
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.reminders import Wanted, set_by_source, when_of
+from holdfast.runtime.reminders import ReminderRequest, set_by_source, when_of
 from holdfast.runtime.reports import prompt_list
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import ReminderReport
@@ -16,7 +16,9 @@ class ReminderVerbs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def set(self, session: str, wanted: Wanted, incoming: Incoming) -> ReminderReport:
+    async def set(
+        self, session: str, wanted: ReminderRequest, incoming: Incoming
+    ) -> ReminderReport:
         """
         Set a reminder for the source's person, durably, and notify the process that serves this
         home. The text and its time are those of `wanted`.

@@ -1,7 +1,7 @@
 """From a payload of Slack to the facts that arrived. Pure; nothing is taken on trust."""
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -116,9 +116,9 @@ def plain(text: str, me: SlackSelf) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _ID.match(value) is not None
 
 
-def _is_time(value: object) -> bool:
+def _is_time(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _TIME.match(value) is not None

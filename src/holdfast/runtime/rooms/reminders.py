@@ -8,7 +8,7 @@ from holdfast.runtime.reports import prompt_list
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import ReminderReport
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, refuse_unfit
+from holdfast.runtime.verbs.accept import Incoming, accept_command, ensure_session, refuse_unfit
 from holdfast.session.commands import CancelReminder
 
 
@@ -30,7 +30,7 @@ class ReminderVerbs:
         async with self._runtime.sessions.use(name) as ledger:
             await ledger.catch_up()
             return await set_by_source(
-                world, ledger, wanted, when, accept=accepting(world, ledger.state, incoming)
+                world, ledger, wanted, when, accept=accept_command(world, ledger.state, incoming)
             )
 
     async def list(self, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:

@@ -71,7 +71,7 @@ def test_it_reads_as_text_and_keeps_what_it_is_asked_to_keep(tmp_path: Path) -> 
     kept = next(tmp_path.glob("holdfast-demo-*"))
     assert (kept / "work" / "deploys.log").read_text() == "api v2 deployed\n"
     shown = re.findall(r"^ ?[0-9]+\. .+", README.read_text(), re.MULTILINE)
-    assert len(shown) == 4
+    assert len(shown) == 3
     assert [line for line in shown if line not in done.stdout.splitlines()] == []
 
 

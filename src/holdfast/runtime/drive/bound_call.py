@@ -121,13 +121,13 @@ def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     """
     found = {
         tool.definition.name: tool
-        for name in _tool_names(world, agent)
+        for name in _box_names(world, agent)
         if (tool := world.tools.get(name)) is not None
     }
     return {**found, **world.added_tools.get(agent.name, {})}
 
 
-def _tool_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
+def _box_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
     tools = agent.tools
     if world.servers is not None and _ALL_OF_SERVER in "".join(tools):
         tools = tuple(name for each in tools for name in _of_server(world.servers, each))
@@ -223,7 +223,7 @@ def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
     if turn.agent == PROXY_AGENT and name.partition(".")[0] in CODING_AGENTS:
         return world.tools.get(name)
     # The last of two tools with the same name counts.
-    for each in reversed(_tool_names(world, agent) if agent is not None else ()):
+    for each in reversed(_box_names(world, agent) if agent is not None else ()):
         if each == name or ":" in each:
             tool = world.tools.get(each)
             if tool is not None and tool.definition.name == name:

@@ -207,9 +207,9 @@ class FileJournal:
         records that it has verified or written. Otherwise stay: the records between are then read.
         The caller holds the lock, and checks the file against the new position.
         """
-        own = self.fence.head
-        if newer is None or newer.fence.seq <= own.seq:
+        if newer is None or newer.fence.seq <= self.fence.seq:
             return
+        own = self.fence.head
         # A reader may move the other one on: first its position, then the records up to there.
         fence = newer.fence.copy()
         records = newer.recent.since(own.seq)

@@ -155,8 +155,8 @@ class Story:
         )
         return StoryStep(
             "a stranger",
-            f"{self._stranger.capitalize()} says yes, and may not: the answer is refused, and the "
-            "refusal is recorded.",
+            f"{self._stranger.capitalize()}, who may not answer, says yes: that is refused, and "
+            "the refusal is recorded.",
             shows,
         )
 

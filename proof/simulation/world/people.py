@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, Refused, Untrusted, Unusable
 from holdfast.ids import SessionId
 from holdfast.runtime.jobs.verbs import Viewer, cancel_job, list_jobs
-from holdfast.runtime.reminders import Wanted
+from holdfast.runtime.reminders import ReminderRequest
 from holdfast.runtime.reports.types import ApprovalReport, ReminderReport
 from holdfast.runtime.service import Service
 from holdfast.runtime.verbs.accept import Incoming
@@ -173,7 +173,7 @@ class People:
         if report is not None:
             self.told.reminders[report.id] = session
 
-    def _wanted(self) -> Wanted:
+    def _wanted(self) -> ReminderRequest:
         """
         Use another text for each try. There is no key here, so a try without an answer may have set
         one too.
@@ -181,7 +181,7 @@ class People:
         at, every = (
             (soon(self._dice.uniform(1, 20)), None) if self._dice.random() < 0.7 else (None, "1m")
         )
-        return Wanted(
+        return ReminderRequest(
             text=f"again {self._dice.randrange(10**9)}",
             at=at,
             every=every,

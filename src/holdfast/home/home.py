@@ -30,7 +30,7 @@ from holdfast.ids import ApprovalId, GrantId, TurnId
 from holdfast.ports.journal_store import Record
 from holdfast.ports.tools import Tool
 from holdfast.runtime.jobs.reports import JobReport
-from holdfast.runtime.reminders import Wanted
+from holdfast.runtime.reminders import ReminderRequest
 from holdfast.runtime.reports.grants import GrantReport
 from holdfast.runtime.reports.session_list import SessionLine
 from holdfast.runtime.reports.types import (
@@ -258,7 +258,7 @@ class Home(HomeLoops):
                 "model": model,
             },
         )
-        wanted = Wanted(
+        wanted = ReminderRequest(
             text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt
         )
         return await self.service.reminders.set(

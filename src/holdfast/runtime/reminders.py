@@ -29,7 +29,7 @@ from holdfast.session.state import SessionState
 _log = logging.getLogger("holdfast.reminding")
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ReminderRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A requested reminder: the arguments of the tool, and the options of the command."""
 
     text: str
@@ -45,7 +45,7 @@ class When(NamedTuple):
     zone: tzinfo | None
 
 
-def when_of(world: World, wanted: Wanted) -> When:
+def when_of(world: World, wanted: ReminderRequest) -> When:
     """
     Read the schedule before anything is created, so that a mistake in it leaves nothing behind.
     """
@@ -103,7 +103,7 @@ async def fire_due(world: World, ledger: Ledger) -> bool:
 async def set_by_source(
     world: World,
     ledger: Ledger,
-    wanted: Wanted,
+    wanted: ReminderRequest,
     when: When,
     *,
     accept: AcceptInput,
@@ -178,7 +178,7 @@ class ReminderWork:
     async def _work(self) -> str:
         match self._tool:
             case "set_reminder":
-                return await self._set(msgspec.json.decode(self._arguments, type=Wanted))
+                return await self._set(msgspec.json.decode(self._arguments, type=ReminderRequest))
             case "cancel_reminder":
                 return await self._cancel(
                     msgspec.json.decode(self._arguments, type=_Named).reminder
@@ -186,7 +186,7 @@ class ReminderWork:
             case _:
                 return self._listed()
 
-    async def _set(self, wanted: Wanted) -> str:
+    async def _set(self, wanted: ReminderRequest) -> str:
         when = when_of(self._world, wanted)
         command = SetReminder(
             reminder=reminder_id(self._ledger.instance, self._call),

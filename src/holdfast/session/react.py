@@ -159,15 +159,15 @@ def _when_running(turn: Turn) -> tuple[SessionEffect, ...]:
         # A call that hosts a nested agent waits with the agent's own calls.
         busy = any(call.status is S.STARTED and not turn.hosts(call) for call in turn.calls)
         return in_flight if not turn.waiting or busy or runnable else (Park(turn.id),)
-    bearing = tuple(
-        CreateDelegate(turn.id, call.call) for call in turn.calls if _may_be_unborn(call)
+    creations = tuple(
+        CreateDelegate(turn.id, call.call) for call in turn.calls if _may_not_exist(call)
     )
     if runnable:
-        return (RunTools(turn.id, tuple(call.call for call in runnable)), *in_flight, *bearing)
-    return (*bearing, *(in_flight or (Park(turn.id),)))
+        return (RunTools(turn.id, tuple(call.call for call in runnable)), *in_flight, *creations)
+    return (*creations, *(in_flight or (Park(turn.id),)))
 
 
-def _may_be_unborn(call: Call) -> bool:
+def _may_not_exist(call: Call) -> bool:
     return call.status is S.DELEGATED and call.delegate is not None and not call.delegate.exists
 
 

@@ -81,7 +81,7 @@ def duration(seconds_max: int) -> Reader:
     def read(value: Any) -> int:
         seconds = duration_seconds(value)
         if seconds > seconds_max:
-            raise Wrong(f"is longer than {seconds_max // _UNITS['d']} days")
+            raise Wrong(f"{value} is longer than {duration_text(seconds_max)}")
         return seconds
 
     return read

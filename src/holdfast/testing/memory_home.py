@@ -47,7 +47,7 @@ from holdfast.testing.clock import ManualClock
 __all__ = ["Crashed", "Disk", "crash_after", "open_in_memory"]
 
 Disk = InMemoryDisk
-"""What outlives a process: hand the same one to the next `open_in_memory`."""
+"""It outlives a process: hand the same one to the next `open_in_memory`."""
 
 
 class CrashPoint:

@@ -5,6 +5,7 @@ not hold.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 from holdfast.cli.commands.demo.command import _command, _tell
 from holdfast.cli.commands.demo.story import NotShown, Story
 from holdfast.cli.shared.options import Options
+
+README = Path(__file__).parents[3] / "README.md"
 
 STEPS = [
     "ask",
@@ -67,6 +70,9 @@ def test_it_reads_as_text_and_keeps_what_it_is_asked_to_keep(tmp_path: Path) -> 
     ), done.stdout + done.stderr
     kept = next(tmp_path.glob("holdfast-demo-*"))
     assert (kept / "work" / "deploys.log").read_text() == "api v2 deployed\n"
+    shown = re.findall(r"^ ?[0-9]+\. .+", README.read_text(), re.MULTILINE)
+    assert len(shown) == 3
+    assert [line for line in shown if line not in done.stdout.splitlines()] == []
 
 
 def test_it_opens_no_outside_socket(tmp_path: Path, needs: object) -> None:

@@ -447,8 +447,8 @@ async def test_a_notice_is_enough_and_what_could_not_be_looked_at_is_looked_at_a
         inboxes.notice(OPS)
         assert await hears(inbox) == [("requested", asked.id)]
 
-        shelf = home.service.runtime.sessions
-        held, failed = shelf.use, asyncio.Event()
+        opened = home.service.runtime.sessions
+        held, failed = opened.use, asyncio.Event()
 
         @asynccontextmanager
         async def busy(session: SessionId) -> AsyncGenerator[Any, None]:
@@ -457,10 +457,10 @@ async def test_a_notice_is_enough_and_what_could_not_be_looked_at_is_looked_at_a
             yield
 
         await home.answer(asked, "deny", by=ALICE)
-        shelf.use = busy  # type: ignore[method-assign]
+        opened.use = busy  # type: ignore[method-assign]
         await inboxes.look()
         await failed.wait()
-        shelf.use = held  # type: ignore[method-assign]
+        opened.use = held  # type: ignore[method-assign]
         async with asyncio.timeout(60):
             while not inbox.wake.is_set():
                 await inboxes.look()  # nothing moved: only what failed is looked at

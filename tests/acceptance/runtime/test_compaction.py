@@ -376,9 +376,9 @@ async def test_progress_is_sent_to_followers(stage: Stage) -> None:
         small(home, at_tokens=100_000)
         for number in range(5):
             await home.send("ops/a", f"request {number} {WORDS}", source=alice)
-        with home.service.runtime.feed.listen("ops/a", asyncio.Event()) as ear:
+        with home.service.runtime.feed.listen("ops/a", asyncio.Event()) as subscription:
             await home.service.compact("ops/a")
-            heard = [piece.text for piece in ear.take()]
+            heard = [piece.text for piece in subscription.take()]
     assert heard[0] == "summarising 3 turns to make room"
     assert heard[-1].startswith("compacted: ")
 

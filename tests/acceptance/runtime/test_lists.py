@@ -294,19 +294,19 @@ async def test_a_reader_of_a_deleted_session_does_not_see_its_namesake(tmp_path:
     stage, name = Stage("files", tmp_path), SessionId("ops/a")
     async with stage.open(stage.agent([{"say": "ok"}] * 3)) as here:
         await here.send(name, "mine", source=alice)
-        world, shelf = here.service.runtime.world, here.service.runtime.sessions
+        world, opened = here.service.runtime.world, here.service.runtime.sessions
         assert await is_seen(
-            world, shelf, name, lambda readers: any(each.person == "alice" for each in readers)
+            world, opened, name, lambda readers: any(each.person == "alice" for each in readers)
         )
         async with stage.open(stage.agent([{"say": "ok"}] * 3)) as elsewhere:
             await delete.delete(elsewhere.service.runtime, name, by="alice")
             await elsewhere.send(name, "bob's", source=bob)
-        assert shelf.get(name) is not None
+        assert opened.get(name) is not None
         assert not await is_seen(
-            world, shelf, name, lambda readers: any(each.person == "alice" for each in readers)
+            world, opened, name, lambda readers: any(each.person == "alice" for each in readers)
         )
         assert await is_seen(
-            world, shelf, name, lambda readers: any(each.person == "bob" for each in readers)
+            world, opened, name, lambda readers: any(each.person == "bob" for each in readers)
         )
 
 

@@ -1,6 +1,5 @@
 """A home of files in a folder of its own, closed when the test ends."""
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -72,8 +71,3 @@ class Files:
 @pytest.fixture
 def files(tmp_path: Path) -> Files:
     return Files(tmp_path / "home")
-
-
-@pytest.fixture
-def loop_runner() -> Any:
-    return asyncio.run

@@ -9,12 +9,20 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.adapters.files.session import catch_up
+from holdfast.adapters.recent_records import RecentRecords
 from holdfast.errors import Takeover
 from holdfast.ids import SessionId
+from holdfast.journal.record import Record
 from holdfast.ports.journal_store import Check
 from holdfast.testing.loop import in_loop
 
 OPS = SessionId("ops/api")
+
+
+def recent(records: list[Record]) -> RecentRecords:
+    found = RecentRecords(records_max=64, bytes_max=1 << 20)
+    found.add(records)
+    return found
 
 
 @pytest.fixture
@@ -83,9 +91,29 @@ async def test_a_handle_whose_head_the_other_does_not_have_reads(
         await first.append(files.says(6), since=first.head)
         reads.clear()
         behind = second.head
-        first._remembered = type(first._remembered)(
-            replace(record, mac=bytes(32)) if record.seq == behind.seq else record
-            for record in first._remembered
+        first.recent = recent(
+            [
+                replace(record, mac=bytes(32)) if record.seq == behind.seq else record
+                for record in first.recent.since(0)
+            ]
         )
         done = await second.append(files.says(7), since=behind)
         assert (files.of(done.suffix), reads) == ([6, 7], [behind.seq])
+
+
+@in_loop
+async def test_a_handle_does_not_pass_over_a_record_that_the_other_has_not_remembered_yet(
+    files: Any,
+) -> None:
+    """A reader moves the other one on at that moment, in another thread."""
+    await files.create(3)
+    async with files.store() as store:
+        first, second = await store.open(OPS), await store.open(OPS)
+        for number in (3, 4):
+            await first.append(files.says(number), since=first.head)
+        await second.append(files.says(5), since=second.head)
+        for number in (6, 7):
+            await first.append(files.says(number), since=first.head)
+        first.recent = recent(first.recent.since(0)[:-1])
+        done = await second.append(files.says(8), since=second.head)
+        assert files.of(done.suffix) == [6, 7, 8]

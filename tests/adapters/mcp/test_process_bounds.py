@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -69,3 +70,30 @@ def test_a_server_under_landlock_runs_and_cannot_change_the_home(
     story()
     assert "# mine" not in settings.read_text(encoding="utf-8")
     assert "PermissionError" in (rig.home / "run/mcp/wire.stderr").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("/opt/tool/bin/server", "/opt/tool"),
+        ("/opt/tool/server.py", "/opt/tool"),
+        ("HOME/tools/server.py", "HOME/tools"),
+        ("HOME/tool/bin/server", "HOME/tool"),
+        ("HOME/server.py", "HOME/server.py"),
+        ("HOME/bin/server", "HOME/bin/server"),
+        ("ABOVE/server.py", "ABOVE/server.py"),
+        ("/server.py", "/server.py"),
+        ("/dist/server.js", "/dist/server.js"),
+    ],
+)
+def test_no_hint_lets_a_server_read_the_whole_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, path: str
+) -> None:
+    """A person copies the hint: it names an installation, the folder of a script, or it alone."""
+    home = tmp_path / "alice"
+    monkeypatch.setattr(process, "user_folder", lambda: str(home))
+
+    def placed(text: str) -> str:
+        return text.replace("HOME", str(home)).replace("ABOVE", str(tmp_path))
+
+    assert process._readable(placed(file)) == placed(path)

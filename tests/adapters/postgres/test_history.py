@@ -17,7 +17,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,13 +34,6 @@ SESSIONS = 8
 FAULTS = ("stop", "stop", "kill", "backends", "backends", "backend", "server")
 FAILOVERS = ("stop", "kill", "backends", "backend", "server", "failover", "failover")
 WORKER = Path(__file__).with_name("history_worker.py")
-
-
-@pytest.fixture
-def cluster(postgres: Cluster) -> Generator[Cluster, None, None]:
-    own = Cluster(postgres.bin).create().start()
-    yield own
-    own.remove()
 
 
 class Writers:

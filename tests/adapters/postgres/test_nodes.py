@@ -245,13 +245,6 @@ def test_a_node_declares_a_new_era_when_the_server_has_another_history(
 
 
 @pytest.fixture
-def cluster(postgres: Cluster) -> Generator[Cluster, None, None]:
-    own = Cluster(postgres.bin).create().start()
-    yield own
-    own.remove()
-
-
-@pytest.fixture
 def far(cluster: Cluster, tmp_path: Path) -> Generator[PostgresWorld, None, None]:
     """A home on a server of this test's own, which it may kill."""
     world = PostgresWorld(cluster.url(), "hf", tmp_path / "node")

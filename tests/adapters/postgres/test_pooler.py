@@ -6,6 +6,7 @@ may depend on a connection. The contract holds, and what a pooler hides is said.
 import asyncio
 import os
 import shutil
+import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from proof.rigs.postgres_world import PostgresWorld
 from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.lists.index import PostgresIndex
 from holdfast.adapters.postgres.lists.memory import PostgresMemory
-from holdfast.adapters.postgres.server import DatabaseAddress, connect
+from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Fenced
 from holdfast.ports.journal_store import Check
@@ -137,6 +138,7 @@ async def test_a_direct_address_that_can_not_be_used_leaves_the_poll(
     pooler: Pooler,
     postgres: Cluster,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     wrong: str,
 ) -> None:
     """A process that heard only itself there would look for nothing else."""
@@ -146,9 +148,16 @@ async def test_a_direct_address_that_can_not_be_used_leaves_the_poll(
     place = through(world, pooler)._replace(listen_url=listen_url)
     second = await opened(place, world.folder)
     heard: list[str] = []
+    look, looked = second.notices._look, threading.Event()
+
+    def seen(wire: Wire) -> None:
+        look(wire)
+        looked.set()
+
+    monkeypatch.setattr(second.notices, "_look", seen)
     try:
         async with second.notices.listen() as notices:
-            await asyncio.sleep(0.5)
+            assert await asyncio.to_thread(looked.wait, 30)
             await say(journal, "moved")
             async with asyncio.timeout(20):
                 async for session in notices:

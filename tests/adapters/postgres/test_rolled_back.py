@@ -19,14 +19,6 @@ from holdfast.testing.loop import in_loop
 
 
 @pytest.fixture
-def cluster(postgres: Cluster) -> Generator[Cluster, None, None]:
-    """A server of this test's own, which it may kill and replace."""
-    own = Cluster(postgres.bin).create().start()
-    yield own
-    own.remove()
-
-
-@pytest.fixture
 def world(cluster: Cluster, tmp_path: Path) -> Generator[PostgresWorld, None, None]:
     world = PostgresWorld(cluster.url(), "hf", tmp_path / "node")
     yield world

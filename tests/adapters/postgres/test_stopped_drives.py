@@ -23,10 +23,8 @@ from holdfast.runtime.service import Service
 
 DRIVER = Path(__file__).with_name("stopped_driver.py")
 OF_A_DRIVER = {"model_call_started", "model_answered", "tool_started", "call_finished"}
-SHARE = (
-    9,
-    22,
-)  # in `make test`; `make test-postgres` tries every place until the turn has none left
+# In `make test`; `make test-postgres` tries every place until the turn has none left.
+SHARE = (9, 22)
 PLACES_MAX = 80
 
 

@@ -2,11 +2,28 @@
 
 import select
 import time
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.acceptance.cli.conftest import DEADLINE_SECONDS, Cli, Gate, cli
 
-__all__ = ["Cli", "Gate", "cli", "is_alive", "process_of", "wait_until_gone"]
+__all__ = ["Cli", "Gate", "began", "cli", "hold", "is_alive", "process_of", "wait_until_gone"]
+
+
+@pytest.fixture
+def began(cli: Cli) -> Iterator[Gate]:
+    gate = Gate(cli.cwd / "began")
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def hold(cli: Cli) -> Iterator[Gate]:
+    gate = Gate(cli.cwd / "hold")
+    yield gate
+    gate.close()
 
 
 def process_of(number: str | int, folder: Path) -> int:

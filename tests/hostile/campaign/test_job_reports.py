@@ -9,7 +9,7 @@ its output is what the command wrote.
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,6 @@ from tests.hostile.campaign.conftest import Cli, Gate, wait_until_gone
 from tests.hostile.campaign.test_jobs import of, reports
 
 SUCCESS = {"ended": "exited", "status": 0, "bytes": 7, "failed": "", "at_ms": 1}
-
-
-@pytest.fixture
-def hold(cli: Cli) -> Iterator[Gate]:
-    gate = Gate(cli.cwd / "hold")
-    yield gate
-    gate.close()
 
 
 def started(cli: Cli, command: str, session: str = "ops/api") -> dict[str, Any]:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,20 +41,6 @@ os.pwrite, os.write = pwrite_or_die, write_or_die
 """
 
 COMMAND = "echo ran >> ran.txt; echo $$ > began; read line < hold; echo the word is $line"
-
-
-@pytest.fixture
-def began(cli: Cli) -> Iterator[Gate]:
-    gate = Gate(cli.cwd / "began")
-    yield gate
-    gate.close()
-
-
-@pytest.fixture
-def hold(cli: Cli) -> Iterator[Gate]:
-    gate = Gate(cli.cwd / "hold")
-    yield gate
-    gate.close()
 
 
 def records(cli: Cli, session: str = "ops/api") -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +54,6 @@ def write_or_die(descriptor, data, offset):
 os.pwrite = write_or_die
 """
 """strace counts calls for each thread, so it can't name this place; the process itself can."""
-
-
-@pytest.fixture
-def began(cli: Cli) -> Iterator[Gate]:
-    gate = Gate(cli.cwd / "began")
-    yield gate
-    gate.close()
-
-
-@pytest.fixture
-def hold(cli: Cli) -> Iterator[Gate]:
-    gate = Gate(cli.cwd / "hold")
-    yield gate
-    gate.close()
 
 
 def records(cli: Cli, session: str = "ops/api") -> list[dict[str, Any]]:

@@ -93,11 +93,11 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
     """
     disk = InMemoryDisk()
     await create_ops(disk)
-    shelf = OpenSessions(InMemoryStore(disk))
-    async with shelf.use(OPS) as driving:
+    opened = OpenSessions(InMemoryStore(disk))
+    async with opened.use(OPS) as driving:
 
         async def ask() -> None:
-            async with shelf.use(OPS) as asking:
+            async with opened.use(OPS) as asking:
                 await asking.commit(
                     QueueDelivery(
                         turn=TurnId("t1"), channel="post", part="1", kind="reply", text="x"
@@ -109,11 +109,11 @@ async def test_a_spent_handle_is_not_closed_under_those_who_still_use_it() -> No
             await ask()
         with pytest.raises(InDoubt):
             await driving.catch_up()
-        async with shelf.use(OPS) as anew:
+        async with opened.use(OPS) as anew:
             assert anew is not driving
             assert len(anew.state.deliveries) == 1
-    assert len(shelf.open_ledgers()) == 1
-    await shelf.close()
+    assert len(opened.open_ledgers()) == 1
+    await opened.close()
 
 
 class Thinking:

@@ -50,9 +50,13 @@ def test_a_message_is_read_with_its_tenant_and_its_thread() -> None:
         {"user": "alice"},
         {"channel": "#ops"},
         {"type": "reaction_added"},
+        {"ts": "yesterday"},
+        {"ts": "nan"},
+        {"thread_ts": 1700000000},
+        {"thread_ts": "../other"},
     ],
 )
-def test_an_event_without_a_person_is_dropped(event: dict[str, Any]) -> None:
+def test_an_event_without_a_person_or_a_time_is_dropped(event: dict[str, Any]) -> None:
     assert read(event) is None
     assert arrived({"team_id": "T2", "event": EVENT}, ME, "tests") is None
 
@@ -76,6 +80,8 @@ def test_a_press_of_another_workspace_is_nothing() -> None:
     assert (found.identity, found.message, found.press) == ("T2/U1", "C1:1.2", "3.4")
     assert pressed(payload | {"team": {"id": "T2"}}, ME, "tests") is None
     assert pressed(payload | {"actions": []}, ME, "tests") is None
+    for odd in ({"team": "T1"}, {"user": "U1"}, {"container": "C1"}, {"actions": ["v"]}):
+        assert pressed(payload | odd, ME, "tests") is None
 
 
 @pytest.mark.parametrize(

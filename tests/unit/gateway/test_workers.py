@@ -14,7 +14,7 @@ from holdfast.gateway.workers.group import DEATHS_MAX, WorkerGroup
 from holdfast.gateway.workers.peers import Peers
 from holdfast.gateway.workers.share import Share
 from holdfast.ids import SessionId, TurnId
-from holdfast.runtime.streams.feed import Delta, Ear, Feed, Gap, Reply
+from holdfast.runtime.streams.feed import Delta, Feed, Gap, Reply, Subscription
 from holdfast.testing.loop import in_loop
 
 OPS, TURN = SessionId("ops/a"), TurnId("t1")
@@ -63,9 +63,9 @@ async def two_workers() -> AsyncGenerator[tuple[Feed, Feed, list[asyncio.Task[No
                 end.close()
 
 
-async def heard(ear: Ear, wake: asyncio.Event) -> list[Delta | Gap]:
+async def heard(subscription: Subscription, wake: asyncio.Event) -> list[Delta | Gap]:
     async with asyncio.timeout(60):
-        while not (pieces := ear.take()):
+        while not (pieces := subscription.take()):
             wake.clear()
             await wake.wait()
     return pieces
@@ -78,11 +78,11 @@ async def test_a_late_follower_in_another_worker_gets_the_reply_from_its_beginni
         with Reply(driving, OPS, TURN, 7) as reply:
             reply.hear("from the ")
             reply.hear("beginning")
-            with following.listen(OPS, wake) as ear:
-                first = await heard(ear, wake)
+            with following.listen(OPS, wake) as subscription:
+                first = await heard(subscription, wake)
                 assert first == [Delta(OPS, TURN, "text", "from the beginning", after=7)]
                 reply.hear(" on")
-                second = await heard(ear, wake)
+                second = await heard(subscription, wake)
                 assert second == [Delta(OPS, TURN, "text", " on", after=7, offset=18)]
 
 
@@ -90,12 +90,12 @@ async def test_a_late_follower_in_another_worker_gets_the_reply_from_its_beginni
 async def test_a_long_piece_arrives_in_parts() -> None:
     wake, text = asyncio.Event(), "\x01" * 100_000
     async with two_workers() as (driving, following, _):
-        with following.listen(OPS, wake) as ear, Reply(driving, OPS, TURN, 7) as reply:
+        with following.listen(OPS, wake) as subscription, Reply(driving, OPS, TURN, 7) as reply:
             await asyncio.sleep(0)
             reply.hear(text)
             pieces: list[Delta | Gap] = []
             while sum(len(each.text) for each in pieces if isinstance(each, Delta)) < len(text):
-                pieces += await heard(ear, wake)
+                pieces += await heard(subscription, wake)
     assert not any(isinstance(each, Gap) for each in pieces)
 
 
@@ -103,16 +103,16 @@ async def test_a_long_piece_arrives_in_parts() -> None:
 async def test_a_full_inbox_costs_pieces_and_shows_the_gap() -> None:
     wake = asyncio.Event()
     async with two_workers() as (driving, following, _):
-        with following.listen(OPS, wake) as ear:
+        with following.listen(OPS, wake) as subscription:
             with Reply(driving, OPS, TURN, 7) as begun:
                 begun.hear("begun")
-                await heard(ear, wake)  # the driving worker knows its follower now
+                await heard(subscription, wake)  # the driving worker knows its follower now
             for number in range(20_000):  # nobody reads meanwhile: this loop does not wait
                 driving.say(Delta(OPS, TURN, "output", "x" * 200, offset=number * 200))
-            pieces = await heard(ear, wake)
+            pieces = await heard(subscription, wake)
             while not any(isinstance(each, Gap) for each in pieces):
                 driving.say(Delta(OPS, TURN, "output", "later", offset=0))
-                pieces += await heard(ear, wake)
+                pieces += await heard(subscription, wake)
     assert 1 < len(pieces) < 20_000
 
 
@@ -124,14 +124,14 @@ async def test_a_worker_that_begins_again_learns_who_follows() -> None:
     peers = Peers(Share(0, 2, 2), lines[0][0], {1: lines[1][1]}, first, no_counts)
     following = asyncio.create_task(peers.run())
     try:
-        with first.listen(OPS, wake) as ear:
+        with first.listen(OPS, wake) as subscription:
             for _ in range(2):  # the second worker, and the one that takes its place
                 feed = Feed()
                 again = Peers(Share(1, 2, 2), lines[1][0], {0: lines[0][1]}, feed, no_counts)
                 driving = asyncio.create_task(again.run())
                 with Reply(feed, OPS, TURN, 7) as reply:
                     reply.hear("still heard")
-                    assert await heard(ear, wake)
+                    assert await heard(subscription, wake)
                 driving.cancel()
                 await asyncio.wait([driving])
     finally:

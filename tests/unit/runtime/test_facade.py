@@ -49,7 +49,7 @@ TYPES = (
 BEHIND = re.compile(r"service\s*\.\s*(runtime|_\w+)\b")
 IMPORTED = re.compile(r"from holdfast\.runtime\.([\w.]+) import ([^\n(]+|\([^)]*\))")
 # Functions that take a Runtime, a World or the open sessions: a verb of the facade calls them.
-TAKES = re.compile(r"def (\w+)\(\s*(?:runtime|world|shelf)\s*:")
+TAKES = re.compile(r"def (\w+)\(\s*(?:runtime|world|opened)\s*:")
 
 
 @pytest.mark.parametrize("path", OUTSIDE, ids=lambda path: str(path.relative_to(SOURCE)))

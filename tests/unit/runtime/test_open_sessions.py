@@ -1,6 +1,6 @@
 """
 One ledger for each session that this process has open, whatever comes between two steps of taking
-it off the shelf and putting it back.
+it off the opened and putting it back.
 """
 
 import asyncio
@@ -64,24 +64,24 @@ async def slow(
                 name, InstanceId("life"), [Draft(*encode(created))], origin="created", by="alice"
             )
         ).close()
-    shelf = OpenSessions(store, idle_bytes_max=idle_bytes_max)
+    opened = OpenSessions(store, idle_bytes_max=idle_bytes_max)
     try:
         async with asyncio.timeout(SECONDS):
-            yield store, shelf
+            yield store, opened
     finally:
-        await shelf.close()
+        await opened.close()
         await store.close()
 
 
-async def used(shelf: OpenSessions, session: SessionId, done: asyncio.Event) -> Ledger:
-    async with shelf.use(session) as ledger:
+async def used(opened: OpenSessions, session: SessionId, done: asyncio.Event) -> Ledger:
+    async with opened.use(session) as ledger:
         await ledger.catch_up()
         await done.wait()
         return ledger
 
 
-async def glanced_at(shelf: OpenSessions, session: SessionId) -> None:
-    async with shelf.use(session):
+async def glanced_at(opened: OpenSessions, session: SessionId) -> None:
+    async with opened.use(session):
         pass  # left before anybody else comes to their next step
 
 
@@ -93,12 +93,12 @@ def at_once() -> asyncio.Event:
 
 @in_loop
 async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew() -> None:
-    async with slow(ROOM_FOR_ONE) as (store, shelf), asyncio.TaskGroup() as group:
-        before = await used(shelf, X, at_once())
+    async with slow(ROOM_FOR_ONE) as (store, opened), asyncio.TaskGroup() as group:
+        before = await used(opened, X, at_once())
         store.waits_in = "current"
-        taking = group.create_task(used(shelf, X, at_once()))
+        taking = group.create_task(used(opened, X, at_once()))
         await store.is_waiting.wait()
-        await used(shelf, Y, at_once())  # and X, idle for longer, is closed
+        await used(opened, Y, at_once())  # and X, idle for longer, is closed
         store.may_go.set()
         assert await taking is not before
 
@@ -107,8 +107,8 @@ async def test_one_that_others_need_the_room_of_while_it_is_taken_is_opened_anew
 async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with slow(ROOM_FOR_TWO) as (_, shelf), asyncio.TaskGroup() as group:
-        first, second = await used(shelf, X, at_once()), await used(shelf, Y, at_once())
+    async with slow(ROOM_FOR_TWO) as (_, opened), asyncio.TaskGroup() as group:
+        first, second = await used(opened, X, at_once()), await used(opened, Y, at_once())
         closing, may_close = asyncio.Event(), asyncio.Event()
         closed = first.close
 
@@ -118,30 +118,30 @@ async def test_one_that_is_taken_while_others_are_closed_stays_the_only_one(
             await closed()
 
         monkeypatch.setattr(first, "close", close_slowly)
-        leaving = group.create_task(used(shelf, Z, at_once()))
+        leaving = group.create_task(used(opened, Z, at_once()))
         await closing.wait()
-        async with shelf.use(Y) as using:
+        async with opened.use(Y) as using:
             may_close.set()
             await leaving
-            async with shelf.use(Y) as beside:
+            async with opened.use(Y) as beside:
                 assert beside is using is second
 
 
 @in_loop
 async def test_a_second_caller_waits_while_the_session_is_opened() -> None:
-    async with slow(0) as (store, shelf), asyncio.TaskGroup() as group:
+    async with slow(0) as (store, opened), asyncio.TaskGroup() as group:
         done = asyncio.Event()
         store.waits_in = "open"
-        leaves_at_once = group.create_task(glanced_at(shelf, X))
+        leaves_at_once = group.create_task(glanced_at(opened, X))
         await store.is_waiting.wait()
-        waits = group.create_task(used(shelf, X, done))
+        waits = group.create_task(used(opened, X, done))
         await asyncio.sleep(0)
         store.is_waiting.clear()
         go_first, store.may_go = store.may_go, asyncio.Event()
         go_first.set()
         await leaves_at_once
         await store.is_waiting.wait()  # the second one opens it now
-        comes = group.create_task(used(shelf, X, done))
+        comes = group.create_task(used(opened, X, done))
         await asyncio.sleep(0)
         store.may_go.set()
         done.set()
@@ -152,46 +152,46 @@ async def test_a_second_caller_waits_while_the_session_is_opened() -> None:
 @in_loop
 async def test_unused_sessions_take_no_more_memory_than_allowed() -> None:
     """The longest unused one is closed first; one that is in use does not count, and stays."""
-    async with slow(ROOM_FOR_ONE) as (_, shelf):
-        async with shelf.use(X) as first:
-            second = await used(shelf, Y, at_once())
-            assert set(shelf.open_ledgers()) == {first, second}
-        assert shelf.open_ledgers() == (first,)
-        third = await used(shelf, Z, at_once())
-        assert shelf.open_ledgers() == (third,)
-        assert shelf._idle_bytes == third.weight
-    assert shelf._idle_bytes == 0
+    async with slow(ROOM_FOR_ONE) as (_, opened):
+        async with opened.use(X) as first:
+            second = await used(opened, Y, at_once())
+            assert set(opened.open_ledgers()) == {first, second}
+        assert opened.open_ledgers() == (first,)
+        third = await used(opened, Z, at_once())
+        assert opened.open_ledgers() == (third,)
+        assert opened._idle_bytes == third.weight
+    assert opened._idle_bytes == 0
 
 
 @in_loop
 async def test_a_created_session_is_taken_in_and_not_opened_again() -> None:
-    async with slow() as (store, shelf):
-        await shelf.take_in(await new(store, "ops/new"))
-        async with shelf.use(SessionId("ops/new")) as ledger:
+    async with slow() as (store, opened):
+        await opened.take_in(await new(store, "ops/new"))
+        async with opened.use(SessionId("ops/new")) as ledger:
             assert ledger.state.seq == ledger.journal.head.seq
         assert store.opened == 0
-        assert len(shelf.open_ledgers()) == 1
+        assert len(opened.open_ledgers()) == 1
 
 
 @in_loop
 async def test_a_created_session_that_another_task_has_opened_is_closed() -> None:
     """A session never has two ledgers: their states would drift apart."""
-    async with slow() as (store, shelf):
+    async with slow() as (store, opened):
         journal = await new(store, "ops/new")
-        async with shelf.use(SessionId("ops/new")) as first:
-            await shelf.take_in(journal)
-            assert shelf.get(SessionId("ops/new")) is first
+        async with opened.use(SessionId("ops/new")) as first:
+            await opened.take_in(journal)
+            assert opened.get(SessionId("ops/new")) is first
         with pytest.raises(InvariantBroken):
             await journal.append(nothing, since=journal.head)
 
 
 @in_loop
 async def test_a_created_session_that_was_sealed_meanwhile_is_left_to_its_next_user() -> None:
-    async with slow() as (store, shelf):
+    async with slow() as (store, opened):
         journal = await new(store, "ops/new")
         await journal.seal(SealMark("broken", "changed by hand", 1))
-        await shelf.take_in(journal)
-        async with shelf.use(SessionId("ops/new")) as ledger:
+        await opened.take_in(journal)
+        async with opened.use(SessionId("ops/new")) as ledger:
             assert ledger.journal.sealed is not None
 
 

@@ -195,11 +195,11 @@ class StoredInstance:
         """Yield the lines of a file: one JSON object per line."""
         for entry in self.entries:
             header = msgspec.json.decode(entry.header, type=_Header)
-            told = {name: getattr(header, name) for name in header.__struct_fields__}
+            line = {name: getattr(header, name) for name in header.__struct_fields__}
             if not header.more:
-                del told["more"]
-            told |= {"body": msgspec.Raw(entry.body), "mac": entry.mac.hex()}
-            yield msgspec.json.encode(told) + b"\n"
+                del line["more"]
+            line |= {"body": msgspec.Raw(entry.body), "mac": entry.mac.hex()}
+            yield msgspec.json.encode(line) + b"\n"
 
     def genuine(self) -> Iterator[Record]:
         """
@@ -251,7 +251,7 @@ class InMemoryDisk:
         self.notices_to_lose = 0
         self.listeners: list[Listener] = []
         self.memory: dict[str, tuple[bytes, bytes]] = {}
-        """What is remembered, oldest first: body and mac by id."""
+        """The memories, oldest first: body and mac by id."""
         self.commits = 0
         """Writes made durable so far, each of any number of records: what group commit saves."""
 

@@ -1,8 +1,8 @@
 """
 A stream of events that answers one request, as the format of event streams defines it.
 
-It may come in several parts: on the older wire a server may end a stream and give the rest to
-whoever names the last event. The bounds hold for all parts together.
+It may come in several parts: on the older wire a server may end a stream and give the rest to a
+client that names the last event. The bounds hold for all parts together.
 """
 
 import re

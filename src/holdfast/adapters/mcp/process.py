@@ -26,6 +26,7 @@ from holdfast.adapters.tools.shell.confinement.levels import (
     bare_scene,
     choose_quickly,
 )
+from holdfast.adapters.tools.shell.confinement.mounts import within
 from holdfast.adapters.tools.shell.confinement.seccomp import filter_of
 from holdfast.adapters.tools.shell.confinement.view import (
     FileView,
@@ -227,12 +228,14 @@ def _refuse_unseen(program: ServerProgram, seen: tuple[str, ...]) -> None:
 
 
 def _readable(file: str) -> str:
-    """Return what to let a server read: an installation, the folder of a script, or it alone."""
-    folder, name = os.path.split(os.path.dirname(file))  # noqa: PTH120  text
-    if name in _OF_INSTALLATIONS:
-        return folder
-    whole = os.path.join(folder, name)  # noqa: PTH118  text
-    return file if whole in ("/", user_folder()) else whole
+    """
+    Return what to let a server read: an installation, the folder of a script, or the file alone
+    where that folder would be the user's own or the root.
+    """
+    folder = os.path.dirname(file)  # noqa: PTH120  text
+    if os.path.basename(folder) in _OF_INSTALLATIONS:  # noqa: PTH119  text
+        folder = os.path.dirname(folder)  # noqa: PTH120  text
+    return file if within(user_folder() or "/", folder) else folder
 
 
 def _identity(folder: str) -> str:

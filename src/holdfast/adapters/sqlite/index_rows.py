@@ -68,8 +68,8 @@ _WORDS = (
     b',"agent":"assistant"}]'
 )
 """
-What most prompts have in common, the likeliest last. Another dictionary is another version of the
-index.
+The parts that most prompts have in common, the likeliest last. Another dictionary is another
+version of the index.
 """
 
 

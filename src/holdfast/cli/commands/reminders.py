@@ -20,7 +20,7 @@ from holdfast.errors import Refused
 
 if TYPE_CHECKING:
     from holdfast.ids import SessionId
-    from holdfast.runtime.reminders import Wanted
+    from holdfast.runtime.reminders import ReminderRequest
     from holdfast.runtime.reports.types import ReminderReport
     from holdfast.runtime.service import Service
     from holdfast.runtime.verbs.accept import Incoming
@@ -284,7 +284,7 @@ async def _add(
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.identity import who
     from holdfast.ids import session_id
-    from holdfast.runtime.reminders import Wanted
+    from holdfast.runtime.reminders import ReminderRequest
     from holdfast.runtime.verbs.accept import Incoming
     from holdfast.session.authority.context import MessageSource
 
@@ -296,7 +296,9 @@ async def _add(
         made = await _set(
             service,
             name,
-            Wanted(text=text, at=at, every=every, cron=cron, time_zone=zone, may_prompt=may_prompt),
+            ReminderRequest(
+                text=text, at=at, every=every, cron=cron, time_zone=zone, may_prompt=may_prompt
+            ),
             Incoming(
                 text=text,
                 kind="reminder",
@@ -312,7 +314,7 @@ async def _add(
 
 
 async def _set(
-    service: "Service", session: "SessionId", wanted: "Wanted", incoming: "Incoming"
+    service: "Service", session: "SessionId", wanted: "ReminderRequest", incoming: "Incoming"
 ) -> "ReminderReport":
     """Set it. An error names the option to mend, where a tool's call would name its argument."""
     from holdfast.errors import Unusable

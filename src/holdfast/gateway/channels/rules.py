@@ -20,7 +20,7 @@ from holdfast.session.view.messages import Quote
 class ChatRules(msgspec.Struct, frozen=True, kw_only=True):
     """
     `person_for` and `identities_now` read the settings of the moment, so that a person who was
-    taken out of them is nobody at once.
+    taken out of them is a stranger at once.
     """
 
     name: str

@@ -38,7 +38,7 @@ class DriveScheduler:
         self._reminded_until = 0
         self._sooner = asyncio.Event()
         self._scan_wanted = False
-        self._lacking: dict[
+        self._missing: dict[
             SessionId, str
         ] = {}  # the last warning logged for each session that waits for an agent, model or tool
         self.is_stopping = False
@@ -172,7 +172,7 @@ class DriveScheduler:
                 while True:
                     self._again.discard(session)
                     await self._service.drive_all(session, until=self._until)
-                    self._say_what_is_lacking(session)
+                    self._log_missing_part(session)
                     if self.is_stopping or session not in self._again:
                         return
         except Untrusted as exc:
@@ -189,17 +189,17 @@ class DriveScheduler:
             self._tasks.pop(session, None)
             await self._note_due(session)
 
-    def _say_what_is_lacking(self, session: SessionId) -> None:
+    def _log_missing_part(self, session: SessionId) -> None:
         """
         Log once why a turn can't be driven here: its model, agent or tool is missing. The scan
         meets it every 30 seconds.
         """
-        lacking = self._service.live.why_cannot_drive(session)
-        if lacking is None:
-            self._lacking.pop(session, None)
-        elif self._lacking.get(session) != lacking.part:
-            self._lacking[session] = lacking.part
-            _log.warning("%s can't run here: %s", session, lacking.part)
+        missing = self._service.live.why_cannot_drive(session)
+        if missing is None:
+            self._missing.pop(session, None)
+        elif self._missing.get(session) != missing.name:
+            self._missing[session] = missing.name
+            _log.warning("%s can't run here: %s", session, missing.name)
 
     def _until(self, _: SessionState) -> bool:
         return self.is_stopping

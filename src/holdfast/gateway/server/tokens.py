@@ -319,7 +319,7 @@ class TokenBook:
             way=way,
         )
 
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.tokens.get(name)
             if known is not None and not is_over(known.expires_at, moment):
                 raise Refused(
@@ -341,7 +341,7 @@ class TokenBook:
             ]  # revoke expired codes here, because nobody would list or revoke them
             return (*(TokenRevoked(name=each, by=by) for each in old if each != name), added)
 
-        await self._home.choose(choose)
+        await self._home.append_decided(decide)
         return token, added
 
     async def exchange(
@@ -355,7 +355,7 @@ class TokenBook:
         token = new_token()
         made: list[TokenAdded] = []
 
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             made.clear()
             found = next(
                 (
@@ -376,11 +376,11 @@ class TokenBook:
 
         if (await self._known()).get(digest_of(code)) is None:
             return None
-        await self._home.choose(choose)
+        await self._home.append_decided(decide)
         return (token, made[0]) if made else None
 
     async def revoke(self, name: str, *, by: str) -> None:
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             if name not in state.tokens:
                 raise Refused(
                     f"no token {name!r}",
@@ -389,7 +389,7 @@ class TokenBook:
                 )
             return (TokenRevoked(name=name, by=by),)
 
-        await self._home.choose(choose)
+        await self._home.append_decided(decide)
 
 
 def _check(name: str, person: str, scopes: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ class SessionTails:
         self._service = service
         self._streams = streams
         self._tails: dict[SessionId, SessionTail] = {}
-        self._ears: dict[SessionId, tuple[ExitStack, Callable[[], Sequence[Heard]]]] = {}
+        self._subscriptions: dict[SessionId, tuple[ExitStack, Callable[[], Sequence[Heard]]]] = {}
         self._reading = asyncio.Semaphore(_READING_AT_ONCE)
         self._dirty: set[SessionId] = set()
         self._moving: set[SessionId] = set()
@@ -95,7 +95,7 @@ class SessionTails:
 
     def _leave(self, tail: SessionTail) -> None:
         del self._tails[tail.session]
-        self._ears.pop(tail.session)[0].close()
+        self._subscriptions.pop(tail.session)[0].close()
 
     @contextmanager
     def _joined(self, tail: SessionTail, follower: SessionStream) -> Generator[None, None, None]:
@@ -125,16 +125,16 @@ class SessionTails:
     def _listen(self, tail: SessionTail) -> None:
         stack = ExitStack()
         session = tail.session
-        ear = stack.enter_context(
+        subscription = stack.enter_context(
             self._service.live.listen(session, _Marking(lambda: self._mark_soon(session)))
         )
 
         def take() -> Sequence[Heard]:
-            pieces = ear.take()
+            pieces = subscription.take()
             self.gaps += sum(isinstance(piece, Gap) for piece in pieces)
             return pieces
 
-        self._ears[session] = (stack, take)
+        self._subscriptions[session] = (stack, take)
 
     def _mark(self, session: SessionId) -> None:
         self._dirty.add(session)
@@ -177,7 +177,7 @@ class SessionTails:
     async def _move(self, tail: SessionTail) -> None:
         try:
             if self._tails.get(tail.session) is tail:
-                await tail.move(self._ears[tail.session][1])
+                await tail.move(self._subscriptions[tail.session][1])
         except Refused as exc:
             tail.end_all("gone" if exc.code == "unknown" else exc.code)
         except Untrusted as exc:

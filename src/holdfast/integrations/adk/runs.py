@@ -13,7 +13,7 @@ from holdfast.integrations.adk.plugin import HoldfastPlugin
 from holdfast.integrations.adk.steps import AgentSteps, stepping
 from holdfast.integrations.gated_tools import Done, doubts_before, driving, drop_unrun
 
-EVERYBODY = "everybody"  # a session of Holdfast is one conversation, whoever speaks in it
+EVERYBODY = "everybody"  # a session of Holdfast is one conversation of all its people
 
 
 async def run(

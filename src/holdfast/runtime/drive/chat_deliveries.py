@@ -27,7 +27,7 @@ OWING: frozenset[type[SessionEvent]] = frozenset(
     {ApprovalRequested, TurnEnded, ApprovalAnswered, ApprovalClosed, DeliveryConfirmed}
 )
 _ABOUT_CHARS = 500  # an updated message has to fit on every platform
-CameOver = Callable[[TurnId], str]
+ChannelOf = Callable[[TurnId], str]
 
 _ANSWERED = {
     "approve_once": "Approved by {}, once.",
@@ -49,14 +49,14 @@ def owed_to_chats(
     chats: Mapping[str, ConfiguredChat],
     before: SessionState,
     events: Sequence[SessionEvent],
-    came_over: CameOver,
+    channel_of: ChannelOf,
 ) -> Iterator[QueueDelivery]:
     for event in events:
         match event:
             case ApprovalRequested():
-                yield from _prompt(chats, before, event, came_over(event.turn))
+                yield from _prompt(chats, before, event, channel_of(event.turn))
             case TurnEnded() if before.parent is None:
-                yield from _end(chats, before, event, came_over(event.turn))
+                yield from _end(chats, before, event, channel_of(event.turn))
             case ApprovalAnswered() | ApprovalClosed():
                 for message in before.shown.values():
                     if message.approval == event.approval:
@@ -87,12 +87,12 @@ def _prompt(
     chats: Mapping[str, ConfiguredChat],
     before: SessionState,
     event: ApprovalRequested,
-    came_over: str,
+    origin: str,
 ) -> Iterator[QueueDelivery]:
     for chat in chats.values():
-        if chat.name != came_over and not chat.prompts_of_all:
+        if chat.name != origin and not chat.prompts_of_all:
             continue
-        here = _thread(chat, before.session) if chat.name == came_over else None
+        here = _thread(chat, before.session) if chat.name == origin else None
         direct = [chat.direct(person) for person in event.may_answer]
         for to in dict.fromkeys(each for each in (here, *direct) if each is not None):
             yield QueueDelivery(
@@ -107,9 +107,9 @@ def _prompt(
 
 
 def _end(
-    chats: Mapping[str, ConfiguredChat], before: SessionState, event: TurnEnded, came_over: str
+    chats: Mapping[str, ConfiguredChat], before: SessionState, event: TurnEnded, origin: str
 ) -> Iterator[QueueDelivery]:
-    chat = chats.get(came_over)
+    chat = chats.get(origin)
     to = _thread(chat, before.session) if chat is not None else None
     if chat is None or to is None:
         return

@@ -19,10 +19,10 @@ from holdfast.session.state import CallStatus, SessionState, Turn
 _log = logging.getLogger("holdfast.service")
 
 
-class Lacking(NamedTuple):
-    """The missing part, and how a person makes the session go on: a command, or words."""
+class MissingPart(NamedTuple):
+    """A part that this process lacks, and how a person makes the session go on."""
 
-    part: str
+    name: str
     remedy: str
 
 
@@ -33,7 +33,7 @@ _CHOOSE_A_MODEL = "`holdfast resume SESSION --model M` goes on with another mode
 _PUT_BACK = f"put the folder back; {_RESUME}"
 
 
-def why_cannot_drive(world: World, state: SessionState) -> Lacking | None:
+def why_cannot_drive(world: World, state: SessionState) -> MissingPart | None:
     """Return the part that this process lacks to drive the session; None if it lacks nothing."""
     running = state.turns.get(state.running) if state.running is not None else None
     turns = (
@@ -44,22 +44,22 @@ def why_cannot_drive(world: World, state: SessionState) -> Lacking | None:
     for turn in turns:
         if turn.loop == "foreign":
             continue
-        lacking = (
-            lacks(world, turn.agent, turn.model)
-            or _lacking_tools(world, turn)
+        missing = (
+            missing_part(world, turn.agent, turn.model)
+            or _missing_tools(world, turn)
             or _unfit_folder(world, turn.agent, turn.context)
         )
-        if lacking is not None:
-            return lacking
+        if missing is not None:
+            return missing
     if running is None and state.queued and state.queued[0].loop == "ours":
         first = state.queued[0]
-        return lacks(world, first.agent, first.model) or _unfit_folder(
+        return missing_part(world, first.agent, first.model) or _unfit_folder(
             world, first.agent, first.context
         )
     return None
 
 
-def lacks(world: World, agent: str, model: str) -> Lacking | None:
+def missing_part(world: World, agent: str, model: str) -> MissingPart | None:
     """Return the missing part of this agent and this model, for any turn."""
     remedy = _BRING_THE_PROGRAM
     try:
@@ -67,26 +67,28 @@ def lacks(world: World, agent: str, model: str) -> Lacking | None:
         remedy = _CHOOSE_A_MODEL
         world.models.resolve(model)
     except Unusable as exc:
-        return Lacking(exc.message, remedy)
+        return MissingPart(exc.message, remedy)
     return None
 
 
-def _lacking_tools(world: World, turn: Turn) -> Lacking | None:
+def _missing_tools(world: World, turn: Turn) -> MissingPart | None:
     undecided = (CallStatus.PROPOSED, CallStatus.FINISHED)
     for call in turn.calls:
         if call.status is CallStatus.DELEGATED:
             if (
                 call.delegate is not None
                 and not call.delegate.exists
-                and (lacking := _lacking_delegate(world, call.delegate.agent))
+                and (missing := _missing_delegate(world, call.delegate.agent))
             ):
-                return lacking
+                return missing
         elif call.status not in undecided and tool_for(world, turn, call.tool) is None:
-            return Lacking(f"the tool {call.tool!r} is not here", _BRING_THE_PROGRAM)
+            return MissingPart(f"the tool {call.tool!r} is not here", _BRING_THE_PROGRAM)
     return None
 
 
-def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) -> Lacking | None:
+def _unfit_folder(
+    world: World, agent: str, context: TurnContext | LostContext
+) -> MissingPart | None:
     """
     Check the turn's workspace.
 
@@ -101,14 +103,14 @@ def _unfit_folder(world: World, agent: str, context: TurnContext | LostContext) 
     if workspace is None:
         return None
     if world.is_left_to(workspace.node):
-        return Lacking(
+        return MissingPart(
             f"its workspace {workspace.path} is on node {workspace.node}",
             "that node goes on with it",
         )
     if world.folder_identity(workspace.path) is None:
-        return Lacking(f"its workspace {workspace.path} is not here", _PUT_BACK)
+        return MissingPart(f"its workspace {workspace.path} is not here", _PUT_BACK)
     reached = code_in_reach(world, agent, workspace.path)
-    return None if reached is None else Lacking(reached, _RESUME)
+    return None if reached is None else MissingPart(reached, _RESUME)
 
 
 def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
@@ -137,9 +139,9 @@ def code_in_reach(world: World, agent: str, workspace: str) -> str | None:
     return None
 
 
-def _lacking_delegate(world: World, agent: str) -> Lacking | None:
+def _missing_delegate(world: World, agent: str) -> MissingPart | None:
     """Return the missing part for a delegate that was started and may not exist yet."""
     try:
-        return lacks(world, agent, world.agent(agent).model)
+        return missing_part(world, agent, world.agent(agent).model)
     except Unusable as exc:
-        return Lacking(exc.message, _BRING_THE_PROGRAM)
+        return MissingPart(exc.message, _BRING_THE_PROGRAM)

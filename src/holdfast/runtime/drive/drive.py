@@ -43,7 +43,7 @@ class Tasks:
                 await work()
             finally:
                 self.running.pop(beside, None)
-                self._ledger.poke()
+                self._ledger.wake_watchers()
 
         # The task name has four words: the simulation of a home reads from it the turn that a
         # request is made for.

@@ -98,11 +98,11 @@ class Driver:
         Become the driver. Return False if another process drives, or another task of this process:
         the claim belongs to the process, so two tasks would share it.
         """
-        if (lacking := why_cannot_drive(self._world, self.ledger.state)) is not None:
+        if (missing := why_cannot_drive(self._world, self.ledger.state)) is not None:
             session = self.ledger.session
             raise CannotDrive(
-                f"this process can't run {session}: {lacking.part}",
-                hint=f"{lacking.remedy.replace('SESSION', session)}, or "
+                f"this process can't run {session}: {missing.name}",
+                hint=f"{missing.remedy.replace('SESSION', session)}, or "
                 f"`holdfast sessions cancel {session}` gives the turn up",
             )
         return await self.claim_at_once()
@@ -357,7 +357,7 @@ class Driver:
         """
         if self.owns_claim:
             self._held, self.ledger.driving = None, False
-            self.ledger.poke()
+            self.ledger.wake_watchers()
 
     async def __aenter__(self) -> Self:
         return self

@@ -99,8 +99,7 @@ async def _answer(
             if not approval.is_open:
                 return _said(approval)
             if has_expired(ledger.state, runtime.home.moment(session_at=ledger.state.at)):
-                await ledger.commit(Expire())
-                continue
+                await ledger.commit(Expire())  # it sets the watch if the question is over
             await wait_for(watch)
     finally:
         ledger.unwatch(watch)

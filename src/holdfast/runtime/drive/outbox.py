@@ -57,10 +57,10 @@ def owed_by(
     same commit, against the same state.
     """
     kinds = set(map(type, events))
-    came_over = partial(_channel_of, before, events)
+    channel_of = partial(_channel_of, before, events)
     found: list[QueueDelivery] = []
     if not CHAT_OWING.isdisjoint(kinds) and ((chats := world.chats()) or before.shown):
-        found.extend(owed_to_chats(chats, before, events, came_over))
+        found.extend(owed_to_chats(chats, before, events, channel_of))
     if _OWING.isdisjoint(kinds) or not (channels := world.channels()):
         return tuple(found)
     for event in events:
@@ -72,7 +72,7 @@ def owed_by(
                 found.extend(
                     _to_all(
                         channels,
-                        came_over(event.turn),
+                        channel_of(event.turn),
                         event.turn,
                         event.approval,
                         "prompt",
@@ -83,12 +83,12 @@ def owed_by(
                 pass  # a delegate reports only to the call that started it
             case TurnEnded(outcome="completed", reply=str() as reply):
                 found.extend(
-                    _to_all(channels, came_over(event.turn), event.turn, "reply", "reply", reply)
+                    _to_all(channels, channel_of(event.turn), event.turn, "reply", "reply", reply)
                 )
             case TurnEnded(outcome=outcome):
                 text = f"This request {outcome}: {event.message or event.code or 'no reason given'}"
                 found.extend(
-                    _to_all(channels, came_over(event.turn), event.turn, "end", "notice", text)
+                    _to_all(channels, channel_of(event.turn), event.turn, "end", "notice", text)
                 )
             case _:
                 pass
@@ -123,12 +123,12 @@ def _channel_of(state: SessionState, events: Sequence[SessionEvent], turn: TurnI
 
 
 def _to_all(
-    channels: Mapping[str, Channel], came_over: str, turn: TurnId, part: str, kind: str, text: str
+    channels: Mapping[str, Channel], origin: str, turn: TurnId, part: str, kind: str, text: str
 ) -> list[QueueDelivery]:
     return [
         QueueDelivery(turn=turn, channel=name, part=part, kind=kind, text=text)
         for name, channel in channels.items()
-        if channel.takes(kind, of=came_over)
+        if channel.takes(kind, of=origin)
     ]
 
 

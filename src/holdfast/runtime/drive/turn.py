@@ -68,7 +68,7 @@ async def drive_until(driver: Driver, until: Until, *, claimed: bool = False) ->
                     # Without progress, another drive at once would not progress either.
                     continue
             await wait_for(watch)
-            # A spent ledger has no driver any more; `refresh` raises the reason.
+            # A spent ledger has no driver any more; `catch_up` raises the reason.
             if not ledger.driving or ledger.attempt.stopped is not None:
                 await ledger.catch_up()
     finally:

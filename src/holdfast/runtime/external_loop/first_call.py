@@ -27,7 +27,7 @@ from holdfast.session.decide import commit as deciding
 from holdfast.session.decide.calls import judge_call
 from holdfast.session.state import SessionState
 
-Wanted = Callable[[SessionState], bool]
+StillWanted = Callable[[SessionState], bool]
 
 
 class FirstStart(NamedTuple):
@@ -41,7 +41,9 @@ class FirstStart(NamedTuple):
 class FirstCall:
     """`is_wanted` is asked with the state that the call would be made in."""
 
-    def __init__(self, world: World, home: HomeLedger, call: LoopCall, is_wanted: Wanted) -> None:
+    def __init__(
+        self, world: World, home: HomeLedger, call: LoopCall, is_wanted: StillWanted
+    ) -> None:
         self._world, self._home = world, home
         self._call, self._is_wanted = call, is_wanted
         self._start: StartTool | None = None

@@ -21,7 +21,7 @@ from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.verbs.accept import (
     Incoming,
-    accepting,
+    accept_command,
     ensure_session,
     no_answer,
     refuse_unfit,
@@ -112,7 +112,7 @@ class ExternalTurns:
         await ledger.catch_up_if_behind()  # the commit below verifies what it is decided on
         if claimed:
             await driver.run(nothing_owed)
-        accept = accepting(self._world, ledger.state, incoming)
+        accept = accept_command(self._world, ledger.state, incoming)
         accept = msgspec.structs.replace(accept, loop="foreign", model="foreign")
         start = StartTurn(epoch=ledger.attempt.epoch or 0)
         if claimed:

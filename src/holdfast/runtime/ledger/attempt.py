@@ -199,7 +199,7 @@ class Attempt:
             tries_left -= 1
             self._check_open()
             if self.stopped is not None:
-                await self._tell(self.stopped)
+                await self._quarantine_products(self.stopped)
                 raise self.stopped
             driving = self._claim if as_ is WriteAs.DRIVER else None
             epoch = None if driving is None else driving.epoch
@@ -218,7 +218,7 @@ class Attempt:
                     raise
             except (Untrusted, Fenced, InDoubt) as exc:
                 stopped = self._stop(exc)
-                await self._tell(stopped)
+                await self._quarantine_products(stopped)
                 raise stopped from exc
             else:
                 if check is Check.FENCE and self.phase is AttemptState.RELEASED:
@@ -339,7 +339,7 @@ class Attempt:
                 self.stopped = copy(exc)
             return self.stopped
 
-    async def _tell(self, exc: Untrusted | Fenced | InDoubt) -> None:
+    async def _quarantine_products(self, exc: Untrusted | Fenced | InDoubt) -> None:
         """
         After a takeover, move the produced results to quarantine, and add their places to the error
         that is about to be raised.

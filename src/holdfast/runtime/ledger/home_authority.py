@@ -90,7 +90,7 @@ async def drop_restored(home: HomeLedger, *, by: str, keep: Keep | None = None) 
     if keep is not None:
         kept |= {each.name for each in every.tokens if await keep(each)}
         kept |= {each.grant for each in every.grants if await keep(each)}
-    await home.choose_at_any_time(
+    await home.append_decided_at_any_time(
         lambda state: (
             *dropping(state, restored_authority(state), by=by, reason=RESTORED, keep=kept),
             *withdrawing(state, dict.fromkeys(state.pins), by=by, reason=RESTORED),
@@ -111,7 +111,7 @@ async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockRepo
     """
     done: list[ClockReport] = []
 
-    def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+    def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
         done.clear()
         moment = Moment(clock_ms, state.time)
         if not moment.is_ahead and not moment.is_disputed:
@@ -125,5 +125,5 @@ async def accept_clock(home: HomeLedger, clock_ms: int, *, by: str) -> ClockRepo
         drops = dropping(state, going, by=by, reason=CLOCK) if moment.is_disputed else ()
         return (ClockAccepted(clock=clock_ms, by=by), *drops)
 
-    await home.choose_at_any_time(choose)
+    await home.append_decided_at_any_time(decide)
     return done[0] if done else None

@@ -50,6 +50,10 @@ _log = logging.getLogger("holdfast.home")
 _LOOK_AT_CLOCK_EVERY_MS = 60_000
 
 
+HomeDecision = Callable[[HomeState], Sequence[AnyHomeEvent]]
+"""From the home as it is under the lock to the events to append."""
+
+
 class HomeLedger:
     """One per open home; opened at first use. Without a clock of its own it refuses no time."""
 
@@ -174,13 +178,13 @@ class HomeLedger:
         if the home cannot be written now, or the clock is far ahead.
         """
 
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             # Read under the lock: the clock may be set while the lock is awaited.
             now = clock_ms if self._clock is None else self._clock.now_ms()
             return (TimeNoted(clock=now),) if now > state.time else ()
 
         try:
-            await self.choose(choose)
+            await self.append_decided(decide)
         except HoldfastError as exc:
             _log.warning(
                 "the time could not be noted in the home's journal (%s): %s", exc.code, exc.message
@@ -189,38 +193,36 @@ class HomeLedger:
     # --- writing
 
     async def append(self, *events: AnyHomeEvent) -> None:
-        await self.choose(lambda _: events)
+        await self.append_decided(lambda _: events)
 
-    async def choose(self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]) -> None:
+    async def append_decided(self, decide: HomeDecision) -> None:
         """
-        Append the events that `choose` returns; it sees the home as it is under the lock. A clock
+        Append the events that `decide` returns; it sees the home as it is under the lock. A clock
         far ahead of the home's journal is refused.
         """
 
-        def with_a_clock(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def unless_clock_is_far_ahead(state: HomeState) -> Sequence[AnyHomeEvent]:
             if self._clock is not None:
                 _refuse_ahead(Moment(self._clock.now_ms(), state.time))
-            return choose(state)
+            return decide(state)
 
-        await self.choose_at_any_time(with_a_clock)
+        await self.append_decided_at_any_time(unless_clock_is_far_ahead)
 
-    async def choose_at_any_time(
-        self, choose: Callable[[HomeState], Sequence[AnyHomeEvent]]
-    ) -> None:
+    async def append_decided_at_any_time(self, decide: HomeDecision) -> None:
         """
-        Like `choose`, whatever the clock says. For an operator who decides about the clock, or
-        about a home from a backup.
+        Like `append_decided`, whatever the clock says. For an operator who decides about the clock,
+        or about a home from a backup.
         """
 
-        def decide(section: Section) -> Sequence[Draft]:
+        def drafts(section: Section) -> Sequence[Draft]:
             ahead = self.state
             if section.suffix:
                 ahead = self.state.copy()
                 for record in section.suffix:
                     _evolve(ahead, record)
-            return [Draft(*encode_home_event(event)) for event in choose(ahead)]
+            return [Draft(*encode_home_event(event)) for event in decide(ahead)]
 
-        await (await self._opened()).write(decide, check=Check.FENCE)
+        await (await self._opened()).write(drafts, check=Check.FENCE)
 
     async def grants_of(
         self, requester: str | None, session: SessionState
@@ -250,7 +252,7 @@ class HomeLedger:
         )
 
     async def revoke(self, grant: GrantId, *, by: str, may_all: bool) -> None:
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             known = state.grants.get(grant)
             if known is None:
                 raise Refused(
@@ -269,7 +271,7 @@ class HomeLedger:
                 )
             return (GrantRevoked(grant=grant, by=by),)
 
-        await self.choose(choose)
+        await self.append_decided(decide)
 
     async def _settle(self, session: SessionState) -> None:
         """Finish grants that a crash left between proposal and activation."""

@@ -102,7 +102,7 @@ class Ledger:
         # every time.
         self._changed: dict[asyncio.Event, None] = {}
         # By the number of the record if no other comes first. It saves evolving the state twice.
-        self._coming: dict[int, _PendingEvent] = {}
+        self._pending: dict[int, _PendingEvent] = {}
         # The last record that the index and the anchor include, as far as this process knows.
         self.announced_seq = journal.head.seq
         # Set by the driver while it holds the claim: its commits end with the owed bookkeeping.
@@ -116,7 +116,7 @@ class Ledger:
         """
         ledger = cls(journal, rules or LedgerRules())
         async with _closed_if_it_fails(journal):
-            await ledger._come_up()
+            await ledger._load()
         ledger.announced_seq = journal.head.seq
         return ledger
 
@@ -132,7 +132,7 @@ class Ledger:
             await ledger._load_what_verifies()
         return ledger
 
-    async def _come_up(self) -> None:
+    async def _load(self) -> None:
         if self.journal.sealed is not None:
             await self._load_what_verifies()
             return
@@ -246,15 +246,15 @@ class Ledger:
         return self.journal.head.seq if self._attempt is None else self._attempt.position.seq
 
     def _fold(self, record: Record) -> None:
-        before, coming = self.state, self._coming.pop(record.seq, None)
+        before, pending = self.state, self._pending.pop(record.seq, None)
         if (
-            coming is not None
-            and before is coming.before
-            and record.at == coming.after.at
-            and record.body == coming.draft.body
-            and (record.type, record.version) == (coming.draft.type, coming.draft.version)
+            pending is not None
+            and before is pending.before
+            and record.at == pending.after.at
+            and record.body == pending.draft.body
+            and (record.type, record.version) == (pending.draft.type, pending.draft.version)
         ):
-            event, self.state = coming.event, coming.after
+            event, self.state = pending.event, pending.after
             if self.checks_folds and self.state != self._peek(before, record):
                 raise InvariantBroken(f"record {record.seq} folds to another state than decided")
         else:
@@ -340,7 +340,7 @@ class Ledger:
             await rules.time.check_clock()
         await self.attempt.write(decide, keeping=keeping, check=check, as_=as_)
         if self.state.seq != before.seq:
-            self.poke()
+            self.wake_watchers()
         if committed.events and rules.announcer is not None:
             rules.announcer.committed(self, before, as_)
         if committed.refusal is not None:
@@ -370,10 +370,10 @@ class Ledger:
     def _drafts(self, committed: Committed, *, has_happened: bool) -> list[Draft]:
         drafts: list[Draft] = []
         before = committed.before
-        self._coming.clear()  # earlier entries that are not folded by now were not kept
+        self._pending.clear()  # earlier entries that are not folded by now were not kept
         for event, after in zip(committed.events, committed.states, strict=True):
             draft = Draft(*encode(event), has_happened=has_happened)
-            self._coming[after.seq] = _PendingEvent(draft, before, event, after)
+            self._pending[after.seq] = _PendingEvent(draft, before, event, after)
             drafts.append(draft)
             before = after
         return drafts
@@ -401,7 +401,7 @@ class Ledger:
         else:
             await self.catch_up()
 
-    def poke(self) -> None:
+    def wake_watchers(self) -> None:
         """Wake all waiting tasks: something may have changed."""
         for event in self._changed:
             event.set()
@@ -409,7 +409,7 @@ class Ledger:
     def notice(self) -> None:
         """Handle a hint from the notifier. The woken tasks find out whether anything is new."""
         self.noticed = True
-        self.poke()
+        self.wake_watchers()
 
     def watch(self) -> asyncio.Event:
         """

@@ -64,9 +64,9 @@ class OpenSessions:
         try:
             yield ledger
         except (Untrusted, Fenced, InDoubt):
-            await self._tell_if_sealed(ledger)
+            await self._report_if_sealed(ledger)
             # The handle is spent: the next user opens the session again.
-            self._set_aside(session, ledger)
+            self._drop(session, ledger)
             raise
         else:
             if self._rules.announcer is not None and self._users.get(ledger) == 1:
@@ -94,19 +94,19 @@ class OpenSessions:
         async with lock:
             known = self._ledgers.get(session)
             if known is not None and await self._is_spent(known):
-                self._set_aside(session, known)
+                self._drop(session, known)
                 await self._close_if_unused(session, known)
             # Read again: another task may have closed it to make room.
             ledger = self._ledgers.get(session)
             if ledger is None:
                 ledger = await self._opened(session)
                 self._ledgers[session] = ledger
-                await self._tell_if_sealed(ledger)
+                await self._report_if_sealed(ledger)
             self._users[ledger] = self._users.get(ledger, 0) + 1
             self._idle_bytes -= self._idle.pop(ledger, 0)
             return ledger
 
-    async def _tell_if_sealed(self, ledger: Ledger) -> None:
+    async def _report_if_sealed(self, ledger: Ledger) -> None:
         if ledger.journal.sealed is not None and self._on_sealed is not None:
             await self._on_sealed(ledger.session, ledger.instance)
 
@@ -123,7 +123,7 @@ class OpenSessions:
             and await self._store.current(ledger.session) != ledger.instance
         )
 
-    def _set_aside(self, session: SessionId, ledger: Ledger) -> None:
+    def _drop(self, session: SessionId, ledger: Ledger) -> None:
         """
         Hand the ledger to no further user. Current users keep it and get the reason why it is spent
         themselves.
@@ -151,7 +151,7 @@ class OpenSessions:
         # A task may take or close any of them while one is being closed.
         while self._idle_bytes > self._idle_bytes_max:
             longest = next(iter(self._idle))
-            self._set_aside(longest.session, longest)
+            self._drop(longest.session, longest)
             await self._close_if_unused(longest.session, longest)
 
     def open_ledgers(self) -> Sequence[Ledger]:

@@ -85,11 +85,11 @@ async def export_markdown(runtime: Runtime, session: str) -> str:
     parts.extend(_conversation(carried.records))
     if journal.sealed is not None:
         parts.append(
-            f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). What is "
-            "above is what verified."
+            f"\n> This session is sealed ({journal.sealed.code}: {journal.sealed.detail}). "
+            "Everything above was verified."
         )
     elif (doubt := await doubt_about(runtime, name)) is not None:
-        parts.append(f"\n> What is above {doubt}.")
+        parts.append(f"\n> The conversation above {doubt}.")
     return "\n".join(parts) + "\n"
 
 

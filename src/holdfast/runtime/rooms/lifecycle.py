@@ -30,7 +30,7 @@ class LifecycleVerbs:
         return await begun_past_damage(self._runtime, session)
 
     async def fork(self, session: str, into: str, *, at_seq: int, by: str) -> SessionReport:
-        """Copy a session up to a turn's end, under another name, without its approvals."""
+        """Copy a session up to this record, under another name. Nothing owed comes along."""
         from holdfast.runtime.lifecycle.fork import fork
 
         return await fork(self._runtime, session, into, at_seq=at_seq, by=by)

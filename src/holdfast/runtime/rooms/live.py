@@ -21,13 +21,13 @@ from holdfast.ports.index import IndexRow
 from holdfast.ports.journal_store import Heads, Journal
 from holdfast.ports.tools import Tool
 from holdfast.runtime.drive.bound_call import add_tools
-from holdfast.runtime.drive.drivability import Lacking, why_cannot_drive
+from holdfast.runtime.drive.drivability import MissingPart, why_cannot_drive
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.record_page import page_of_records
 from holdfast.runtime.reports import prompt_list, session_list
 from holdfast.runtime.reports.types import ApprovalReport, asked_at
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.streams.feed import Ear, Feed
+from holdfast.runtime.streams.feed import Feed, Subscription
 from holdfast.secrecy import Secret
 from holdfast.session.authority.context import Workspace
 from holdfast.session.authority.policy import Policy
@@ -42,7 +42,7 @@ class LiveVerbs:
 
     # --- driving
 
-    def why_cannot_drive(self, session: SessionId) -> Lacking | None:
+    def why_cannot_drive(self, session: SessionId) -> MissingPart | None:
         """The part that this process lacks to drive an open session; None if it lacks nothing."""
         ledger = self._runtime.sessions.get(session)
         return why_cannot_drive(self._runtime.world, ledger.state) if ledger is not None else None
@@ -59,7 +59,7 @@ class LiveVerbs:
             for call in turn.calls
         ):
             return False
-        ledger.poke()
+        ledger.wake_watchers()
         return True
 
     # --- time
@@ -131,7 +131,9 @@ class LiveVerbs:
     def feed(self) -> Feed:
         return self._runtime.feed
 
-    def listen(self, session: SessionId, wake: asyncio.Event) -> AbstractContextManager[Ear]:
+    def listen(
+        self, session: SessionId, wake: asyncio.Event
+    ) -> AbstractContextManager[Subscription]:
         """Pieces of text and output as they come, unverified. `wake` is set with each piece."""
         return self._runtime.feed.listen(session, wake)
 

@@ -6,7 +6,7 @@ from holdfast.ids import TurnId, session_id
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.external_loop.answered import OpenLoop, open_loops
 from holdfast.runtime.external_loop.calls import CallReport, calls_of
-from holdfast.runtime.external_loop.first_call import FirstCall, FirstStart, Wanted
+from holdfast.runtime.external_loop.first_call import FirstCall, FirstStart, StillWanted
 from holdfast.runtime.external_loop.gate import LoopCall
 from holdfast.runtime.external_loop.items import Items
 from holdfast.runtime.external_loop.turn import ExternalTurn
@@ -28,7 +28,7 @@ class LoopVerbs:
         return await self._turns.begin(session_id(session), incoming, wait=wait)
 
     async def begin_call(
-        self, session: str, incoming: Incoming, call: LoopCall, is_wanted: Wanted
+        self, session: str, incoming: Incoming, call: LoopCall, is_wanted: StillWanted
     ) -> tuple[ExternalTurn, FirstStart | None]:
         """
         Like `begin`, and make this call in the same commit if it is allowed as it is. Hand a

@@ -3,12 +3,12 @@
 from holdfast.errors import Refused
 from holdfast.ids import ReminderId, session_id
 from holdfast.ports.journal_store import Check
-from holdfast.runtime.reminders import Wanted, set_by_source, when_of
+from holdfast.runtime.reminders import ReminderRequest, set_by_source, when_of
 from holdfast.runtime.reports import prompt_list
 from holdfast.runtime.reports.lock_budget import LockWaitBudget
 from holdfast.runtime.reports.types import ReminderReport
 from holdfast.runtime.runtime import Runtime
-from holdfast.runtime.verbs.accept import Incoming, accepting, ensure_session, refuse_unfit
+from holdfast.runtime.verbs.accept import Incoming, accept_command, ensure_session, refuse_unfit
 from holdfast.session.commands import CancelReminder
 
 
@@ -16,7 +16,9 @@ class ReminderVerbs:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
-    async def set(self, session: str, wanted: Wanted, incoming: Incoming) -> ReminderReport:
+    async def set(
+        self, session: str, wanted: ReminderRequest, incoming: Incoming
+    ) -> ReminderReport:
         """
         Set a reminder for the source's person, durably, and notify the process that serves this
         home. The text and its time are those of `wanted`.
@@ -28,7 +30,7 @@ class ReminderVerbs:
         async with self._runtime.sessions.use(name) as ledger:
             await ledger.catch_up()
             return await set_by_source(
-                world, ledger, wanted, when, accept=accepting(world, ledger.state, incoming)
+                world, ledger, wanted, when, accept=accept_command(world, ledger.state, incoming)
             )
 
     async def list(self, *, patience: LockWaitBudget | None = None) -> tuple[ReminderReport, ...]:

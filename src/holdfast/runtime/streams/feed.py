@@ -46,7 +46,7 @@ class Gap(msgspec.Struct, frozen=True, tag=True):
 Heard = Delta | Gap
 
 
-class Ear:
+class Subscription:
     """The unread pieces of one follower."""
 
     def __init__(self, session: SessionId, wake: asyncio.Event) -> None:
@@ -55,7 +55,7 @@ class Ear:
         self._pieces: deque[Heard] = deque()
         self._lost = False
 
-    def hear(self, piece: Heard) -> None:
+    def put(self, piece: Heard) -> None:
         if isinstance(piece, Delta) and len(self._pieces) < _QUEUED_MAX:
             self._pieces.append(piece)
         else:
@@ -177,7 +177,7 @@ class Relay(Protocol):
 
 class Feed:
     def __init__(self) -> None:
-        self._ears: defaultdict[SessionId, set[Ear]] = defaultdict(set)
+        self._subscriptions: defaultdict[SessionId, set[Subscription]] = defaultdict(set)
         self.live: defaultdict[SessionId, set[LiveText]] = defaultdict(set)
         self.relay: Relay | None = None
 
@@ -189,13 +189,13 @@ class Feed:
 
     def hear(self, piece: Heard) -> None:
         """Give a piece, of this process or of another, to the followers in this process."""
-        for ear in self._ears.get(piece.session, ()):
-            ear.hear(piece)
+        for subscription in self._subscriptions.get(piece.session, ()):
+            subscription.put(piece)
 
     @property
     def followed(self) -> list[SessionId]:
         """The sessions with followers in this process."""
-        return list(self._ears)
+        return list(self._subscriptions)
 
     def so_far(self, session: SessionId) -> list[Delta]:
         """Return the replies and the output that come now in this process."""
@@ -203,19 +203,21 @@ class Feed:
         return [said for each in live if (said := each.so_far()) is not None]
 
     @contextmanager
-    def listen(self, session: SessionId, wake: asyncio.Event) -> Generator[Ear, None, None]:
+    def listen(
+        self, session: SessionId, wake: asyncio.Event
+    ) -> Generator[Subscription, None, None]:
         """`wake` is set with each piece."""
-        ear = Ear(session, wake)
+        subscription = Subscription(session, wake)
         for said in self.so_far(session):
-            ear.hear(said)
-        self._ears[session].add(ear)
-        if self.relay is not None and len(self._ears[session]) == 1:
+            subscription.put(said)
+        self._subscriptions[session].add(subscription)
+        if self.relay is not None and len(self._subscriptions[session]) == 1:
             self.relay.follow(session)
         try:
-            yield ear
+            yield subscription
         finally:
-            self._ears[session].discard(ear)
-            if not self._ears[session]:
-                del self._ears[session]
+            self._subscriptions[session].discard(subscription)
+            if not self._subscriptions[session]:
+                del self._subscriptions[session]
                 if self.relay is not None:
                     self.relay.leave(session)

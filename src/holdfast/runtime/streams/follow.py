@@ -24,7 +24,7 @@ async def follow_session(
         watch = ledger.watch()
         cursor = ledger.state.seq if after is None else after
         try:
-            with feed.listen(session, watch) as ear:
+            with feed.listen(session, watch) as subscription:
                 while True:
                     watch.clear()
                     if ledger.journal.sealed is None and not ledger.driving:
@@ -34,7 +34,7 @@ async def follow_session(
                     for record in await _records_after(ledger, cursor):
                         cursor = record.seq
                         yield record
-                    for piece in ear.take():
+                    for piece in subscription.take():
                         yield piece
                     await wait_for(watch)
         finally:

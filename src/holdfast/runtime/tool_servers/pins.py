@@ -107,12 +107,12 @@ class HomePins:
             return ()
         gone: list[str] = []
 
-        def choose(state: HomeState) -> Sequence[AnyHomeEvent]:
+        def decide(state: HomeState) -> Sequence[AnyHomeEvent]:
             tools = which(state)
             gone[:] = [name for name in tools if name in state.pins]
             return withdrawing(state, tools, by=by, reason=reason)
 
-        await self._home.choose(choose)
+        await self._home.append_decided(decide)
         return tuple(gone)
 
     # --- prompts

@@ -105,7 +105,7 @@ async def create_session(world: World, session: SessionId, *, by: str) -> Journa
         return None
 
 
-def accepting(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
+def accept_command(world: World, state: SessionState, incoming: Incoming) -> AcceptInput:
     """
     Build the command. A session keeps its last agent and model and, for each person, the last
     workspace. A missing agent does not change the model.

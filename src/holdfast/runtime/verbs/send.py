@@ -12,7 +12,7 @@ from holdfast.errors import CannotDrive
 from holdfast.ids import ApprovalId, InstanceId, SessionId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.delegates.delegation import asked_below
-from holdfast.runtime.drive.drivability import code_in_reach, lacks
+from holdfast.runtime.drive.drivability import code_in_reach, missing_part
 from holdfast.runtime.drive.driver import Driver
 from holdfast.runtime.drive.turn import drive_turn, turn_standing
 from holdfast.runtime.ledger.ledger import Ledger
@@ -22,7 +22,7 @@ from holdfast.runtime.reports.types import ErrorReport, TurnReport
 from holdfast.runtime.runtime import Runtime
 from holdfast.runtime.verbs.accept import (
     Incoming,
-    accepting,
+    accept_command,
     create_session,
     no_answer,
     refuse_unfit,
@@ -39,12 +39,12 @@ async def send(
     refuse_unfit(runtime.world, session, incoming)
     if await runtime.world.store.current(session) is None:
         # Its agent or its model may be unknown here. Then no empty session is left behind.
-        accepting(runtime.world, initial(session, InstanceId("")), incoming)
+        accept_command(runtime.world, initial(session, InstanceId("")), incoming)
         created = await create_session(runtime.world, session, by=incoming.sender)
         if created is not None:
             await runtime.sessions.take_in(created)
     async with runtime.sessions.use(session) as ledger:
-        accept = accepting(runtime.world, ledger.state, incoming)
+        accept = accept_command(runtime.world, ledger.state, incoming)
         if wait:
             _refuse_code_in_reach(runtime, accept)
         if ledger.state.delegates:
@@ -80,7 +80,7 @@ async def would_supersede(
     async with runtime.sessions.use(session) as ledger:
         await ledger.catch_up()
         accept = msgspec.structs.replace(
-            accepting(runtime.world, ledger.state, incoming),
+            accept_command(runtime.world, ledger.state, incoming),
             asked_below=await asked_below(runtime, ledger.state),
         )
         return prompts_superseded_by(ledger.state, accept, runtime.world.clock.now_ms())
@@ -92,7 +92,7 @@ async def was_accepted(runtime: Runtime, session: SessionId, incoming: Incoming)
         return False
     async with runtime.sessions.use(session) as ledger:
         await ledger.catch_up_if_behind()
-        return is_repeat(ledger.state, accepting(runtime.world, ledger.state, incoming))
+        return is_repeat(ledger.state, accept_command(runtime.world, ledger.state, incoming))
 
 
 async def _hand_over(runtime: Runtime, ledger: Ledger, accept: AcceptInput) -> TurnReport:
@@ -110,7 +110,10 @@ def _refuse_code_in_reach(runtime: Runtime, accept: AcceptInput) -> None:
     Refuse before the message is accepted: only a process that loads its program from elsewhere
     could drive it.
     """
-    if accept.workspace is None or lacks(runtime.world, accept.agent, accept.model) is not None:
+    if (
+        accept.workspace is None
+        or missing_part(runtime.world, accept.agent, accept.model) is not None
+    ):
         return
     if (text := code_in_reach(runtime.world, accept.agent, accept.workspace.path)) is not None:
         raise CannotDrive(
@@ -124,7 +127,7 @@ async def _try_claim_quietly(runtime: Runtime, driver: Driver, accept: AcceptInp
     Claim before the message is accepted, so that one commit can accept it and start the turn.
     An error is reported later.
     """
-    if lacks(runtime.world, accept.agent, accept.model) is not None:
+    if missing_part(runtime.world, accept.agent, accept.model) is not None:
         return False
     try:
         return await driver.claim()

@@ -11,7 +11,7 @@ from holdfast.session.view.messages import Usage
 
 class CallsProposed(Event, frozen=True):
     """
-    The answer of an external loop's model, with the calls that it made. The twin of ModelAnswered
+    The answer of an external loop's model, with the calls that it made. It stands for ModelAnswered
     where the model call is not ours. Calls may join a batch that is still open.
     """
 

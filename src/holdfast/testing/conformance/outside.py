@@ -25,7 +25,7 @@ from holdfast.testing.loop import in_loop
 from holdfast.testing.worlds import StoreWorld
 
 
-class OutsideHandsSuite:
+class OutsideChangesSuite:
     @in_loop
     async def test_a_returning_writer_detects_any_changed_byte(self, world: StoreWorld) -> None:
         """A same-size edit far behind the handle's position is a takeover; nothing is written."""
@@ -105,7 +105,7 @@ class OutsideHandsSuite:
         D4: the last batch is cut, and the half of the anchor that names it is wiped or overwritten
         by the other half.
         """
-        for number, hands in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
+        for number, change in enumerate((world.wipe_newer_slot, world.copy_older_slot)):
             session = SessionId(f"ops/wiped-{number}")
             journal = await create_session(await world.store(), session)
             await say(journal, "asked")
@@ -113,7 +113,7 @@ class OutsideHandsSuite:
             await say(journal, "denied")
             await journal.sync_anchor()
             await journal.close()
-            await hands(session)
+            await change(session)
             await world.put_back(session, older)
             reopened = await (await world.store()).open(session)
             assert reopened.sealed is not None

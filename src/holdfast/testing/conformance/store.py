@@ -15,7 +15,7 @@ import pytest
 from holdfast.testing.conformance.appends import AppendSuite
 from holdfast.testing.conformance.ends import EndsSuite
 from holdfast.testing.conformance.home import HomeSuite
-from holdfast.testing.conformance.outside import OutsideHandsSuite
+from holdfast.testing.conformance.outside import OutsideChangesSuite
 from holdfast.testing.conformance.sessions import SessionsSuite
 from holdfast.testing.journal_notes import (
     INSTANCE,
@@ -54,7 +54,7 @@ __all__ = [
 ]
 
 
-class JournalStoreSuite(AppendSuite, SessionsSuite, OutsideHandsSuite, HomeSuite, EndsSuite):
+class JournalStoreSuite(AppendSuite, SessionsSuite, OutsideChangesSuite, HomeSuite, EndsSuite):
     """The contract of `ports/journal_store.py`."""
 
     @pytest.fixture

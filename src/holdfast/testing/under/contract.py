@@ -81,14 +81,14 @@ class UnderContract:
         processes.dies("line", **message, die=True)
         assert processes.effects == []
         assert processes.run("answer", by="bob")["answers"] == ["wrong_approver"]
-        assert processes.run("line", **message)["told"]["waiting"] is True
+        assert processes.run("line", **message)["turn"]["waiting"] is True
         answered = processes.run("answer")
         assert answered["answers"] == ["handed_on"]
         assert 'region: "eu-1"' in answered["shown"][0]
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "api restarted in eu-1" in told["text"]) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "api restarted in eu-1" in turn["text"]) == (False, True)
         assert processes.effects == ["restart api eu-1"]
-        again = processes.run("line", **message)["told"]
+        again = processes.run("line", **message)["turn"]
         assert (again["waiting"], again["model_calls"]) == (False, 0)
         assert processes.effects == ["restart api eu-1"]
 
@@ -96,11 +96,11 @@ class UnderContract:
         self, processes: Processes
     ) -> None:
         message = {"text": "restart and die", "dedup": "m1"}
-        assert processes.run("line", **message)["told"]["waiting"] is True
+        assert processes.run("line", **message)["turn"]["waiting"] is True
         processes.run("answer")
         processes.dies("line", **message)
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "n doubt" in told["text"]) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "n doubt" in turn["text"]) == (False, True)
         assert processes.effects == ["restart die eu-1"]
         assert processes.outcomes() == {"d1": "in_doubt"}
 
@@ -109,19 +109,19 @@ class UnderContract:
         processes.run("line", **message)
         processes.run("answer")
         processes.dies("line", **message)
-        told = processes.run("line", text="how is it?", dedup="m2")["told"]
-        assert (told["waiting"], "n doubt" in told["text"]) == (False, True)
+        turn = processes.run("line", text="how is it?", dedup="m2")["turn"]
+        assert (turn["waiting"], "n doubt" in turn["text"]) == (False, True)
         assert processes.effects == ["restart die eu-1"]
 
     def test_each_of_two_calls_continues_with_its_own_answer(self, processes: Processes) -> None:
         message = {"text": "restart two", "dedup": "m1"}
-        assert processes.run("line", **message)["told"]["waiting"] is True
+        assert processes.run("line", **message)["turn"]["waiting"] is True
         assert len(processes.run("answer", only="api")["answers"]) == 1
-        assert processes.run("line", **message)["told"]["waiting"] is True
+        assert processes.run("line", **message)["turn"]["waiting"] is True
         assert processes.effects == ["restart api eu-1"]
         assert len(processes.run("answer", option="deny")["answers"]) == 1
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "denied" in told["text"]) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "denied" in turn["text"]) == (False, True)
         assert processes.effects == ["restart api eu-1"]
         assert processes.outcomes() == {"two-a": "ok", "two-b": "denied"}
 
@@ -130,7 +130,7 @@ class UnderContract:
         edited = processes.run("edit", **message)
         assert 'region: "us-1"' in edited["shown"]
         processes.run("answer")
-        assert processes.run("line", **message)["told"]["waiting"] is False
+        assert processes.run("line", **message)["turn"]["waiting"] is False
         assert processes.effects == ["restart api us-1"]
 
     def test_a_finished_call_is_not_repeated_when_the_line_runs_again(
@@ -139,15 +139,15 @@ class UnderContract:
         message = {"text": "note, then restart", "dedup": "m1"}
         processes.dies("line", **message, die=True)
         processes.run("answer")
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "noted begun" in told["text"]) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "noted begun" in turn["text"]) == (False, True)
         assert processes.effects == ["note begun", "restart api eu-1"]
 
     def test_cancelled_in_mid_tool_is_in_doubt(self, processes: Processes) -> None:
         assert processes.run("cancel", text="wait for it", dedup="m1")["cancelled"] is True
         assert processes.outcomes() == {"s1": "in_doubt"}
-        told = processes.run("line", text="wait for it", dedup="m1")["told"]
-        assert (told["waiting"], "n doubt" in told["text"]) == (False, True)
+        turn = processes.run("line", text="wait for it", dedup="m1")["turn"]
+        assert (turn["waiting"], "n doubt" in turn["text"]) == (False, True)
         assert processes.effects == ["stall api"]
 
     def test_a_time_out_in_mid_tool_is_recorded_as_timed_out(self, processes: Processes) -> None:
@@ -155,8 +155,8 @@ class UnderContract:
         message = {"text": "wait, but not for long", "dedup": "m1"}
         processes.run("fallible", **message)
         assert processes.outcomes() == {"t1": "timed_out"}
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "time" in told["text"].lower()) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "time" in turn["text"].lower()) == (False, True)
         assert processes.effects == ["lag api"]
 
     def test_a_nested_agents_call_pauses_its_parent_and_runs_once(
@@ -167,8 +167,8 @@ class UnderContract:
         answered = processes.run("answer")
         assert answered["answers"] == ["handed_on"]
         assert "helper asks" in answered["shown"][0]
-        told = processes.run("line", **message)["told"]
-        assert (told["waiting"], "api restarted" in told["text"]) == (False, True)
+        turn = processes.run("line", **message)["turn"]
+        assert (turn["waiting"], "api restarted" in turn["text"]) == (False, True)
         assert processes.effects == ["restart api eu-1"]
 
     def test_a_second_event_loop_is_refused_by_name(self, processes: Processes) -> None:

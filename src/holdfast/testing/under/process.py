@@ -56,7 +56,7 @@ async def _done(name: str, folder: Path, order: Order) -> dict[str, Any]:
             turn = await _line(name)(
                 home, SESSION, order.text, source=who, dedup=order.dedup, effects=effects
             )
-            return {"told": msgspec.to_builtins(turn)}
+            return {"turn": msgspec.to_builtins(turn)}
 
         match order.do:
             case "line":

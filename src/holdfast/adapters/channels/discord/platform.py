@@ -220,7 +220,7 @@ class DiscordPlatform:
         return found
 
     async def _kept(self, message: dict[str, Any], inbox: ChatInbox) -> None:
-        """Return when the message is durable, or is nothing for us. Discord sends none again."""
+        """Return when the message is durable, or does not concern us. It is not sent again."""
         for _ in range(_KEPT_TRIES):
             try:
                 await self._message(message, inbox)

@@ -1,7 +1,7 @@
 """From a payload of Slack to the facts that arrived. Pure; nothing is taken on trust."""
 
 import re
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -10,6 +10,7 @@ from holdfast.ports.chat.messages import Arrived, Pressed, direct_address
 _THREAD = re.compile(r"[a-z0-9]{1,20}\.([a-z0-9]{1,20})-([0-9]{1,16}\.[0-9]{1,10})\Z")
 _DIRECT = re.compile(r"dm-[a-z0-9]{1,20}\.([a-z0-9]{1,20})\Z")
 _ID = re.compile(r"[A-Z0-9]{2,20}\Z")
+_TIME = re.compile(r"[0-9]{1,16}\.[0-9]{1,10}\Z")
 _LINK = re.compile(r"<((?:https?|mailto|tel):[^<>|]*)(?:\|([^<>]*))?>")
 _PLAIN_SUBTYPES = (None, "thread_broadcast")
 
@@ -25,7 +26,7 @@ class SlackSelf(msgspec.Struct, frozen=True):
 def arrived(payload: dict[str, Any], me: SlackSelf, authenticated_by: str) -> Arrived | None:
     """
     Return the message of a person. None for anything else: another workspace's envelope, an edit, a
-    message of a bot or of ourselves.
+    message of a bot or of ourselves, a payload of another shape than Slack documents.
     """
     event = payload.get("event")
     if payload.get("team_id") != me.team or not isinstance(event, dict):
@@ -35,13 +36,15 @@ def arrived(payload: dict[str, Any], me: SlackSelf, authenticated_by: str) -> Ar
     if event.get("subtype") not in _PLAIN_SUBTYPES or event.get("bot_id"):
         return None
     user, channel, ts = event.get("user"), event.get("channel"), event.get("ts")
-    if not (_is_id(user) and _is_id(channel) and isinstance(ts, str)) or user == me.user:
+    root = event.get("thread_ts") or ts
+    if not (_is_id(user) and _is_id(channel) and _is_time(ts) and _is_time(root)):
+        return None
+    if user == me.user:
         return None
     # A guest of a shared channel belongs to another workspace.
     tenant = str(event.get("user_team") or event.get("team") or payload["team_id"])
     identity = f"{tenant}/{user}"
     is_direct = event.get("channel_type") == "im"
-    root = event.get("thread_ts") or ts
     text = str(event.get("text") or "")
     return Arrived(
         identity=identity,
@@ -61,16 +64,22 @@ def arrived(payload: dict[str, Any], me: SlackSelf, authenticated_by: str) -> Ar
 
 
 def pressed(payload: dict[str, Any], me: SlackSelf, authenticated_by: str) -> Pressed | None:
-    if payload.get("type") != "block_actions" or (payload.get("team") or {}).get("id") != me.team:
-        return None
-    user, container = payload.get("user") or {}, payload.get("container") or {}
-    actions = payload.get("actions")
-    if not isinstance(actions, list) or len(actions) != 1 or not _is_id(user.get("id")):
-        return None
+    """Return the press of a person in our workspace. None for anything else."""
+    match payload:
+        case {
+            "type": "block_actions",
+            "team": {"id": me.team},
+            "user": {"id": id_} as user,
+            "container": {} as container,
+            "actions": [{} as action],
+        } if _is_id(id_):
+            pass
+        case _:
+            return None
     return Pressed(
-        identity=f"{user.get('team_id') or me.team}/{user['id']}",
+        identity=f"{user.get('team_id') or me.team}/{id_}",
         message=message_name(container.get("channel_id"), container.get("message_ts")),
-        payload=str(actions[0].get("value", "")),
+        payload=str(action.get("value", "")),
         press=str(payload.get("trigger_id", "")),
         authenticated_by=authenticated_by,
     )
@@ -107,5 +116,9 @@ def plain(text: str, me: SlackSelf) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
-def _is_id(value: object) -> bool:
+def _is_id(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and _ID.match(value) is not None
+
+
+def _is_time(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and _TIME.match(value) is not None

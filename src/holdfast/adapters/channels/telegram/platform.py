@@ -126,8 +126,8 @@ class TelegramPlatform:
 
     async def _take(self, update: dict[str, Any], me: Me, inbox: ChatInbox) -> None:
         """
-        Return when the update is durable, or is nothing for us. An error: it comes again. One that
-        can't be read would come for ever, and nothing behind it would be heard: it is left out.
+        Return when the update is durable, or does not concern us. After an error it comes again. An
+        update that can't be read is left out: it would come for ever, before all others.
         """
         try:
             message, button = arrived(update, me), pressed(update)

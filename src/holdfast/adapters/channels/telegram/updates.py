@@ -25,7 +25,7 @@ class Me:
 def arrived(update: dict[str, Any], me: Me) -> Arrived | None:
     """
     Return the message of a person. None for anything else: an edit, a post of a channel, an
-    anonymous admin, another bot, ourselves. A sender without a user id is nobody.
+    anonymous admin, another bot, ourselves, a sender without a user id.
     """
     message = update.get("message")
     if not isinstance(message, dict):

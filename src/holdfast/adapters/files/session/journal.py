@@ -8,7 +8,6 @@ blocking work runs in the store's threads.
 
 import contextlib
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +26,7 @@ from holdfast.adapters.files.session.reader import (
     stream_unverified,
     stream_what_verifies,
 )
+from holdfast.adapters.recent_records import RecentRecords
 from holdfast.errors import (
     HoldfastError,
     InDoubt,
@@ -41,6 +41,7 @@ from holdfast.journal.record import ZERO_MAC, Head, Record
 from holdfast.journal.salvage import authentic_records_after
 from holdfast.journal.segment import is_own
 from holdfast.journal.verify import Damage
+from holdfast.limits import KIB
 from holdfast.ports.journal_store import Appended, Check, Decide, SealMark
 from holdfast.ports.snapshots import Snapshot
 from holdfast.threads import Completion
@@ -51,9 +52,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _log = logging.getLogger("holdfast.files")
-# For callers that are a little behind. Thousands of sessions may be open, so it is small.
-_REMEMBERED_MAX = 64
-_REMEMBERED_BYTES_MAX = 128 * 1024
+_RECENT_MAX = 64  # records that one handle remembers
+_RECENT_BYTES_MAX = 128 * KIB
 # Records that the event loop's own thread folds after an opening: a fraction of a millisecond.
 _FOLDED_AT_ONCE_MAX = 64
 
@@ -82,8 +82,8 @@ class FileJournal:
         # The last records and the snapshot that opening has read, for the load that follows it.
         self._of_opening = last
         self._snapshot_of_opening = snapshot
-        self._remembered: deque[Record] = deque()
-        self._remembered_bytes = 0
+        # Readers without the write lock add to these too, and other handles read them.
+        self.recent = RecentRecords(records_max=_RECENT_MAX, bytes_max=_RECENT_BYTES_MAX)
         self._closed = False
 
     @property
@@ -178,9 +178,7 @@ class FileJournal:
 
     def has_at_hand(self, since: Head) -> bool:
         """Return True if `records_after` would not read the disk."""
-        return since.seq >= self.fence.seq or bool(
-            self._remembered and self._remembered[0].seq <= since.seq + 1
-        )
+        return since.seq >= self.fence.seq or self.recent.reach_back_to(since.seq + 1)
 
     def records_after(self, since: Head) -> list[Record]:
         """Return the callers' records after `since`, up to the fence. The caller holds the lock."""
@@ -194,14 +192,11 @@ class FileJournal:
             if since.mac != self.fence.mac:
                 raise self._not_ours(since)
             return []
-        remembered = self._remembered
-        if remembered and remembered[0].seq <= since.seq + 1:
-            known = next((record for record in remembered if record.seq == since.seq), None)
-            if known is not None and known.mac != since.mac:
+        records = self.recent.since(since.seq)
+        if records and records[0].seq <= since.seq + 1 and records[-1].seq >= self.fence.seq:
+            if records[0].seq == since.seq and records[0].mac != since.mac:
                 raise self._not_ours(since)
-            return [
-                record for record in remembered if record.seq > since.seq and not is_own(record)
-            ]
+            return [record for record in records if record.seq > since.seq and not is_own(record)]
         found: list[Record] = []
         stream(self.files, self.fence, found.append, after=since.seq)
         return found
@@ -212,16 +207,15 @@ class FileJournal:
         records that it has verified or written. Otherwise stay: the records between are then read.
         The caller holds the lock, and checks the file against the new position.
         """
-        fence = self.fence
-        if newer is None or newer.fence.seq <= fence.seq:
+        if newer is None or newer.fence.seq <= self.fence.seq:
             return
-        since = newer.remembered_from(fence.seq)
-        if since and (since[0].seq, since[0].mac) == fence.head:
-            self.remember(since[1:])
-            self.fence = newer.fence.copy()
-
-    def remembered_from(self, seq: int) -> list[Record]:
-        return [record for record in self._remembered if record.seq >= seq]
+        own = self.fence.head
+        # A reader may move the other one on: first its position, then the records up to there.
+        fence = newer.fence.copy()
+        records = newer.recent.since(own.seq)
+        if records and (records[0].seq, records[0].mac) == own and records[-1].seq >= fence.seq:
+            self.remember(records[1:])
+            self.fence = fence
 
     def _not_ours(self, since: Head) -> Refused:
         return Refused(
@@ -231,20 +225,9 @@ class FileJournal:
         )
 
     def remember(self, records: Sequence[Record]) -> None:
-        """
-        Remember the last records read or written, so that a caller a little behind needs no second
-        read.
-        """
-        remembered, self._of_opening = self._remembered, None
-        for record in records:
-            if remembered and record.seq <= remembered[-1].seq:
-                continue
-            remembered.append(record)
-            self._remembered_bytes += len(record.body)
-        while len(remembered) > _REMEMBERED_MAX or (
-            self._remembered_bytes > _REMEMBERED_BYTES_MAX and len(remembered) > 1
-        ):
-            self._remembered_bytes -= len(remembered.popleft().body)
+        """Remember records that were verified or written here."""
+        self._of_opening = None
+        self.recent.add(records)
 
     # --- Writing
 

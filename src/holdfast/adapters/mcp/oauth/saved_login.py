@@ -1,8 +1,8 @@
 """
 A person's login at a server, kept in HOME/logins/NAME.json: 0600 in a 0700 folder, replaced whole.
 
-Several processes of a home use one login, and an issuer may take each renewal once. So whoever
-renews it holds a lock, and reads the file again under it.
+Several processes of a home use one login, and an issuer may take each renewal once. So the process
+that renews it holds a lock, and reads the file again under it.
 """
 
 import contextlib

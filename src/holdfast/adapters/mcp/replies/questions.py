@@ -2,8 +2,8 @@
 Questions that a server of the older wire asks inside of an open call (`elicitation/create`).
 
 The call stays open, and its time stands still, until a person has answered or nobody will.
-`decline` is a person's own word. Everything else that is not an answer is `cancel`, at once, so no
-server waits for a time-out.
+`decline` is a person's own word. Everything else that is not an answer is `cancel`, at once, so a
+server does not wait for a time-out. Only questions beyond a bound get no answer at all.
 """
 
 import asyncio

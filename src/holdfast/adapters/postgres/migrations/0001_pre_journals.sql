@@ -509,7 +509,8 @@ begin
   insert into node (node, machine, host, version, reconciled, key_ids)
     values (p_node, p_machine, p_host, p_version, p_era::text, p_key_ids)
     on conflict (node) do update set machine = excluded.machine, host = excluded.host,
-      version = excluded.version, reconciled = excluded.reconciled, key_ids = excluded.key_ids, seen_at = clock_timestamp();
+      version = excluded.version, reconciled = excluded.reconciled, key_ids = excluded.key_ids,
+      seen_at = clock_timestamp();
   return query select n.node, n.host from node n
     where n.reconciled <> p_era::text order by n.node;
 end $$;

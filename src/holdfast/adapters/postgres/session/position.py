@@ -56,7 +56,7 @@ class Position:
         copied = Position.__new__(Position)
         copied.fence = self.fence.copy()
         copied.segment_seq = self.segment_seq
-        copied._sha = self._sha.copy()  # noqa: SLF001  a twin of the same class
+        copied._sha = self._sha.copy()  # noqa: SLF001  a copy of the same class
         return copied
 
     def feed(self, line: bytes) -> Record | None:

@@ -6,7 +6,6 @@ lately are kept, so that a caller a little behind needs no second read.
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,14 +13,17 @@ from holdfast.adapters.files.home.layout import HOME_SESSION
 from holdfast.adapters.postgres.commit.binary import BIGINT, BYTEA, bigint, bigint_of
 from holdfast.adapters.postgres.server import PreparedStatement, Wire
 from holdfast.adapters.postgres.session.position import Position
+from holdfast.adapters.recent_records import RecentRecords
 from holdfast.errors import BrokenChain, CutShort, Refused, Takeover, Untrusted
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.record import Head, Record
 from holdfast.journal.segment import is_own
+from holdfast.limits import KIB
 from holdfast.ports.journal_store import SealMark
 
-_REMEMBERED_MAX = 256
+_RECENT_MAX = 256  # records that one journal's handles remember together
+_RECENT_BYTES_MAX = 512 * KIB
 _PAGE_ROWS = 64  # a record is at most 1 MiB, so a page is bounded
 
 
@@ -34,7 +36,7 @@ class Tail:
         self.guard = threading.RLock()
         self.position = Position(keys, session, instance)
         self.epoch = 0  # the head's: that of the newest claim
-        self._remembered: deque[Record] = deque(maxlen=_REMEMBERED_MAX)
+        self._recent = RecentRecords(records_max=_RECENT_MAX, bytes_max=_RECENT_BYTES_MAX)
 
     @property
     def head(self) -> Head:
@@ -48,10 +50,9 @@ class Tail:
                 return
             self.position = position
             self.epoch = max(self.epoch, position.fence.epoch)
-            known = self._remembered[-1].seq if self._remembered else 0
-            if not records or (known and records[0].seq > known + 1):
-                self._remembered.clear()  # what is remembered has no gap
-            self._remembered.extend(record for record in records if record.seq > known)
+            if not records:
+                self._recent.clear()  # else it would end before the position
+            self._recent.add(records)
 
     def feed(self, rows: Sequence[tuple[Any, ...]]) -> None:
         """
@@ -85,7 +86,7 @@ class Tail:
         """Return the callers' records after `since`. `read` reads what is not remembered."""
         with self.guard:  # the position and what is remembered move together
             head = self.head
-            remembered = list(self._remembered) if since.seq < head.seq else []
+            recent = self._recent.since(since.seq) if since.seq < head.seq else []
         if since.seq > head.seq:
             raise Refused(
                 f"{self.session}: record {since.seq} is not there yet (the head is {head.seq})",
@@ -94,11 +95,9 @@ class Tail:
         if since.seq == head.seq:
             self._check_same(since, head.mac)
             return []
-        if remembered and remembered[0].seq <= since.seq:
-            known = next((record for record in remembered if record.seq == since.seq), None)
-            if known is not None:
-                self._check_same(since, known.mac)
-                return [each for each in remembered if each.seq > since.seq and not is_own(each)]
+        if recent and recent[0].seq == since.seq:
+            self._check_same(since, recent[0].mac)
+            return [each for each in recent[1:] if not is_own(each)]
         return read(since.seq)
 
     def _check_same(self, since: Head, mac: bytes) -> None:

@@ -35,7 +35,7 @@ _MORE = frozenset(
         "workspace",
     }
 )
-"""What a call may not ask for, whatever value it names."""
+"""A call may not ask for these, whatever value it names."""
 
 
 class DelegateTool(Builtin):

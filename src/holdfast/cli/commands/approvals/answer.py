@@ -181,10 +181,8 @@ def _handed_on(options: Options, report: "AnswerReport") -> str:
     address = served(options)  # it may lack the same as this process
     there = f", such as the server at {address} if nothing is missing there"
     such_as = "" if address is None else there
-    return (
-        f"Your answer is saved. It runs when another process goes on{such_as}; {error.message} "
-        f"({error.hint})."
-    )
+    why = f"{error.message} ({error.hint})" if error.hint else error.message
+    return f"Your answer is saved. It runs when another process goes on{such_as}; {why}."
 
 
 def _exit_code(report: "AnswerReport") -> int:

@@ -398,7 +398,7 @@ class Chat:
             return
         async with self._service.live.use(self._name) as ledger:
             head = ledger.state.seq
-            ledger.poke()
+            ledger.wake_watchers()
             while self._shown_seq < head:
                 self._showed_more.clear()
                 await self._showed_more.wait()

@@ -178,8 +178,8 @@ def _reply(approval: ApprovalReport, typed: str) -> Choice:
 
 
 async def _confirmed(screen: Screen, keyboard: Keyboard, approval: ApprovalReport) -> bool:
-    is_twin = any(risk.kind == "in_doubt_twin" for risk in approval.risks)
-    again = "to run it again" if is_twin else "to approve"
+    may_have_run = any(risk.kind == "in_doubt_twin" for risk in approval.risks)
+    again = "to run it again" if may_have_run else "to approve"
     screen.say(f"{why_confirm(approval)} Type {approval.tool} {again}.", "yellow")
     typed = await keyboard.read_answer(f"{approval.tool}? ")
     if typed.strip() == approval.tool:

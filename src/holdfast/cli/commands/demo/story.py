@@ -155,8 +155,8 @@ class Story:
         )
         return StoryStep(
             "a stranger",
-            f"{self._stranger.capitalize()} says yes. That is not {self._stranger}'s to say: "
-            "refused, and written down.",
+            f"{self._stranger.capitalize()}, who may not answer, says yes: that is refused, and "
+            "the refusal is recorded.",
             shows,
         )
 

@@ -64,7 +64,7 @@ def check_clients(home: Path, settings: "Settings") -> Iterator[Finding]:
     except (KeyError, OSError):
         return
     if Path(owner.pw_shell).name in _NO_LOGIN:
-        yield Finding("clients", "ok", f"{owner.pw_name} is nobody's own account")
+        yield Finding("clients", "ok", f"nobody logs in as {owner.pw_name}")
         return
     yield Finding(
         "clients",

@@ -121,12 +121,14 @@ def _prompt(
     if bound.definition is None or bound.arguments is None or bound.binding is None:
         raise InvariantBroken("a look without a problem must have found the plan")
     rule = rule_for(context, bound.definition, bound.binding, policy)
-    stands = rule.expires_after_seconds or policy.expires_after_seconds
+    seconds = rule.expires_after_seconds or policy.expires_after_seconds
+    if command.seconds_max is not None:
+        seconds = min(seconds, command.seconds_max)
     ask = Ask(
         may_answer=_answerers(context, command),
         reason=f"The server of {call.tool} needs input to go on.",
         rule=f"form/{blake3(msgspec.json.encode(command.form)).hexdigest()}",
-        expires_after_seconds=min(stands, command.seconds_max or stands),
+        expires_after_seconds=seconds,
     )
     said = Binding(display=command.display, warnings=command.warnings)
     display = shown(said, ask, asking_path(state, turn, call))

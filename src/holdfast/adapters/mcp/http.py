@@ -16,6 +16,7 @@ there is one. A call is not: it is sent once.
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -49,7 +50,7 @@ _CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it ma
 _RESUMES_MAX = 5  # of one answer; its time-out bounds them all
 _STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
-_SESSION_CHARS_MAX = 512
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}\Z")  # as the protocol allows; a header can carry it
 _OK = range(200, 300)
 _CALL = "tools/call"  # the one request with an effect
 
@@ -137,7 +138,11 @@ class HttpConnection:
         if not self._names_requests:
             return {}
         name = params.get("name", params.get("uri", params.get("taskId")))
-        return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
+        if not isinstance(name, str):
+            return {"mcp-method": method}
+        from mcp.shared.inbound import encode_header_value  # a server may name a task as it likes
+
+        return {"mcp-method": method, "mcp-name": encode_header_value(name)}
 
     async def _exchanged(
         self,
@@ -265,7 +270,7 @@ class HttpConnection:
 
     def _keep_session(self, response: "httpx2.Response") -> None:
         found = response.headers.get(_SESSION)
-        if found and len(found) <= _SESSION_CHARS_MAX and self._session is None:
+        if self._session is None and found and _SESSION_ID.match(found):
             self._session = found
         if response.status_code == 404 and self._session is not None:  # noqa: PLR2004  the status
             self._over = "the server has ended the session"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import Refused
 from holdfast.home import Home
 from holdfast.runtime.jobs.reports import JobReport
 from holdfast.testing.loop import in_loop
@@ -93,3 +94,15 @@ async def test_a_compressed_answer_fills_no_memory(web: Web) -> None:
             tracemalloc.stop()
             await home.__aexit__(None, None, None)
     assert len(server.calls()) == 1
+
+
+@pytest.mark.parametrize("token", ["tok\xe9n", "a b", "a\r\nx-evil: 1", "a\n"])
+@in_loop
+async def test_a_token_that_no_header_can_carry_is_not_sent(
+    web: Web, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("WEB_TOKEN", token)
+    async with serving(modern(lambda each: reply(each, DONE))) as server:
+        with pytest.raises(Refused, match="WEB_TOKEN holds something that is not a token") as found:
+            await web.pinned(server, 'token_env = "WEB_TOKEN"')
+    assert (server.got, token in str(found.value)) == ([], False)

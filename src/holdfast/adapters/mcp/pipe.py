@@ -21,7 +21,7 @@ from holdfast.adapters.mcp.messages import (
     write_request,
 )
 from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
 _CANCELLED = "notifications/cancelled"
@@ -40,6 +40,7 @@ class PipeConnection:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._line = bytearray()
+        self._unasked = 0  # bytes since the last reply
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
         self._askable = AskableCalls()
@@ -170,6 +171,12 @@ class PipeConnection:
 
     def _take(self, line: bytes) -> bool:
         """Take one whole line. Return whether the connection goes on."""
+        self._unasked += len(line) + 1
+        if self._unasked > MCP_UNASKED_BYTES_MAX + MCP_MESSAGE_BYTES_MAX:
+            self._break(
+                f"the server sent more than {MCP_UNASKED_BYTES_MAX // MIB} MiB without a reply"
+            )
+            return False
         if not line.strip():
             return True
         if len(line) > MCP_MESSAGE_BYTES_MAX:
@@ -186,6 +193,7 @@ class PipeConnection:
         if isinstance(message, ServerReply):
             waiting = self._waiting.get(message.id)
             if waiting is not None and not waiting.done():
+                self._unasked = 0
                 waiting.set_result(message)
         elif message.id is not None:
             answer = self._askable.take(message)

@@ -7,6 +7,7 @@ listed, and how one is called.
 that Holdfast has are declared: a server may not ask for samples of a model or for folders.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,8 +17,10 @@ from holdfast.adapters.mcp.connection import Connection, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import ServerReply
 from holdfast.limits import (
     MCP_INSTRUCTIONS_BYTES_MAX,
+    MCP_LIST_BYTES_MAX,
     MCP_LIST_SECONDS,
     MCP_TOOLS_PER_SERVER_MAX,
+    MIB,
 )
 
 STATELESS = "2026-07-28"
@@ -146,11 +149,15 @@ class ServerSession:
         tools: list[Any] = []
         raw: list[bytes] = []
         cursor: str | None = None
+        until = time.monotonic() + MCP_LIST_SECONDS
         while True:
             params = {} if cursor is None else {"cursor": cursor}
             reply = await self._request("tools/list", params)
             result = _result_of(reply, "tools/list")
             raw.append(reply.raw)
+            if sum(map(len, raw)) > MCP_LIST_BYTES_MAX:
+                most = MCP_LIST_BYTES_MAX // MIB
+                raise NotUsable(f"the server's list of tools is longer than {most} MiB")
             page = result.get("tools")
             if not isinstance(page, list):
                 raise NotUsable("the server's list of tools is not a list")
@@ -162,6 +169,10 @@ class ServerSession:
                 return Listed(tuple(tools), self._instructions, tuple(raw))
             if not isinstance(following, str) or following == cursor or not page:
                 raise NotUsable("the server's list of tools does not end")
+            if time.monotonic() > until:
+                raise NotUsable(
+                    f"the server's list of tools did not end within {MCP_LIST_SECONDS:g} s"
+                )
             cursor = following
 
     async def call(
@@ -231,7 +242,8 @@ def _meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 def _result_of(reply: ServerReply, method: str) -> dict[str, Any]:
     if reply.result is None:
         code = (reply.error or {}).get("code")
-        raise NotUsable(f"the server refused {method} (code {code})")
+        said = f" (code {code})" if isinstance(code, int) else ""
+        raise NotUsable(f"the server refused {method}{said}")
     return reply.result
 
 

@@ -158,7 +158,7 @@ def test_which_addresses_holdfast_may_use(address: object, server: str, expected
 )
 @in_loop
 async def test_an_answer_that_is_not_strict_json_says_nothing(body: bytes) -> None:
-    async with serving(lambda _, got: http("200 OK", body)) as server:
+    async with serving(lambda _, __: http("200 OK", body)) as server:
         assert (await fetch(server.url)).body == {}
 
 
@@ -175,7 +175,7 @@ async def test_an_issuer_that_never_ends_its_answer_is_given_up(
             yield b" "
             await asyncio.sleep(0.02)
 
-    async with serving(lambda _, got: drip()) as server:
+    async with serving(lambda _, __: drip()) as server:
         try:
             with pytest.raises(LoginFailed, match="did not end"):
                 await fetch(server.url)

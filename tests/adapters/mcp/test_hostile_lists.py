@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import pytest
 
@@ -54,7 +53,7 @@ async def test_a_list_that_comes_slowly_has_one_time_for_all_its_pages(
 
 
 @in_loop
-async def test_a_server_that_talks_without_end_is_cut_off(rig: Rig, tmp_path: Path) -> None:
+async def test_a_server_that_talks_without_end_is_cut_off(rig: Rig) -> None:
     async with rig.pinned() as home:
         rig.plan(tools=[ECHO], call={"do": "talk", "lines": 400_000, "of": 100})
         await approved(home)

@@ -17,13 +17,19 @@ there is one. A call is not: it is sent once.
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
+from holdfast.adapters.mcp.connection import (
+    Asked,
+    Challenged,
+    NeverSent,
+    OnQuestion,
+    ReplyLost,
+)
 from holdfast.adapters.mcp.event_stream import EventStream, refuse_long
 from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
@@ -87,6 +93,10 @@ class HttpConnection:
 
     def speak(self, version: str, *, names_requests: bool = False) -> None:
         self._version, self._names_requests = version, names_requests
+
+    async def read(self, asked: Sequence[Asked], *, timeout_seconds: float) -> list[ServerReply]:
+        """One after the other: a refused token is renewed once for all of them."""
+        return [await self.request(*each, timeout_seconds=timeout_seconds) for each in asked]
 
     async def request(
         self,

@@ -234,13 +234,6 @@ class Tool(Protocol):
 
 
 @runtime_checkable
-class BindsQuickly(Protocol):
-    """A tool that knows when `bind` needs no thread: it then reads no more than settings."""
-
-    binds_quickly: bool
-
-
-@runtime_checkable
 class AsksInside(Protocol):
     """
     A prepared call whose server may ask a person while the call is open. Without `ask_with` nobody

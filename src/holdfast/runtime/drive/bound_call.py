@@ -16,7 +16,6 @@ from holdfast.errors import Unusable
 from holdfast.ids import CallId, JobId, TurnId, delegate_tool_name
 from holdfast.ports.tool_servers import ToolServers
 from holdfast.ports.tools import (
-    BindsQuickly,
     CannotBind,
     InvalidArguments,
     JobFacts,
@@ -267,7 +266,7 @@ async def bind_to_tool(
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel", "handed_over"):
         # Only the arguments matter for these kinds, so binding reads no files and needs no thread.
         return _without_secrets(_bind(tool, written, scene), scene)
-    if tool.definition.kind == "server" and isinstance(tool, BindsQuickly) and tool.binds_quickly:
+    if tool.definition.kind == "server" and getattr(tool, "binds_quickly", False):
         return _without_secrets(_bind(tool, written, scene), scene)
     bound = await _BINDERS.call(lambda: _bind(tool, written, scene))
     return _of_a_lost_workspace(_without_secrets(bound, scene), scene, turn)

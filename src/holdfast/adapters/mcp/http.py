@@ -58,6 +58,7 @@ _STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
 _SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}\Z")  # as the protocol allows; a header can carry it
 _OK = range(200, 300)
+_NOT_HERE = (404, 405)
 _CALL = "tools/call"  # the one request with an effect
 
 
@@ -351,9 +352,14 @@ async def _messages(
         if response.status_code in _OK or _has_our_shape(bytes(body)):
             yield read_message(hidden(bytes(body)))
         else:
-            raise ReplyLost(f"the server answered with the status {response.status_code}")
+            raise ReplyLost(_status(response))
     else:
-        raise ReplyLost(f"the server answered with the status {response.status_code}")
+        raise ReplyLost(_status(response))
+
+
+def _status(response: "httpx2.Response") -> str:
+    wrong = ", as where no MCP server is; look at its url" * (response.status_code in _NOT_HERE)
+    return f"the server answered with the status {response.status_code}{wrong}"
 
 
 def _has_our_shape(body: bytes) -> bool:

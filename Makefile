@@ -11,8 +11,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEERS := .venv-peers
 MCP_SERVERS := .venv-mcp-servers
-# The vulnerable servers of mcp-guardbench need Python 3.12. Their tests are skipped where there is none.
-MCP_PYTHON = $(firstword $(foreach each,python3.13 python3.12,$(shell $(each) -c 'print("$(each)")' 2>/dev/null)) $(PYTHON))
+# The vulnerable servers of mcp-guardbench need Python 3.12. Their tests are skipped where there is none. A version
+# manager may have one beside the version that is chosen now.
+MCP_PYTHONS := python3.13 python3.12 $(wildcard $(HOME)/.pyenv/versions/3.1[23].*/bin/python3)
+MCP_PYTHON = $(firstword $(foreach each,$(MCP_PYTHONS),$(shell $(each) -c 'print("$(each)")' 2>/dev/null)) $(PYTHON))
 AGUI := .venv-agui
 LOCKING := .venv-locking
 

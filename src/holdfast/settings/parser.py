@@ -58,7 +58,7 @@ def settings_from_toml(data: bytes, *, name: str = "holdfast.toml") -> Settings:
                 _unknown_delegates(found),
                 _unfit_models(found),
                 _unfit_hooks(found),
-                unfit_servers(found),
+                unfit_servers(found, tree),
                 _unfit_channels(found),
             ),
             _PROBLEMS_MAX + 1,

@@ -13,8 +13,13 @@ _LOGIN_KEYS = ("login", *_CLIENT_KEYS, *_IDENTITY_KEYS)
 _URL_KEYS = ("token_env", *_LOGIN_KEYS)
 
 
-def unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
-    """Report each server whose name no tool can begin with, or that is not exactly one thing."""
+def unfit_servers(
+    found: Mapping[Path, Mapping[str, Any]], tree: Mapping[str, Any]
+) -> Iterator[Problem]:
+    """
+    Report each server whose name no tool can begin with, or that is not exactly one thing. `tree`
+    is the file as written: a key with a wrong value is there, and has a problem of its own.
+    """
     for path, keys in found.items():
         if path[0] != "mcp" or path == ("mcp",):
             continue
@@ -26,6 +31,8 @@ def unfit_servers(found: Mapping[Path, Mapping[str, Any]]) -> Iterator[Problem]:
                 "use a-z, 0-9, '_' and '-', at most 32 of them; 'holdfast', 'claude-code' and "
                 "'codex' are taken",
             )
+        if set(tree["mcp"][path[1]]) != set(keys):
+            continue
         if ("command" in keys) == ("url" in keys):
             yield Problem(
                 path,

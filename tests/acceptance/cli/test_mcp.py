@@ -166,6 +166,7 @@ def test_a_wrong_section_is_refused_with_its_line(cli: Cli, settings: str, why: 
     ran = cli("--json", "mcp", "list")
     assert (ran.code, ran.json["error"]["code"]) == (2, "settings")
     assert why in ran.json["error"]["message"]
+    assert "\n" not in ran.json["error"]["message"]  # one fault, and not a second one after it
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,8 @@ def test_a_wrong_section_is_refused_with_its_line(cli: Cli, settings: str, why: 
         ('command = ["/opt/nope/server"]', "/opt/nope/server is not there, or is not a program"),
         ('command = ["/bin/echo", "hello"]', "wrote a line to its output that is not a message"),
         ('command = ["/bin/false"]', "the server has closed its output; its own words are in"),
+        ('command = ["/bin/false"]\nenv = ["NOT_SET"]', "the variable NOT_SET is not set; its own"),
+        ('command = ["/bin/false"]\nread = ["/opt/nope"]', "/opt/nope of read is not there; its"),
         ('command = ["/bin/sh", "SCRIPT"]', "add it to the server's settings, such as read = [\""),
         ('url = "http://127.0.0.1:9/mcp"', "no connection to http://127.0.0.1:9: nothing listens"),
         ('url = "https://a.invalid/mcp"', "no connection to https://a.invalid: no such host"),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -104,22 +104,25 @@ def with_token(served: ServedHome) -> Generator[str, None, None]:
                     headers[name] = headers[name].replace(ours, f":{served.port}")
             headers["authorization"] = f"Bearer {served.token}"
             there = http.client.HTTPConnection("127.0.0.1", served.port, timeout=WAIT_SECONDS)
-            there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
-            for name, value in headers.items():
-                there.putheader(name, value)
-            there.endheaders(body)
-            answer = there.getresponse()
-            self.send_response(answer.status)
-            for name, value in answer.getheaders():
-                if name.lower() not in ("connection", "date", "server", "transfer-encoding"):
-                    self.send_header(name, value)
-            self.send_header("connection", "close")
-            self.end_headers()
-            while chunk := answer.read1():
-                self.wfile.write(chunk)
-                self.wfile.flush()
+            with closing(there), suppress(ConnectionError):  # a client that gave up is gone
+                there.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
+                for name, value in headers.items():
+                    there.putheader(name, value)
+                there.endheaders(body)
+                self._answer(there.getresponse())
+
+        def _answer(self, answer: http.client.HTTPResponse) -> None:
             self.close_connection = True
-            there.close()
+            with closing(answer):
+                self.send_response(answer.status)
+                for name, value in answer.getheaders():
+                    if name.lower() not in ("connection", "date", "server", "transfer-encoding"):
+                        self.send_header(name, value)
+                self.send_header("connection", "close")
+                self.end_headers()
+                while chunk := answer.read1():
+                    self.wfile.write(chunk)
+                    self.wfile.flush()
 
         do_GET = do_POST = do_DELETE = do_OPTIONS = do_PUT = _forward  # noqa: N815  its own names
 

@@ -56,6 +56,7 @@ def answer(plan: dict, message: dict) -> None:
         pages = plan["pages"] if "pages" in plan else [plan["tools"]]
         at = int(message["params"].get("cursor", 0))
         more = {"nextCursor": str(at + 1)} if at + 1 < len(pages) else {}
+        time.sleep(plan.get("page_seconds", 0))
         reply(message, {"tools": pages[at], **more})
     elif method.startswith("tasks/") and method in plan.get("tasks", {}):
         reply(message, {"resultType": "complete", **plan["tasks"][method]})
@@ -94,6 +95,12 @@ def call(how: dict, message: dict) -> None:
             call({}, message)
         case "hang":
             time.sleep(3600)
+        case "talk":
+            note = {"jsonrpc": "2.0", "method": "notifications/message"}
+            line = json.dumps({**note, "params": {"data": "x" * how["of"]}})
+            for _ in range(how["lines"]):
+                sys.stdout.write(line + "\n")
+            call({}, message)
         case "flood":
             sys.stdout.write("x" * how["bytes"])
             sys.stdout.flush()

@@ -5,7 +5,7 @@ The difference between the failures decides an outcome: `NeverSent` means that t
 did not get the request, `Challenged` that it says so itself, and `ReplyLost` that nobody can know.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.adapters.mcp.messages import ServerReply
@@ -38,9 +38,20 @@ OnQuestion = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 """Takes the params of a question that comes inside of a call, and returns the result for it."""
 
 
+Asked = tuple[str, dict[str, Any]]
+"""The method and the params of a request."""
+
+
 class Connection(Protocol):
     @property
     def is_open(self) -> bool: ...
+
+    async def read(self, asked: Sequence[Asked], *, timeout_seconds: float) -> list[ServerReply]:
+        """
+        Send requests without effects, together where that saves time. Return the replies in their
+        order. Raise NeverSent or ReplyLost.
+        """
+        ...
 
     async def request(
         self,

@@ -29,7 +29,7 @@ def read_definitions(
     """Return (the tools, the refused ones with the reason). Raise NotUsable for the whole list."""
     names = [_name(each) for each in listed.tools]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
-        raise NotUsable(f"the server lists two tools named {twice[0]!a}")
+        raise NotUsable(f"the server lists two tools named {twice[0][:128]!a}")
     found: list[ToolFound] = []
     refused: list[tuple[str, str]] = []
     for raw, name in zip(listed.tools, names, strict=True):

@@ -10,12 +10,11 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.mcp.connection import ReplyLost
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
 
 if TYPE_CHECKING:
     import httpx2
 
-_STREAM_BYTES_MAX = 4 * MCP_MESSAGE_BYTES_MAX  # progress and log messages before the one reply
 _PAUSE_SECONDS, _PAUSE_SECONDS_MAX = 1.0, 10.0
 _ID = re.compile(rb"[\x21-\x7e]{1,512}\Z")  # a header must be able to carry it
 _DIGITS = re.compile(rb"[0-9]{1,6}\Z")
@@ -32,7 +31,7 @@ class EventStream:
         data, line = bytearray(), bytearray()
         async for chunk in response.aiter_bytes():
             self._total += len(chunk)
-            refuse_long(self._total, _STREAM_BYTES_MAX)
+            refuse_long(self._total, MCP_UNASKED_BYTES_MAX)
             line += chunk
             if b"\n" not in chunk:  # look at a long line once, however small its pieces are
                 refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)

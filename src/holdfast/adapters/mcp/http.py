@@ -16,13 +16,20 @@ there is one. A call is not: it is sent once.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.adapters.mcp.connection import Challenged, NeverSent, OnQuestion, ReplyLost
+from holdfast.adapters.mcp.connection import (
+    Asked,
+    Challenged,
+    NeverSent,
+    OnQuestion,
+    ReplyLost,
+)
 from holdfast.adapters.mcp.event_stream import EventStream, refuse_long
 from holdfast.adapters.mcp.http_library import http_library
 from holdfast.adapters.mcp.messages import (
@@ -49,8 +56,9 @@ _CLOSE_SECONDS = 2.0  # for the farewell to a server that keeps a session; it ma
 _RESUMES_MAX = 5  # of one answer; its time-out bounds them all
 _STREAM = "text/event-stream"
 _SESSION = "mcp-session-id"
-_SESSION_CHARS_MAX = 512
+_SESSION_ID = re.compile(r"[\x21-\x7e]{1,512}\Z")  # as the protocol allows; a header can carry it
 _OK = range(200, 300)
+_NOT_HERE = (404, 405)
 _CALL = "tools/call"  # the one request with an effect
 
 
@@ -86,6 +94,10 @@ class HttpConnection:
 
     def speak(self, version: str, *, names_requests: bool = False) -> None:
         self._version, self._names_requests = version, names_requests
+
+    async def read(self, asked: Sequence[Asked], *, timeout_seconds: float) -> list[ServerReply]:
+        """One after the other: a refused token is renewed once for all of them."""
+        return [await self.request(*each, timeout_seconds=timeout_seconds) for each in asked]
 
     async def request(
         self,
@@ -137,7 +149,11 @@ class HttpConnection:
         if not self._names_requests:
             return {}
         name = params.get("name", params.get("uri", params.get("taskId")))
-        return {"mcp-method": method, **({"mcp-name": name} if isinstance(name, str) else {})}
+        if not isinstance(name, str):
+            return {"mcp-method": method}
+        from mcp.shared.inbound import encode_header_value  # a server may name a task as it likes
+
+        return {"mcp-method": method, "mcp-name": encode_header_value(name)}
 
     async def _exchanged(
         self,
@@ -265,7 +281,7 @@ class HttpConnection:
 
     def _keep_session(self, response: "httpx2.Response") -> None:
         found = response.headers.get(_SESSION)
-        if found and len(found) <= _SESSION_CHARS_MAX and self._session is None:
+        if self._session is None and found and _SESSION_ID.match(found):
             self._session = found
         if response.status_code == 404 and self._session is not None:  # noqa: PLR2004  the status
             self._over = "the server has ended the session"
@@ -336,9 +352,14 @@ async def _messages(
         if response.status_code in _OK or _has_our_shape(bytes(body)):
             yield read_message(hidden(bytes(body)))
         else:
-            raise ReplyLost(f"the server answered with the status {response.status_code}")
+            raise ReplyLost(_status(response))
     else:
-        raise ReplyLost(f"the server answered with the status {response.status_code}")
+        raise ReplyLost(_status(response))
+
+
+def _status(response: "httpx2.Response") -> str:
+    wrong = ", as where no MCP server is; look at its url" * (response.status_code in _NOT_HERE)
+    return f"the server answered with the status {response.status_code}{wrong}"
 
 
 def _has_our_shape(body: bytes) -> bool:

@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import os
 import select
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.adapters.mcp.connection import NeverSent, OnQuestion, ReplyLost
+from holdfast.adapters.mcp.connection import Asked, NeverSent, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import (
     Malformed,
     ServerReply,
@@ -21,7 +21,7 @@ from holdfast.adapters.mcp.messages import (
     write_request,
 )
 from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
 _CANCELLED = "notifications/cancelled"
@@ -40,6 +40,7 @@ class PipeConnection:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._line = bytearray()
+        self._unasked = 0  # bytes since the last reply
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
         self._askable = AskableCalls()
@@ -67,25 +68,37 @@ class PipeConnection:
         on_question: OnQuestion | None = None,
     ) -> ServerReply:
         del headers  # a pipe has none
-        number, self._next = self._next, self._next + 1
-        reply: asyncio.Future[ServerReply] = self._loop.create_future()
-        self._waiting[number] = reply
+        (reply,) = await self._exchanged([(method, params)], timeout_seconds, on_question)
+        return reply
+
+    async def read(self, asked: Sequence[Asked], *, timeout_seconds: float) -> list[ServerReply]:
+        return await self._exchanged(asked, timeout_seconds, None)
+
+    async def _exchanged(
+        self, asked: Sequence[Asked], timeout_seconds: float, on_question: OnQuestion | None
+    ) -> list[ServerReply]:
+        numbers = range(self._next, self._next + len(asked))
+        self._next += len(asked)
+        replies = {number: self._loop.create_future() for number in numbers}
+        self._waiting.update(replies)
+        lines = [write_request(number, *each) for number, each in zip(numbers, asked, strict=True)]
         try:
             async with asyncio.timeout(timeout_seconds) as limit:
-                await self._send(write_request(number, method, params))
+                await self._send(b"\n".join(lines))
                 if on_question is None:
-                    return await reply
+                    return [await each for each in replies.values()]
                 asking = OpenQuestions(on_question, self._send, limit)
                 async with self._askable.during(asking):
-                    return await reply
+                    return [await each for each in replies.values()]
         except TimeoutError:
-            self._tell_cancelled(number)
+            self._tell_cancelled(numbers)
             raise ReplyLost(f"no reply came within {timeout_seconds:g} s") from None
         except asyncio.CancelledError:
-            self._tell_cancelled(number)
+            self._tell_cancelled(numbers)
             raise
         finally:
-            self._waiting.pop(number, None)
+            for number in numbers:
+                self._waiting.pop(number, None)
 
     async def notify(self, method: str) -> None:
         with contextlib.suppress(NeverSent, ReplyLost):
@@ -134,9 +147,10 @@ class PipeConnection:
             if not self._over:
                 self._loop.remove_writer(self._writes)
 
-    def _tell_cancelled(self, number: int) -> None:
+    def _tell_cancelled(self, numbers: Iterable[int]) -> None:
         """Let the server stop early if it likes. The outcome stays in doubt."""
-        self._say(write_notification(_CANCELLED, {"requestId": number, "reason": "gave up"}))
+        for number in numbers:
+            self._say(write_notification(_CANCELLED, {"requestId": number, "reason": "gave up"}))
 
     def _say(self, message: bytes) -> None:
         """Write a short line at once, whole or not at all. Its loss does not matter."""
@@ -170,6 +184,12 @@ class PipeConnection:
 
     def _take(self, line: bytes) -> bool:
         """Take one whole line. Return whether the connection goes on."""
+        self._unasked += len(line) + 1
+        if self._unasked > MCP_UNASKED_BYTES_MAX + MCP_MESSAGE_BYTES_MAX:
+            self._break(
+                f"the server sent more than {MCP_UNASKED_BYTES_MAX // MIB} MiB without a reply"
+            )
+            return False
         if not line.strip():
             return True
         if len(line) > MCP_MESSAGE_BYTES_MAX:
@@ -186,6 +206,7 @@ class PipeConnection:
         if isinstance(message, ServerReply):
             waiting = self._waiting.get(message.id)
             if waiting is not None and not waiting.done():
+                self._unasked = 0
                 waiting.set_result(message)
         elif message.id is not None:
             answer = self._askable.take(message)

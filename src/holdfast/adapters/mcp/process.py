@@ -114,6 +114,13 @@ def confinement_of(settings: ToolServer, home: str, confine: Confine) -> Confine
     return chosen
 
 
+def what_lacks(settings: ToolServer) -> str:
+    """Say what of the settings is not there: the likely cause of a start that failed."""
+    unset = [f"the variable {name} is not set" for name in settings.env if name not in os.environ]
+    gone = [f"{path} of read is not there" for path in settings.read if not os.path.exists(path)]  # noqa: PTH110
+    return "".join(f"{each}; " for each in (*unset, *gone))
+
+
 def start_server(
     name: str, settings: ToolServer, program: ServerProgram, *, home: str, confine: Confine
 ) -> ServerProcess:

@@ -7,6 +7,7 @@ listed, and how one is called.
 that Holdfast has are declared: a server may not ask for samples of a model or for folders.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -16,8 +17,10 @@ from holdfast.adapters.mcp.connection import Connection, OnQuestion, ReplyLost
 from holdfast.adapters.mcp.messages import ServerReply
 from holdfast.limits import (
     MCP_INSTRUCTIONS_BYTES_MAX,
+    MCP_LIST_BYTES_MAX,
     MCP_LIST_SECONDS,
     MCP_TOOLS_PER_SERVER_MAX,
+    MIB,
 )
 
 STATELESS = "2026-07-28"
@@ -105,8 +108,11 @@ class ServerSession:
         """Return the instructions of a server of the newer version; None for an older one."""
         self._connection.speak(STATELESS, names_requests=True)
         reply = await self._asked_to_discover()
-        if _supported(reply) and STATELESS in _supported(reply):
+        if STATELESS in _supported(reply):
             reply = await self._asked_to_discover()  # it refused the version that it names itself
+        return self._found(reply)
+
+    def _found(self, reply: ServerReply) -> str | None:
         if reply.result is None:
             supported = _supported(reply)
             if supported and not any(each in _HANDSHAKES for each in supported):
@@ -141,16 +147,19 @@ class ServerSession:
         """
         List every tool, page by page, without a cache. Raise NotUsable, NeverSent or ReplyLost.
         """
-        if self._version == STATELESS:
-            self._instructions = await self._discover() or ""
+        reply = await self._first_page()
         tools: list[Any] = []
         raw: list[bytes] = []
         cursor: str | None = None
+        until = time.monotonic() + MCP_LIST_SECONDS
         while True:
-            params = {} if cursor is None else {"cursor": cursor}
-            reply = await self._request("tools/list", params)
+            if cursor is not None:
+                reply = await self._request("tools/list", {"cursor": cursor})
             result = _result_of(reply, "tools/list")
             raw.append(reply.raw)
+            if sum(map(len, raw)) > MCP_LIST_BYTES_MAX:
+                most = MCP_LIST_BYTES_MAX // MIB
+                raise NotUsable(f"the server's list of tools is longer than {most} MiB")
             page = result.get("tools")
             if not isinstance(page, list):
                 raise NotUsable("the server's list of tools is not a list")
@@ -162,7 +171,21 @@ class ServerSession:
                 return Listed(tuple(tools), self._instructions, tuple(raw))
             if not isinstance(following, str) or following == cursor or not page:
                 raise NotUsable("the server's list of tools does not end")
+            if time.monotonic() > until:
+                raise NotUsable(
+                    f"the server's list of tools did not end within {MCP_LIST_SECONDS:g} s"
+                )
             cursor = following
+
+    async def _first_page(self) -> ServerReply:
+        """Ask for the tools and, on the newer wire, for the server's instructions beside them."""
+        if self._version != STATELESS:
+            return await self._request("tools/list", {})
+        asked = [(method, self._params({}, {})) for method in ("server/discover", "tools/list")]
+        found, page = await self._connection.read(asked, timeout_seconds=MCP_LIST_SECONDS)
+        again = STATELESS in _supported(found)
+        self._instructions = (await self._discover() if again else self._found(found)) or ""
+        return page
 
     async def call(
         self,
@@ -206,15 +229,16 @@ class ServerSession:
         capabilities: Mapping[str, Any] | None = None,
         on_question: OnQuestion | None = None,
     ) -> ServerReply:
-        if self._version == STATELESS:
-            params = {**params, "_meta": _meta(capabilities or {})}
         return await self._connection.request(
             method,
-            params,
+            self._params(params, capabilities or {}),
             timeout_seconds=timeout_seconds,
             headers=headers,
             on_question=on_question,
         )
+
+    def _params(self, params: dict[str, Any], capabilities: Mapping[str, Any]) -> dict[str, Any]:
+        return {**params, "_meta": _meta(capabilities)} if self._version == STATELESS else params
 
     async def close(self) -> None:
         await self._connection.close()
@@ -231,7 +255,8 @@ def _meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
 def _result_of(reply: ServerReply, method: str) -> dict[str, Any]:
     if reply.result is None:
         code = (reply.error or {}).get("code")
-        raise NotUsable(f"the server refused {method} (code {code})")
+        said = f" (code {code})" if isinstance(code, int) else ""
+        raise NotUsable(f"the server refused {method}{said}")
     return reply.result
 
 

@@ -28,6 +28,7 @@ from holdfast.adapters.mcp.process import (
     confinement_of,
     end_abandoned,
     start_server,
+    what_lacks,
 )
 from holdfast.adapters.mcp.program import SeenProgram, http_identity, see_server_program
 from holdfast.adapters.mcp.protocol import CallExtra, Listed, NotUsable, ServerSession
@@ -323,7 +324,7 @@ class McpServers:
             if seen is None:
                 raise
             if not has_ended or with_handshake:
-                words = f"its own words are in {self._stderr(server)}"
+                words = f"{what_lacks(settings)}its own words are in {self._stderr(server)}"
                 raise type(exc)(f"{exc}; {words}") from exc
         except BaseException:
             await self._drop(server)

@@ -74,6 +74,8 @@ class PinnedTool(SchemaTool):
         hints = raw.get("annotations")
         self._hints: dict[str, Any] = hints if isinstance(hints, dict) else {}
         self._pin, self._settings, self._servers = pin, settings, servers
+        # The first look at the confinement may have to try it, and an obstacle is looked at again.
+        self.binds_quickly = False
         schema = raw.get("outputSchema")
         self._output_schema = schema if isinstance(schema, dict) else None
         super().__init__(
@@ -100,6 +102,7 @@ class PinnedTool(SchemaTool):
             note="\n".join((*fetched, *where, *_said(self._hints))),
         )
         level = None if confinement is None else confinement.level
+        self.binds_quickly = level in (None, "isolated")
         return msgspec.structs.replace(bound, level=level, risks=_risks(self._hints, bound.display))
 
     async def prepare(

@@ -127,10 +127,11 @@ def agent_tools(world: World, agent: AgentSpec) -> dict[str, Tool]:
     return {**found, **world.added_tools.get(agent.name, {})}
 
 
-def _box_names(world: World, agent: AgentSpec) -> tuple[str, ...]:
+def _box_names(world: World, agent: AgentSpec, only: str | None = None) -> tuple[str, ...]:
+    """Return the agent's tools by name. `only` leaves out the other tools of servers."""
     tools = agent.tools
     if world.servers is not None and _ALL_OF_SERVER in "".join(tools):
-        tools = tuple(name for each in tools for name in _of_server(world.servers, each))
+        tools = tuple(name for each in tools for name in _of_server(world.servers, each, only))
     if not agent.delegates:
         return tools
     return (
@@ -147,10 +148,15 @@ def names_servers(agent: AgentSpec) -> bool:
     return "." in "".join(agent.tools)
 
 
-def _of_server(servers: ToolServers, name: str) -> Sequence[str]:
+def _of_server(servers: ToolServers, name: str, only: str | None) -> Sequence[str]:
     """`SERVER.*` stands for the tools of a server that are pinned now, `*.*` for all of them."""
     if not name.endswith(_ALL_OF_SERVER):
         return (name,)
+    if only is not None:
+        server = only.partition(".")[0]
+        if name not in (ALL_SERVED_TOOLS, f"{server}{_ALL_OF_SERVER}"):
+            return ()
+        return [tool for tool in servers.offers(server) if tool == only]
     if name == ALL_SERVED_TOOLS:
         return [tool for server in servers.names() for tool in servers.offers(server)]
     return servers.offers(name.removesuffix(_ALL_OF_SERVER))
@@ -223,7 +229,7 @@ def tool_for(world: World, turn: Turn, name: str) -> Tool | None:
     if turn.agent == PROXY_AGENT and name.partition(".")[0] in CODING_AGENTS:
         return world.tools.get(name)
     # The last of two tools with the same name counts.
-    for each in reversed(_box_names(world, agent) if agent is not None else ()):
+    for each in reversed(_box_names(world, agent, name) if agent is not None else ()):
         if each == name or ":" in each:
             tool = world.tools.get(each)
             if tool is not None and tool.definition.name == name:
@@ -259,6 +265,8 @@ async def bind_to_tool(
     scene = scene_of(world, state, turn, call.call)
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel", "handed_over"):
         # Only the arguments matter for these kinds, so binding reads no files and needs no thread.
+        return _without_secrets(_bind(tool, written, scene), scene)
+    if tool.definition.kind == "server" and getattr(tool, "binds_quickly", False):
         return _without_secrets(_bind(tool, written, scene), scene)
     bound = await _BINDERS.call(lambda: _bind(tool, written, scene))
     return _of_a_lost_workspace(_without_secrets(bound, scene), scene, turn)

@@ -1,16 +1,18 @@
 """Every address and every answer of a login is data: a wrong one ends it before a secret leaves."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.adapters.mcp.oauth.web import LoginFailed, is_fit
+from holdfast.adapters.mcp.oauth.web import LoginFailed, fetch, is_fit
 from holdfast.testing.loop import in_loop
 from tests.adapters.mcp.conftest import alice, outcome
 from tests.adapters.mcp.oauth.conftest import Person
 from tests.adapters.mcp.oauth.issuer import Issuer, issuing
+from tests.adapters.mcp.web_server import http, serving
 
 CLIENT = 'login = "client"\nclient_id = "desk"\nclient_secret_env = "DESK_SECRET"\n'
 
@@ -147,3 +149,35 @@ async def test_a_client_without_its_secret_sends_nothing(person: Person) -> None
 )
 def test_which_addresses_holdfast_may_use(address: object, server: str, expected: bool) -> None:
     assert is_fit(address, server) is expected
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b'{"a":' * 40_000, b"[" * 200_000, b'{"issuer":"a","issuer":"b"}', b'{"a":1e999}', b"\xff"],
+    ids=["deep_objects", "deep_lists", "key_twice", "number_without_end", "not_text"],
+)
+@in_loop
+async def test_an_answer_that_is_not_strict_json_says_nothing(body: bytes) -> None:
+    async with serving(lambda _, __: http("200 OK", body)) as server:
+        assert (await fetch(server.url)).body == {}
+
+
+@in_loop
+async def test_an_issuer_that_never_ends_its_answer_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.adapters.mcp.oauth.web._WHOLE_SECONDS", 0.3)
+    still_asked = asyncio.Event()
+
+    async def drip() -> AsyncIterator[bytes]:
+        yield b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 900\r\n\r\n{"
+        while not still_asked.is_set():
+            yield b" "
+            await asyncio.sleep(0.02)
+
+    async with serving(lambda _, __: drip()) as server:
+        try:
+            with pytest.raises(LoginFailed, match="did not end"):
+                await fetch(server.url)
+        finally:
+            still_asked.set()

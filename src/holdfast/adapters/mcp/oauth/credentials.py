@@ -17,7 +17,7 @@ from holdfast.adapters.mcp.oauth.client import OAuthClient
 from holdfast.adapters.mcp.oauth.discovery import Resource, find_authority
 from holdfast.adapters.mcp.oauth.identity import exchange_identity, read_identity
 from holdfast.adapters.mcp.oauth.saved_login import LoginFile, SavedLogin
-from holdfast.adapters.mcp.oauth.tokens import TokenRequest, Tokens
+from holdfast.adapters.mcp.oauth.tokens import TokenRequest, Tokens, is_token
 from holdfast.adapters.mcp.oauth.web import LoginFailed
 from holdfast.ports.tool_servers import ToolServer
 from holdfast.threads import BLOCKING
@@ -83,6 +83,11 @@ class _Fixed(NoCredentials):
             raise LoginFailed(
                 f"the variable {self._variable} that holds its token is not set; set it where "
                 "Holdfast starts"
+            )
+        if not is_token(found):
+            raise LoginFailed(
+                f"the variable {self._variable} holds something that is not a token; set it to the "
+                "token alone, without blanks"
             )
         return found
 

@@ -1,5 +1,6 @@
 """Requests to an issuer: one request, one bounded JSON object. No redirect is followed."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
@@ -7,9 +8,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast.adapters.mcp.http_library import http_library
+from holdfast.errors import Refused
+from holdfast.journal.strict import strict_json
 from holdfast.session.view.safe_text import render_line
 
-_SECONDS = 10.0
+_SECONDS = 10.0  # for each part of an answer
+_WHOLE_SECONDS = 30.0
 _BYTES_MAX = 256 * 1024
 _SAID_CHARS_MAX = 200
 _THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -74,6 +78,7 @@ async def _asked(method: str, address: str, **more: Any) -> WebAnswer:
     headers = {"accept": "application/json", **more.pop("headers", {})}
     try:
         async with (
+            asyncio.timeout(_WHOLE_SECONDS),
             library.AsyncClient(
                 follow_redirects=False, trust_env=False, timeout=_SECONDS
             ) as client,
@@ -86,13 +91,20 @@ async def _asked(method: str, address: str, **more: Any) -> WebAnswer:
                     raise LoginFailed(f"{_place(address)} sent more than {_BYTES_MAX} bytes")
     except (library.HTTPError, library.StreamError, library.InvalidURL) as exc:
         raise LoginFailed(f"{_place(address)} gives no answer ({type(exc).__name__})") from exc
-    try:
-        found = msgspec.json.decode(bytes(body), type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        found = {}
+    except TimeoutError:
+        raise LoginFailed(f"{_place(address)} did not end its answer in time") from None
     if response.status_code not in _REFUSED and not 200 <= response.status_code < 300:  # noqa: PLR2004
         raise LoginFailed(f"{_place(address)} answered with the status {response.status_code}")
-    return WebAnswer(response.status_code, found)
+    return WebAnswer(response.status_code, _object(bytes(body)))
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything that two readers could read differently."""
+    try:
+        found = strict_json(body, what="the issuer's words", any_integer=True)
+    except Refused:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _place(address: str) -> str:

@@ -73,7 +73,8 @@ def seen_from(
     """Return how a task stands, from the server's reply to `tasks/get`."""
     if reply.result is None:
         code = (reply.error or {}).get("code")
-        return _gone(f"its server no longer knows the task (error {code})")
+        said = f" (error {code})" if isinstance(code, int) else ""
+        return _gone(f"its server no longer knows the task{said}")
     result = reply.result
     match result.get("status"):
         case "working":

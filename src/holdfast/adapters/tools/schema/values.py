@@ -6,13 +6,11 @@ schema, and is bounded in work. `pattern` and `format` are left to the tool. Ref
 into the schema itself.
 """
 
-import copy
 import math
 from collections.abc import Callable
 from typing import Any
 
-_CHECKS_MAX = 100_000
-"""Steps of one check. Nested alternatives that need more are an attack, not a request."""
+from holdfast.adapters.tools.schema.work import STEP, TooMuchWork, Work
 
 _TYPES: dict[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
@@ -31,10 +29,6 @@ class Misfit(Exception):
     """The value does not fit the schema. The message names the place."""
 
 
-class _TooMuchWork(Exception):
-    """Not a Misfit: the next alternative must not be tried."""
-
-
 class Values:
     """The values that one schema accepts."""
 
@@ -45,29 +39,27 @@ class Values:
         """Return the value with defaults filled in at every depth. Raise Misfit."""
         try:
             return _Check(self._root).fit(value, self._root, "")
-        except (_TooMuchWork, RecursionError) as exc:
+        except (TooMuchWork, RecursionError) as exc:
             raise Misfit("the schema takes too long to check") from exc
 
 
 class _Check:
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = root
-        self._left = _CHECKS_MAX
+        self._work = Work()
 
     def fit(self, value: Any, schema: Any, at: str) -> Any:
-        self._left -= 1
-        if self._left < 0:
-            raise _TooMuchWork
+        self._work.spend(STEP)
         if schema is True or schema == {}:
             return value
         if not isinstance(schema, dict):
             raise Misfit(f"{_place(at)} is not allowed")
-        if "default" in schema and _equal(schema["default"], value):
+        if "default" in schema and self._work.equal(schema["default"], value):
             return value  # a framework may declare a default that its own type refuses
         if "$ref" in schema:
             value = self.fit(value, self._target(schema["$ref"]), at)
-        _check_type(value, schema, at)
-        _check_listed(value, schema, at)
+        self._check_type(value, schema, at)
+        self._check_listed(value, schema, at)
         if isinstance(value, dict):
             value = self._object(value, schema, at)
         elif isinstance(value, list):
@@ -82,7 +74,9 @@ class _Check:
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise Misfit(f"the schema refers to {reference!r}, which is not in it")
         found: Any = self._root
-        for part in reference[1:].split("/")[1:]:
+        parts = reference[1:].split("/")[1:]
+        self._work.spend(len(parts))
+        for part in parts:
             key = part.replace("~1", "/").replace("~0", "~")
             found = found.get(key) if isinstance(found, dict) else None
         if found is None:
@@ -90,15 +84,16 @@ class _Check:
         return found
 
     def _object(self, value: dict[str, Any], schema: dict[str, Any], at: str) -> dict[str, Any]:
-        properties = schema.get("properties") or {}
+        properties, required = schema.get("properties") or {}, schema.get("required") or ()
+        self._work.spend(len(properties) + len(required) + len(value))
         _check_size(len(value), schema, at, "minProperties", "maxProperties", "fields")
         found: dict[str, Any] = {}
         for name, member in properties.items():
             if name in value:
                 found[name] = self.fit(value[name], member, _below(at, name))
             elif (default := self._default(member)) is not _NONE:
-                found[name] = copy.deepcopy(default)
-        for name in schema.get("required") or ():
+                found[name] = self._work.copied(default)
+        for name in required:
             if name not in value and name not in found:
                 raise Misfit(f"the field {_below(at, name)!r} is missing")
         rest = schema.get("additionalProperties", True)
@@ -107,7 +102,8 @@ class _Check:
                 continue
             if rest is False and not schema.get("patternProperties"):
                 known = ", ".join(properties) or "none"
-                raise Misfit(f"no field {_below(at, name)!r}; the fields are {known}")
+                text = self._work.text(f"no field {_below(at, name)!r}; the fields are ", known)
+                raise Misfit(text)
             found[name] = (
                 self.fit(member, rest, _below(at, name)) if isinstance(rest, dict) else member
             )
@@ -132,11 +128,27 @@ class _Check:
             self.fit(each, first[index] if index < len(first) else rest, f"{at}[{index}]")
             for index, each in enumerate(value)
         ]
-        if schema.get("uniqueItems") and any(
-            _equal(one, other) for index, one in enumerate(found) for other in found[:index]
-        ):
+        if schema.get("uniqueItems") and self._work.has_twice(found):
             raise Misfit(f"{_place(at)} has an item twice")
         return found
+
+    def _check_type(self, value: Any, schema: dict[str, Any], at: str) -> None:
+        wanted = schema.get("type")
+        if wanted is None or (value is None and schema.get("nullable") is True):
+            return
+        names = wanted if isinstance(wanted, list) else [wanted]
+        self._work.spend(len(names))
+        if not any(name in _TYPES and _TYPES[name](value) for name in names):
+            words = " or ".join(map(str, names))
+            raise Misfit(self._work.text(f"{_place(at)} must be ", words))
+
+    def _check_listed(self, value: Any, schema: dict[str, Any], at: str) -> None:
+        if "const" in schema and not self._work.equal(schema["const"], value):
+            raise Misfit(self._work.text(f"{_place(at)} must be ", repr(schema["const"])))
+        choices = schema.get("enum")
+        if choices is not None and not any(self._work.equal(each, value) for each in choices):
+            words = ", ".join(map(repr, choices))
+            raise Misfit(self._work.text(f"{_place(at)} must be one of ", words))
 
     def _combined(self, value: Any, schema: dict[str, Any], at: str) -> Any:
         for each in schema.get("allOf") or ():
@@ -164,7 +176,8 @@ class _Check:
             except Misfit as exc:
                 flaws.append(str(exc))
         if not found:
-            raise Misfit("; or ".join(dict.fromkeys(flaws)) or f"{_place(at)} fits nothing")
+            text = "; or ".join(dict.fromkeys(flaws)) or f"{_place(at)} fits nothing"
+            raise Misfit(self._work.text(text))
         return found
 
     def _fits(self, value: Any, schema: Any, at: str) -> bool:
@@ -177,23 +190,6 @@ class _Check:
 
 _NONE = object()
 _REFERENCES_MAX = 16  # in a row, for one default; a longer chain is a circle
-
-
-def _check_type(value: Any, schema: dict[str, Any], at: str) -> None:
-    wanted = schema.get("type")
-    if wanted is None or (value is None and schema.get("nullable") is True):
-        return
-    names = wanted if isinstance(wanted, list) else [wanted]
-    if not any(name in _TYPES and _TYPES[name](value) for name in names):
-        raise Misfit(f"{_place(at)} must be {' or '.join(map(str, names))}")
-
-
-def _check_listed(value: Any, schema: dict[str, Any], at: str) -> None:
-    if "const" in schema and not _equal(schema["const"], value):
-        raise Misfit(f"{_place(at)} must be {schema['const']!r}")
-    choices = schema.get("enum")
-    if choices is not None and not any(_equal(each, value) for each in choices):
-        raise Misfit(f"{_place(at)} must be one of {', '.join(map(repr, choices))}")
 
 
 def _check_size(
@@ -223,18 +219,11 @@ def _exclusive(schema: dict[str, Any], key: str, bound: float, none: float) -> f
     return none if found is None else found
 
 
-def _equal(one: Any, other: Any) -> bool:
-    """Compare as JSON: True is not 1, at any depth."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one == other)
+_NAME_CHARS_MAX = 200  # of one field, in the place that a refusal names
 
 
 def _below(at: str, name: str) -> str:
+    name = name[:_NAME_CHARS_MAX]
     return f"{at}.{name}" if at else name
 
 

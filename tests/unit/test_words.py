@@ -30,7 +30,7 @@ SAID = [
     (f"{PAGE}/talk/log.js", "Not run: ${requester} sent another message instead."),
     (f"{PAGE}/talk/log.js", "Stopped by ${item.by}."),
     (f"{PAGE}/talk/log.js", "You can read it, and nothing can be sent."),
-    (f"{PAGE}/talk/composer.js", "Nothing more runs. What was said and done stays."),
+    (f"{PAGE}/talk/composer.js", "Nothing more runs. Everything said and done stays."),
     (f"{PAGE}/talk/composer.js", "can no longer answer"),
     (f"{PAGE}/talk/call_view.js", "Output so far"),
     ("adapters/tools/shell/risks/placed.py", "expect writes outside the workspace to fail"),

@@ -27,6 +27,11 @@ _WHEN_CLOSED: dict[str, tuple[CallOutcome, str]] = {
 }
 
 
+def _ended(text: str) -> str:
+    """Return a sentence with one mark at its end. A person's reason may bring its own."""
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
 def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> CallFinished | None:
     """
     Return the result that an answer decides. A denial and a question's answer are results at once;
@@ -42,7 +47,7 @@ def result_of_answer(call: Call, kind: PromptKind, answer: ApprovalAnswered) -> 
             turn=answer.turn,
             call=call.call,
             outcome="denied",
-            text=f"Not run: {answer.by} denied it{why}.",
+            text=_ended(f"Not run: {answer.by} denied it{why}"),
             code="denied",
         )
     if kind == "question" and not call.run:

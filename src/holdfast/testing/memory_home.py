@@ -135,7 +135,7 @@ def open_in_memory(
     Open a home in memory. It has the same verbs and the same promises, except those about the disk.
 
     `settings` is your holdfast.toml: its path, or its text. Its policy, people and agents hold.
-    `model` takes the place of every agent's own model, such as a `ScriptModel`.
+    `model` takes the place of every agent's own model: a `ScriptModel`, or a name such as "demo".
 
     >>> import asyncio, holdfast
     >>> async def main():
@@ -155,7 +155,7 @@ def open_in_memory(
     @asynccontextmanager
     async def opened() -> AsyncGenerator[Service, None]:
         memory = InMemoryMemory(bytes_)
-        replaced = None if model is None else models.register(model)
+        replaced = model if model is None or isinstance(model, str) else models.register(model)
         known = {
             **{name: _spoken_by(each, replaced) for name, each in found.agents().items()},
             **{each.name: each for each in specs},

@@ -30,6 +30,8 @@ def test_init_makes_a_home_whose_settings_can_be_used_and_changes_no_file(cli: C
     again = cli("--json", "init")
     assert (again.code, again.json["error"]["code"]) == (6, "exists")
     assert "9000" in (cli.home / "holdfast.toml").read_text()
+    named = cli("--json", "--home", str(cli.home), "init")
+    assert f"holdfast --home {cli.home} config check" in named.json["error"]["hint"]
 
 
 def test_explain_names_the_rule_its_line_the_verdict_and_who_is_asked(cli: Cli) -> None:

@@ -304,13 +304,13 @@ async def test_a_turn_that_was_taken_up_waits_for_its_answer_as_before(stage: St
             waiting = asyncio.ensure_future(turn.wait(standing))
             assert (await home.answer(prompt, "approve_once", by=bob)).reason == "wrong_approver"
             assert (
-                await home.answer(prompt, "deny", by=alice, reason="not today")
+                await home.answer(prompt, "deny", by=alice, reason="Not today!")
             ).result == "handed_on"
             gate = await waiting
             assert (gate.state, gate.outcome, gate.text) == (
                 "closed",
                 "denied",
-                "Not run: alice denied it: not today.",
+                "Not run: alice denied it: Not today!",
             )
             await turn.finish("could not")
     assert of(ToolStarted, await stage.events("ops/api")) == []

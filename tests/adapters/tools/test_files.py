@@ -284,6 +284,27 @@ def test_the_display_is_a_complete_diff(place: Any, encode: Any) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("before", "content", "words"),
+    [
+        ("one\n", "1", "; no line break at its end any more"),
+        ("one", "1\n", "; with a line break at its end now"),
+        ("one\n", "1\n", ""),
+        ("one", "1", ""),
+        ("one\n", "", ""),
+    ],
+)
+def test_a_prompt_says_that_the_last_line_break_comes_or_goes(
+    place: Any, encode: Any, before: str, content: str, words: str
+) -> None:
+    """In the diff alone it looks like an empty line that was added or removed."""
+    (place.workspace / "a").write_text(before)
+    display = bound(write_file(), encode, place.scene(), path="a", content=content).display
+    lines = content.count("\n") + 1
+    size = f"{len(content)} bytes, {lines} line{'' if lines == 1 else 's'}"
+    assert display.split("\n")[0] == f"change a file of {len(before)} bytes to {size}{words}"
+
+
 def test_a_new_file_is_shown_whole_or_not_asked_about(place: Any, encode: Any) -> None:
     display = bound(write_file(), encode, place.scene(), path="n", content="a\nb").display
     assert (

@@ -254,3 +254,31 @@ def test_a_result_that_says_its_own_outcome_says_it_once() -> None:
     assert " ".join(told(STARTED, answered, ended).split()) == (
         "- shell: in doubt: it was stopped while it ran. Check before trying again."
     )
+
+
+def test_a_running_tool_is_shown_until_it_ends_also_between_pieces_of_its_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the time and the key that stops it, like a model that thinks."""
+    screen = Screen()
+    news = News(screen, "alice")
+
+    def after(seq: int, step: SessionEvent | Delta) -> str:
+        if isinstance(step, Delta):
+            news.piece(step)
+        else:
+            kind, version, body = encode(step)
+            news.record(Record(seq, 0, 1, "w", kind, version, body, b""))
+        capsys.readouterr()
+        screen.tick()
+        return capsys.readouterr().out
+
+    started = ToolStarted(
+        turn=TURN, call=CALL, tool="shell", arguments="{}", digest="d", contract="once",
+        allowed_by="policy", epoch=1,
+    )  # fmt: skip
+    running = "running shell, 0 s. Ctrl-C stops it."
+    assert running in after(1, started)
+    assert running in after(2, Delta(SESSION, TURN, "output", "half\n", CALL))
+    ended = CallFinished(turn=TURN, call=CALL, outcome="ok", text="half")
+    assert after(2, ended) == ""

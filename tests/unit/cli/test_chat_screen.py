@@ -73,11 +73,11 @@ def test_the_screen_says_that_the_model_thinks_for_how_long_and_how_to_stop_it(
     screen = Screen()
     screen.tick()
     assert capsys.readouterr().out == "", "no model call is open"
-    screen.thinks(begins=True)
+    screen.works("thinking")
     screen.tick()
     shown = capsys.readouterr().out
     assert re.search(r"thinking, \d+ s\. Ctrl-C stops it\.", shown)
     assert "\n" not in shown
-    screen.thinks(begins=False)
+    screen.works(None)
     screen.tick()
     assert "thinking" not in capsys.readouterr().out

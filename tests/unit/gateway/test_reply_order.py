@@ -4,12 +4,14 @@ began it, and a follower who comes late gets all of it.
 """
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from holdfast.errors import Busy
 from holdfast.gateway.streams import session_tail
 from holdfast.gateway.streams.frames import Frame
 from holdfast.gateway.streams.session_tail import SessionTail
@@ -67,6 +69,54 @@ async def test_a_piece_comes_behind_the_record_that_it_was_made_after(
     ]
     await tail.move(lambda: pieces)
     assert order(tail) == [1, 2, 3, "a", "b", "gap", 4, "c"]
+
+
+@in_loop
+async def test_a_look_that_fails_loses_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records could not be read: the pieces that were taken before come with the next look."""
+    tail = tail_over(monkeypatch, 1, 2)
+    looks = iter([Busy("the session is held"), None])
+
+    async def new_records(ledger: Any) -> Any:
+        if (error := next(looks, None)) is not None:
+            raise error
+        return [each for each in ledger.recent if each.seq > tail.seq]
+
+    monkeypatch.setattr(tail, "_new_records", new_records)
+    with pytest.raises(Busy):
+        await tail.move(lambda: [Delta(OPS, T1, "text", "a", after=1)])
+    assert tail.has_unplaced
+    await tail.move(lambda: [Delta(OPS, T1, "text", "b", after=2)])
+    texts = [json.loads(data)["text"] for data in _piece_data(tail)]
+    assert (texts, tail.has_unplaced) == (["a", "b"], False)
+
+
+@in_loop
+async def test_looks_that_go_on_failing_keep_a_bounded_number_of_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Beyond the bound a gap stands for them."""
+    tail = tail_over(monkeypatch, 1)
+    looks = iter([Busy("the session is held")] * 4)
+
+    async def new_records(_: Any) -> Any:
+        if (error := next(looks, None)) is not None:
+            raise error
+        return []
+
+    monkeypatch.setattr(tail, "_new_records", new_records)
+    for _ in range(4):
+        with pytest.raises(Busy):
+            await tail.move(lambda: [Delta(OPS, T1, "text", "a", after=1)] * 500)
+    await tail.move()
+    found = [json.loads(data) for data in _piece_data(tail)]
+    assert found[0]["lost"] == "pieces"
+    assert len(found) == 501
+
+
+def _piece_data(tail: SessionTail) -> list[str]:
+    lines = b"".join(frame.data for frame in tail.frames_from(0)).decode().split("\n")
+    return [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
 
 
 @in_loop

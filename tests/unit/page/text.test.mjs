@@ -231,5 +231,8 @@ test("a job's end says its time before its doubt", () => {
 test("a reply in one line of a list has no marks", () => {
   const reply = "## What I found\n\nThe **api** ran `3` times. See [the book](https://x.org).\n- a_b";
   assert.equal(withoutMarks(reply), "What I found The api ran 3 times. See the book. a_b");
+  const table = "Hosts are _full_:\n\n| host | load |\n|------|-----:|\n| api | 0.4 |";
+  assert.equal(withoutMarks(table), "Hosts are full: host load api 0.4");
+  assert.equal(withoutMarks("run: ls | wc -l"), "run: ls | wc -l");
   for (const each of corpus) assert.ok(withoutMarks(each).length <= each.length);
 });

@@ -54,6 +54,18 @@ def test_an_agent_of_the_settings_speaks_with_the_given_model() -> None:
     assert asyncio.run(story()) == "all quiet"
 
 
+def test_the_given_model_may_be_a_name() -> None:
+    async def story() -> str:
+        async with open_in_memory(settings=AGENTS, agents=[OPS], model="demo") as home:
+            mine = await home.send("ops/api", "help", source=ALICE)
+            theirs = await home.send("ops/night", "help", source=ALICE, agent="night")
+            return f"{mine.reply} {theirs.reply}"
+
+    said = asyncio.run(story())
+    assert "Tools: act." in said
+    assert "Tools: now." in said
+
+
 @pytest.mark.parametrize("settings", ["/nowhere/holdfast.toml", "[policy.personal]\nact = 3\n"])
 def test_settings_that_cannot_be_used_are_refused_with_a_hint(settings: str) -> None:
     with pytest.raises(holdfast.Unusable) as refused:

@@ -62,9 +62,9 @@ async def _init(options: Options) -> int:
     async with making_service(options):
         pass  # opening creates the home, with its key
     path = home / FILE_NAME
-    _write_new(path)
-    SettingsSource(home).now()
     check, start = (options.typed(words) for words in ("config check", "chat"))
+    _write_new(path, check)
+    SettingsSource(home).now()
     options.out.result(
         {"home": str(home), "file": str(path), "created": True},
         f"{path} is ready. Edit it, then check it with `{check}`.\nStart with `{start}`.",
@@ -72,7 +72,7 @@ async def _init(options: Options) -> int:
     return 0
 
 
-def _write_new(path: "Path") -> None:
+def _write_new(path: "Path", check: str) -> None:
     import os
 
     try:
@@ -81,7 +81,7 @@ def _write_new(path: "Path") -> None:
         raise Refused(
             f"{path} exists already and was not changed",
             code="exists",
-            hint="`holdfast config check` reads it",
+            hint=f"`{check}` reads it",
         ) from None
     with os.fdopen(fd, "w") as file:
         file.write(TEMPLATE)

@@ -21,7 +21,9 @@ def register(app: typer.Typer) -> None:
     )
     def restore(
         ctx: typer.Context,
-        folder: Annotated[str, typer.Argument(metavar="DIR", help="What `holdfast backup` made.")],
+        folder: Annotated[
+            str, typer.Argument(metavar="DIR", help="The folder that `holdfast backup` made.")
+        ],
         keep: Annotated[
             bool,
             typer.Option(

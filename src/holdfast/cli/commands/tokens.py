@@ -35,9 +35,7 @@ def register(app: typer.Typer) -> None:
         ctx: typer.Context,
         name: Annotated[
             str,
-            typer.Argument(
-                metavar="NAME", help="What the token is called, for lists and for revoking."
-            ),
+            typer.Argument(metavar="NAME", help="Its name, for lists and for revoking."),
         ],
         as_: Annotated[str, typer.Option("--as", metavar="WHO", help="The person it speaks for.")],
         scopes: Annotated[

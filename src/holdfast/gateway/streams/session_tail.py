@@ -27,10 +27,11 @@ from holdfast.journal.record import Record
 from holdfast.limits import RECORD_PAGE_BYTES
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.service import Service
-from holdfast.runtime.streams.feed import Delta, Heard
+from holdfast.runtime.streams.feed import Delta, Gap, Heard
 
 _KEPT_FRAMES = 512
 _KEPT_BYTES = 4 * 1024 * 1024
+_UNPLACED_MAX = 1024  # pieces of looks that failed: twice what a follower of the feed holds
 
 ReaderSets = dict[str, tuple[str, str]]
 
@@ -135,7 +136,13 @@ class SessionTail:
         self.reader_sets: ReaderSets | None = None
         self.followers: set[SessionStream] = set()
         self.is_sealed = False
+        # Taken from the feed, and not yet kept as frames. A look that fails leaves them here.
+        self._unplaced: deque[Heard] = deque()
         self._moving = asyncio.Lock()
+
+    @property
+    def has_unplaced(self) -> bool:
+        return bool(self._unplaced)
 
     @property
     def next_place(self) -> int:
@@ -202,7 +209,8 @@ class SessionTail:
         """
         Take in new records and pieces. `hear` takes the pieces before the records are read, so the
         record that ends a reply comes after its pieces. Each piece goes behind the record that was
-        the last one when it was made, so a reply never comes before its beginning.
+        the last one when it was made, so a reply never comes before its beginning. If the records
+        can't be read, the pieces wait for the next move.
         """
         async with self._moving, self._reading, self._service.live.use(self.session) as ledger:
             if (
@@ -210,14 +218,16 @@ class SessionTail:
             ):  # the pieces belong to an instance that these followers may not be allowed to see
                 self.end_all("new_instance")
                 return
-            pieces = deque(hear())
+            self._unplaced.extend(hear())
+            if len(self._unplaced) > _UNPLACED_MAX:
+                self._unplaced = deque([Gap(self.session)])
             if ledger.journal.sealed is None and not ledger.driving:
                 await ledger.catch_up()
             while records := await self._new_records(ledger):
                 for record in records:
-                    self._keep_pieces(pieces, before=record.seq)
+                    self._keep_pieces(before=record.seq)
                     self._keep_record(record)
-            self._keep_pieces(pieces)
+            self._keep_pieces()
             if ledger.journal.sealed is not None and not self.is_sealed:
                 self.is_sealed = True
                 mark = ledger.journal.sealed
@@ -234,8 +244,9 @@ class SessionTail:
             return [record for record in recent if record.seq > self.seq]
         return await self._service.live.records_after(ledger, self.seq)
 
-    def _keep_pieces(self, pieces: deque[Heard], *, before: int | None = None) -> None:
+    def _keep_pieces(self, *, before: int | None = None) -> None:
         """Keep the pieces that were made before this record; without one, all of them."""
+        pieces = self._unplaced
         while pieces and (before is None or _made_after(pieces[0]) < before):
             self.keep(frame_from_piece(pieces.popleft()))
 

@@ -20,6 +20,7 @@ from holdfast.runtime.streams.feed import Gap, Heard
 # Pieces of text are collected for this long. A thousand followers are then woken a few times per
 # sentence, not for each token.
 PIECES_SECONDS = 0.03
+_AGAIN_SECONDS = 1.0  # after a look that failed, if pieces wait for the next one
 _READING_AT_ONCE = 8
 _CROWD = 100
 _SECONDS_EACH = 0.000_02
@@ -194,6 +195,8 @@ class SessionTails:
             OSError,
         ) as exc:  # busy, in doubt or a disk error: the next check tries again
             _log.info("%s could not be looked at now (%s)", tail.session, exc)
+            if tail.has_unplaced:
+                self._mark_soon(tail.session, _AGAIN_SECONDS)
         finally:
             self._moving.discard(tail.session)
             if tail.session in self._dirty:

@@ -32,7 +32,7 @@ def test_two_people_a_parked_approval_and_a_killed_server(
     )
     expect(page.locator(".stop-about")).to_have_text(
         "Stop turn ends your request. Its prompt closes, and bob can no longer answer it."
-        " Nothing more runs. What was said and done stays."
+        " Nothing more runs. Everything said and done stays."
     )
     assert page.locator(".prompt .option").count() == 0
     expect(bob.page.locator(".prompt.is-open .display")).to_contain_text("echo ran >> ran.txt")
@@ -307,7 +307,7 @@ def test_stop_says_whose_prompt_it_closes_before_it_does(
     expect(about).to_be_in_viewport()
     expect(about).to_have_text(
         "Stop turn ends your request. Its prompt closes, and bob can no longer answer it."
-        " Nothing more runs. What was said and done stays. Press again to stop."
+        " Nothing more runs. Everything said and done stays. Press again to stop."
     )
     alice.keep(f"stop-second-press-{size}-light")
     client = gateway.client(token)

@@ -148,6 +148,46 @@ def test_a_reader_who_comes_late_sees_what_a_running_command_has_said(
     expect(output.locator("pre")).to_have_text("step 1\nstep 2")
 
 
+def test_output_beyond_the_pages_bound_goes_on_beside_a_waiting_sibling(
+    gateway: Gateway, tab: Callable[..., Tab]
+) -> None:
+    """
+    The page keeps the last 20,000 characters of a running call. Its length stands still from there
+    on, and its lines go on: who waits for a longer text waits for ever.
+    """
+    chatter = (
+        "n=0; while [ $n -lt 3000 ]; do n=$((n+1)); echo tick $n; done;"
+        " until [ -e stop ]; do n=$((n+1)); echo tick $n; sleep 0.02; done"
+    )
+    model = gateway.script(
+        {
+            "call": [
+                {"tool": "shell", "args": {"command": chatter, "timeout_seconds": 120}},
+                {"tool": "ask_person", "args": {"question": "Where?"}},
+            ]
+        },
+        {"say": "done"},
+    )
+    gateway.settings(f'[agents.assistant]\nmodel = "{model}"\n[policy.personal]\nshell = "auto"\n')
+    gateway.start()
+    token = gateway.token("alice")
+    gateway.send(gateway.client(token), "ops/busy", "go")
+    page = tab(gateway).sign_in(token).go("#/s/ops/busy")
+    expect(page.locator(".call .prompt")).to_have_count(1)
+    last = "document.querySelector('.call .output pre')?.textContent.match(/tick (\\d+)\\n$/)?.[1]"
+    page.wait_for_function(f"Number({last}) > 3000")
+    seen = [int(page.evaluate(last) or 0)]
+    for _ in range(20):
+        page.wait_for_function(f"(before) => Number({last}) > before", arg=seen[-1])
+        seen.append(int(page.evaluate(last) or 0))
+        shown = page.locator(".call .output pre").text_content() or ""
+        assert len(shown) == 20_000
+        assert f"tick {seen[-1]}\n" in shown
+    assert seen == sorted(set(seen))
+    (gateway.work / "stop").touch()
+    expect(page.locator(".call .output summary")).to_have_text("Result")
+
+
 def test_a_job_shows_its_time_and_its_last_output_and_can_be_stopped(
     gateway: Gateway, tab: Callable[..., Tab]
 ) -> None:

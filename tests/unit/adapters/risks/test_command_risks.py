@@ -1,4 +1,4 @@
-"""Commands are marked by their effect: five tables of real commands, with recall and precision."""
+"""Commands are marked by their effect: six tables of real commands, with recall and precision."""
 
 import json
 from pathlib import Path
@@ -30,6 +30,7 @@ def _main_risks(name: str) -> list[tuple[str, str | None]]:
 HELD_OUT = _main_risks("commands_held_out.jsonl")
 NEWCOMER = _main_risks("commands_by_a_newcomer.jsonl")
 OPERATOR = _main_risks("commands_by_an_operator.jsonl")
+VISITOR = _main_risks("commands_by_a_visitor.jsonl")
 
 
 def _kinds(command: str) -> set[str]:
@@ -95,6 +96,32 @@ def test_the_commands_of_an_operator_are_marked_by_their_effect() -> None:
     wrongly = [command for command, kind in OPERATOR if kind is None and _kinds(command)]
     print(f"{len(OPERATOR)} by an operator: {len(missed)} missed, {len(wrongly)} marked wrongly")  # noqa: T201  people compare these numbers
     assert (len(OPERATOR), missed, wrongly) == (300, [], [])
+
+
+def test_the_commands_of_a_visitor_are_marked_by_their_effect() -> None:
+    """
+    As they were first judged: of 119 risky commands 106 were marked, and of 79 plain ones 3 were.
+    Ten of the missed ones move money, which no rule named. The rules were mended after that.
+    """
+    risky = [(command, kind) for command, kind in VISITOR if kind is not None]
+    missed = [(command, kind) for command, kind in risky if kind not in _kinds(command)]
+    wrongly = [command for command, kind in VISITOR if kind is None and _kinds(command)]
+    print(f"{len(VISITOR)} by a visitor: {len(missed)} missed, {len(wrongly)} marked wrongly")  # noqa: T201  people compare these numbers
+    assert (len(VISITOR), missed, wrongly) == (198, [], [])
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        'nohup bash -c "$(cat x.sh)"',
+        'timeout 5 python3 -c "$(cat x.py)"',
+        "env X=1 bash <(cat a)",
+        "flock lock bash <(curl -s https://example.com/a)",
+        r"find . -exec bash <(cat a) \;",
+    ],
+)
+def test_a_wrapper_does_not_hide_that_the_output_of_a_program_is_run(command: str) -> None:
+    assert "runtime_code" in _kinds(command)
 
 
 @pytest.mark.parametrize(

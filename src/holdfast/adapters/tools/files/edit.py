@@ -12,6 +12,7 @@ from holdfast.adapters.tools.builtin.base import Builtin, ToolFailed, Values, de
 from holdfast.adapters.tools.display import display_of
 from holdfast.adapters.tools.files.write import (
     changed_since,
+    ending_words,
     open_target,
     replace_file,
 )
@@ -114,7 +115,7 @@ def _change(before: str, after: str, at: int, values: Values) -> tuple[str, str]
     place = f"@@ -{start + 1},{len(old_shown)} +{start + 1},{len(new_shown)} @@"
     names, changed = (lines := list(diff))[:2], lines[3:]
     where = f"line {first + 1}" if first == last_old else f"lines {first + 1} to {last_old + 1}"
-    said = f"edit {where} of a file of {len(before.encode())} bytes"
+    said = f"edit {where} of a file of {len(before.encode())} bytes{ending_words(before, after)}"
     return said, "\n".join([*names, place, *changed])
 
 

@@ -152,10 +152,19 @@ def _change(old: bytes | None, content: str) -> tuple[str, str, tuple[str, ...]]
         n=3,
     )
     return (
-        f"change a file of {len(old)} bytes to {size}",
+        f"change a file of {len(old)} bytes to {size}{ending_words(before, content)}",
         "\n".join(lines) or "(no change)",
         new.warnings,
     )
+
+
+def ending_words(before: str, after: str) -> str:
+    """Return words for a last line break that comes or goes: a diff shows it as an empty line."""
+    if not before or not after or before.endswith("\n") == after.endswith("\n"):
+        return ""
+    if after.endswith("\n"):
+        return "; with a line break at its end now"
+    return "; no line break at its end any more"
 
 
 class Target(NamedTuple):

@@ -387,7 +387,7 @@ class Chat:
         return result
 
     async def _tick(self) -> None:
-        """Show each second that the model is at work."""
+        """Show each second that the model or a tool is at work."""
         while True:
             await asyncio.sleep(1)
             self._screen.tick()

@@ -79,10 +79,10 @@ class News:
     def piece(self, piece: Delta | Gap) -> None:
         if isinstance(piece, Gap):
             return
-        self._screen.thinks(begins=False)
-        if piece.kind == "output":
+        if piece.kind == "output":  # its tool goes on, perhaps without another piece
             self._screen.stream(piece.text, style="dim", bar="> ")
             return
+        self._screen.works(None)
         if piece.kind == "compaction":
             self._note(piece.text)
             return
@@ -99,13 +99,13 @@ class News:
         return event
 
     def _tell(self, event: SessionEvent) -> None:
-        self._screen.thinks(begins=False)
+        self._screen.works(None)
         match event:
             case InputAccepted():
                 self._input(event)
             case ModelCallStarted():
                 self._calling, self._streamed = True, ""
-                self._screen.thinks(begins=True)
+                self._screen.works("thinking")
             case ModelAnswered(turn=turn, text=text, calls=calls):
                 self._tools |= {each.call: each.tool for each in calls}
                 self._name_agent(turn, text)
@@ -116,6 +116,7 @@ class News:
                 self._of_call(event)
             case ToolStarted(tool=tool, arguments=arguments):
                 self._note(f"runs {call_in_brief(tool, arguments)}")
+                self._screen.works(f"running {tool}")
             case MemoryRecalled(items=items, degraded=degraded):
                 recalled = "; ".join(each.text for each in items) or "nothing"
                 self._note(f"remembered: {recalled}{f' ({degraded})' if degraded else ''}")

@@ -53,8 +53,8 @@ class Screen:
         self._bar = ""
         self._column = 0  # in the stream's line; 0 if no stream line is open
         self._word = ""  # the end of the stream that has not been placed on a line yet
-        self._thinks_since: float | None = None
-        self._shows_thinking = False
+        self._work: tuple[str, float] | None = None  # its name, and when it began
+        self._shows_work = False
 
     @property
     def console(self) -> "Console":
@@ -63,32 +63,31 @@ class Screen:
     def say(self, text: str = "", style: str = "") -> None:
         """Print a line of Holdfast, wrapped at words."""
         self.end_stream()
-        self._clear_thinking()
+        self._clear_work()
         for line in text.split("\n"):
             indent = " " * (len(line) - len(line.lstrip()) + 2)
             for part in wrap_words(line, self._width(), indent=indent):
                 self._out.print((part, style))
 
-    # --- the line that shows that the model is at work
+    # --- the line that shows that the model or a tool is at work
 
-    def thinks(self, *, begins: bool) -> None:
-        """Remember that a model call began, or that something of it arrived."""
-        self._thinks_since = time.monotonic() if begins else None
-        if not begins:
-            self._clear_thinking()
+    def works(self, name: str | None) -> None:
+        """Remember what began, such as `thinking`, or that it ended."""
+        self._work = None if name is None else (plain(name), time.monotonic())
+        self._clear_work()
 
     def tick(self) -> None:
-        """Show how long the model has been thinking. Called once a second."""
-        if self._thinks_since is None or self._column or self._word:
+        """Show how long the work has taken. Called once a second."""
+        if self._work is None or self._column or self._word:
             return
-        seconds = int(time.monotonic() - self._thinks_since)
-        text = f"thinking, {seconds} s. Ctrl-C stops it."[: self._width() - 1]
-        show_status(text)
-        self._shows_thinking = True
+        name, since = self._work
+        text = f"{name}, {int(time.monotonic() - since)} s. Ctrl-C stops it."
+        show_status(text[: self._width() - 1])
+        self._shows_work = True
 
-    def _clear_thinking(self) -> None:
-        if self._shows_thinking:
-            self._shows_thinking = False
+    def _clear_work(self) -> None:
+        if self._shows_work:
+            self._shows_work = False
             show_status("")
 
     def tell(self, speaker: str, text: str, style: str = "") -> None:
@@ -104,7 +103,7 @@ class Screen:
         mark. A risky part stands out, and its reason follows on the next line.
         """
         self.end_stream()
-        self._clear_thinking()
+        self._clear_work()
         width = self._width()
         for line in lines:
             done = 0
@@ -123,7 +122,7 @@ class Screen:
         """
         if (self._column or self._word) and (style, bar) != (self._style, self._bar):
             self.end_stream()
-        self._clear_thinking()
+        self._clear_work()
         self._style, self._bar = style, bar
         # Ask once: a command may print a megabyte at a time, and the driver of its turn waits for
         # this terminal.

@@ -44,8 +44,8 @@ def check_consent(settings: "Settings") -> Finding:
         return Finding(
             "consent",
             "ok",
-            f"{said}; every program of yours may give one",
-            'approvals.consent = ["terminal", "page"] needs a person',
+            f"{said}; so each program of yours can answer, too",
+            'set approvals.consent = ["terminal", "page"] to let only people answer',
         )
     return Finding("consent", "ok", said)
 

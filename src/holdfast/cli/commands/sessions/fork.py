@@ -22,13 +22,13 @@ def register(app: typer.Typer) -> None:
         session: Annotated[
             str,
             typer.Argument(
-                metavar="SESSION", help="What to copy.", autocompletion=completing.sessions
+                metavar="SESSION", help="The one to copy.", autocompletion=completing.sessions
             ),
         ],
         into: Annotated[
             str | None,
             typer.Argument(
-                metavar="[NEW]", help="What the copy is called. [default: SESSION-fork-SEQ]"
+                metavar="[NEW]", help="The name of the copy. [default: SESSION-fork-SEQ]"
             ),
         ] = None,
         at: Annotated[

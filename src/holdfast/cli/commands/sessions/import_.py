@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
             str | None,
             typer.Argument(
                 metavar="[SESSION]",
-                help="What it is called here. [default: import/ and the file's name]",
+                help="Its name here. [default: import/ and the file's name]",
             ),
         ] = None,
         as_: RecordedAs = None,

@@ -126,12 +126,17 @@ function valuesInBrief(known) {
   return Object.entries(known).map(brief).join(" ");
 }
 
+const TABLE = /\|[ :]*-[-:| ]*\|/;
+
 // Replies in one line of a list: their words, without the marks of Markdown.
 export function withoutMarks(text) {
-  return text
+  // Bars are marks only in a table, which has a row of dashes.
+  const words = TABLE.test(text) ? text.replace(TABLE, " ").replaceAll("|", " ") : text;
+  return words
     .replace(/!?\[([^\]\n]*)\]\([^)\n]*\)/g, "$1")
     .replace(/(^|\s)(?:#{1,6}|>|[-*+]|\d+\.)(?=\s)/g, "$1")
     .replace(/\*\*|__|~~|`/g, "")
+    .replace(/(^|\s)_([^_\n]+)_(?=\W|$)/g, "$1$2")
     .replace(/\s+/g, " ")
     .trim();
 }

@@ -187,7 +187,7 @@ export class PromptCard {
     const isNamed = people.includes(this.me.person);
     const asked = requester === this.me.person ? "You asked, so another person decides. " : "";
     const others = `${asked}Only ${oneOf(people)} may answer this.`;
-    const words = isNamed ? "Your token may look, but not answer." : others;
+    const words = isNamed ? "Your token lets you read, but not answer." : others;
     return h("p", { class: "note quiet" }, words);
   }
 

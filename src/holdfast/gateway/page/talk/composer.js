@@ -52,7 +52,7 @@ export class Composer {
   // Why nothing can be said here, if nothing can.
   get mute() {
     const { facts } = this.talk;
-    if (!this.app.me.scopes.includes("send")) return "Your token may look, but not send";
+    if (!this.app.me.scopes.includes("send")) return "Your token lets you read, but not send";
     if (facts?.sealed) return "Sealed: nothing can be sent";
     if (facts?.parent) return "An agent works here for another conversation. Write there.";
     return null;
@@ -234,7 +234,7 @@ function stopWords(turn, me) {
   const names = [...people].join(" and ");
   const others = names && `, and ${names} can no longer answer ${which}`;
   const closes = asked.length ? ` ${prompts}${others}.` : "";
-  return `Stop turn ends ${whose}.${closes} Nothing more runs. What was said and done stays.`;
+  return `Stop turn ends ${whose}.${closes} Nothing more runs. Everything said and done stays.`;
 }
 
 function waitingCalls(turn) {

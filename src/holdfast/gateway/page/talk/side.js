@@ -156,7 +156,8 @@ export class Side {
 
   reminders(reminders) {
     const line = (each) => {
-      const about = `${each.when}, set by ${each.by}${each.may_prompt ? ", may ask" : ""}`;
+      const asks = each.may_prompt ? ", may ask for approval" : "";
+      const about = `${each.when}, set by ${each.by}${asks}`;
       const next = h("b", null, each.state === "waiting" ? when(each.next_at) : "can't fire");
       return h("li", null, next, ` ${each.text} `, h("span", { class: "dim" }, about));
     };

@@ -4,7 +4,7 @@
 import { get, post } from "../core/api.js";
 import { fill, h, say } from "../core/dom.js";
 import { Follow } from "../core/follow.js";
-import { answering, closing, plural, told } from "../core/words.js";
+import { TURNS, answering, closing, plural, told } from "../core/words.js";
 import { PromptCard } from "../prompts/card.js";
 import { Story, storyOf } from "../story/story.js";
 import { Composer } from "./composer.js";
@@ -158,7 +158,8 @@ export class Talk {
     if (type.startsWith("approval_")) this.app.poke();
     if (type === "approval_closed" || type === "approval_answered") this.overtaken(body);
     if (type === "turn_ended") {
-      say(body.reply ? `Answered: ${body.reply.slice(0, 300)}` : `The turn ended: ${body.outcome}`);
+      const ended = `The turn ended: ${TURNS[body.outcome] ?? body.outcome}.`;
+      say(body.reply ? `Answered: ${body.reply.slice(0, 300)}` : ended);
     }
     this.lookSoon();
   }

@@ -128,7 +128,7 @@ function decisionRow(each) {
   const verdict = each.closed_as
     ? closing(each.closed_as).text
     : answering(each.answered_by, each.option).text;
-  const running = each.job ? "none yet; it runs in the background" : null;
+  const running = each.job ? "none yet; it runs in the background" : "none so far";
   const result = each.outcome ? (CALLS[each.outcome] ?? each.outcome) : running;
   const about = h(
     "p",
@@ -146,7 +146,7 @@ function decisionRow(each) {
     h("p", { class: "verdict" }, verdict, each.reason && [" ", h("q", null, each.reason)]),
     about,
     // The verdict of a call that did not run is all of its result.
-    !isDenied && result && h("p", { class: "result-line" }, `Result: ${result}`),
+    !isDenied && h("p", { class: "result-line" }, `Result: ${result}`),
     !isDenied &&
       each.text &&
       h("details", null, h("summary", null, "Output"), h("pre", { tabindex: "0" }, each.text)),

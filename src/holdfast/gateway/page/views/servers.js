@@ -7,6 +7,7 @@ import { told } from "../core/words.js";
 import { diffIn } from "../text/diff.js";
 import { diffView } from "../text/diff_view.js";
 
+const TRANSPORTS = { stdio: "a program on this machine", http: "a server in the network" };
 const STATES = {
   pinned: "pinned: models may use it",
   new: "new: no model sees it",
@@ -34,11 +35,13 @@ export class Servers {
   }
 
   server(server) {
-    const line = server.problem || `${server.transport}, ${server.state}`;
+    const kind = TRANSPORTS[server.transport] ?? server.transport;
+    const line = `${kind}; ${server.problem || "it answers"}`;
     return h(
       "section",
       { class: "server", data: { server: server.server } },
-      h("h2", null, h("code", null, server.server), ` ${line}`),
+      h("h2", null, h("code", null, server.server)),
+      h("p", { class: "dim" }, line),
       server.tools.map((tool) => this.tool(server, tool)),
       (server.refused || []).map((each) =>
         h("p", { class: "dim" }, `${each.name} can't be used: ${each.reason}`),

@@ -17,18 +17,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast.adapters.tools.shell.parse import (
     all_nodes,
     read_command,
-    subcommand_of,
     syntax_tree,
 )
 from holdfast.adapters.tools.shell.risks.always import ALWAYS
 from holdfast.adapters.tools.shell.risks.code import DATABASE_CLIENTS, code_effects, sql_effects
 from holdfast.adapters.tools.shell.risks.dry_runs import changes_nothing
+from holdfast.adapters.tools.shell.risks.money import money_effects
+from holdfast.adapters.tools.shell.risks.nodes import (
+    SUBSTITUTIONS,
+    is_value,
+    simple_command,
+    source,
+    unquoted,
+)
 from holdfast.adapters.tools.shell.risks.paths import is_outside, written_paths
 from holdfast.adapters.tools.shell.risks.simple import (
-    INTERPRETERS,
     SHELLS,
     code_of,
     inner_commands,
+    is_interpreter,
     name_of,
 )
 from holdfast.adapters.tools.shell.risks.transfers import transfer_effects
@@ -41,15 +48,6 @@ if TYPE_CHECKING:
 
 _NESTING_MAX = 5  # wrappers in wrappers; a person follows no more either
 _MARKS_MAX = 50  # the same bound as the commands that are read
-_SUBSTITUTIONS = frozenset({"command_substitution", "process_substitution"})
-_RUNNERS = frozenset({"eval", "source", ".", "exec", "xargs", "parallel", "watch", "trap", "alias"})
-# Programs whose output is a value, not code, where it is an argument of another program.
-_VALUES = frozenset(
-    {"date", "pwd", "nproc", "whoami", "id", "hostname", "uname", "basename", "dirname", "git"}
-    | {"realpath", "readlink", "which", "wc", "seq", "echo", "printf", "tput", "arch", "mktemp"}
-    | {"cat", "head", "tail", "grep", "cut", "tr", "sort", "uniq", "awk", "sed", "jq", "ls", "expr"}
-    | {"find", "pgrep", "docker", "kubectl", "stat", "du", "node", "npm", "go", "python3", "lsof"}
-)
 _RUNS_INPUT = "runs whatever text arrives on its input."
 _REMOTE_WORDS = 3  # git remote add NAME
 _FORK_BOMB = re.compile(r"(?<!\S)(\S{1,20}?) ?\(\) ?\{[^}]{0,40}\1 ?\| ?\1 ?&")
@@ -108,8 +106,8 @@ def _marks(command: str, where: _Where, depth: int) -> Iterator[_Mark]:
         if node.type == "command":
             yield from _new_remote_marks(node, new_remotes)
             yield from _command_marks(node, where, depth)
-        elif node.type in _SUBSTITUTIONS and not _is_value(node):
-            text = f"`{_source(node)[:60]}` decides only when it runs what this command does."
+        elif node.type in SUBSTITUTIONS and not is_value(node):
+            text = f"`{source(node)[:60]}` decides only when it runs what this command does."
             yield _Mark("runtime_code", text, node.start_byte, node.end_byte)
         elif node.type == "file_redirect":
             yield from _redirect_marks(node, where)
@@ -124,31 +122,9 @@ def _moves(command: str) -> dict[int, tuple[str, ...]]:
     return found
 
 
-class _Simple(NamedTuple):
-    """The words of a simple command, and where the first begins and the last ends."""
-
-    words: tuple[str, ...]
-    start: int
-    end: int
-    is_computed: bool  # the program itself is known only when it runs
-
-
-def _simple(node: "Node") -> _Simple:
-    command = subcommand_of(node, ())
-    words = tuple(
-        _unquoted(node, word.start, word.end) if word.text is None else word.text
-        for word in command.words
-    )
-    if not words:
-        return _Simple((), node.start_byte, node.end_byte, is_computed=False)
-    first, end = command.words[0], max(word.end for word in command.words)
-    is_computed = first.text is None and words[0].startswith(("$", "`", '"$'))
-    return _Simple(words, first.start, end, is_computed)
-
-
 def _new_remote_marks(node: "Node", known: set[str]) -> Iterator[_Mark]:
     """A push to a server that the same text has just named sends the history somewhere new."""
-    words, start, end, _ = _simple(node)
+    words, start, end, _ = simple_command(node)
     plain = [word for word in words if not word.startswith("-")]
     if len(plain) > _REMOTE_WORDS and plain[:2] == ["git", "remote"]:
         if plain[2] in ("add", "set-url"):
@@ -159,7 +135,7 @@ def _new_remote_marks(node: "Node", known: set[str]) -> Iterator[_Mark]:
 
 
 def _command_marks(node: "Node", where: _Where, depth: int) -> Iterator[_Mark]:
-    words, start, end, is_computed = _simple(node)
+    words, start, end, is_computed = simple_command(node)
     if not words:
         return
     is_fed = _is_fed(node)
@@ -167,7 +143,7 @@ def _command_marks(node: "Node", where: _Where, depth: int) -> Iterator[_Mark]:
         text = f"{words[0]} decides only when it runs which program starts."
         yield _Mark("runtime_code", text, start, end)
     if is_fed and (name_of(words[0]) in DATABASE_CLIENTS):
-        fed = _source(_pipeline(node))
+        fed = source(_pipeline(node))
         yield from _placed("This", sql_effects(fed), start, end)
     yield from _effects(words, where, depth, start, end, is_fed=is_fed)
 
@@ -179,6 +155,7 @@ def _effects(
     name, rest = name_of(words[0]), words[1:]
     said = f"`{name}`"
     yield from _placed(said, _table_effects(name, rest), start, end)
+    yield from _placed(said, money_effects(name, rest), start, end)
     yield from _placed(said, transfer_effects(name, rest, is_fed=is_fed), start, end)
     yield from _placed(said, _runtime_effects(name, rest, words, is_fed=is_fed), start, end)
     if name in DATABASE_CLIENTS:
@@ -214,7 +191,7 @@ def _table_effects(name: str, rest: tuple[str, ...]) -> list[Effect]:
     base = "mkfs" if name.startswith("mkfs.") else name
     if base in ALWAYS:
         found.append(ALWAYS[base])
-    elif name not in VERBS and name not in SHELLS and not _is_interpreter(name):
+    elif name not in VERBS and name not in SHELLS and not is_interpreter(name):
         return verb_effects(name, rest)
     options, plain = _split(rest, VALUED.get(name, frozenset()))
     text = " ".join(plain)
@@ -263,13 +240,13 @@ def _runtime_effects(
         return [("runtime_code", text)]
     operands = [word for word in rest if not word.startswith("-")]
     reads_input = is_fed and (not operands or rest[:1] == ("-",) or "-s" in rest or "-" in rest)
-    if (name in SHELLS or _is_interpreter(name)) and code_of(words) is None and reads_input:
+    if (name in SHELLS or is_interpreter(name)) and code_of(words) is None and reads_input:
         return [("runtime_code", _RUNS_INPUT)]
     if is_fed and name == "ssh" and operands and not inner_commands(words):
         return [("runtime_code", _RUNS_INPUT)]
     if is_fed and name == "make" and "-" in rest:
         return [("runtime_code", _RUNS_INPUT)]
-    is_script = name in SHELLS or _is_interpreter(name)
+    is_script = name in SHELLS or is_interpreter(name)
     if is_script and code_of(words) is None and operands[:1] and operands[0].startswith("$"):
         return [("runtime_code", "decides only when it runs which script starts.")]
     texts = [inner.text or "" for inner in inner_commands(words)] if name in SHELLS else []
@@ -278,16 +255,12 @@ def _runtime_effects(
     return []
 
 
-def _is_interpreter(name: str) -> bool:
-    return name in INTERPRETERS or re.sub(r"[\d.]+$", "", name) in INTERPRETERS
-
-
 def _redirect_marks(node: "Node", where: _Where) -> Iterator[_Mark]:
     operator = next((each.type for each in node.children if not each.is_named), "")
     target = node.child_by_field_name("destination")
     if target is None or ">" not in operator or operator in (">&", "<&"):
         return
-    path = _unquoted(node, target.start_byte, target.end_byte)
+    path = unquoted(node, target.start_byte, target.end_byte)
     start, end = node.start_byte, node.end_byte
     if path.startswith(("/dev/tcp/", "/dev/udp/")):
         yield _Mark("upload", f"{path} sends data to another machine.", start, end)
@@ -307,7 +280,7 @@ def _empties(node: "Node") -> bool:
         return False
     if body is None:
         return True
-    words = _source(body).split()
+    words = source(body).split()
     return words in ([":"], ["true"], ["cat", "/dev/null"], ["echo", "-n"])
 
 
@@ -334,51 +307,3 @@ def _pipeline(node: "Node") -> "Node":
     while found.parent is not None and found.parent.type in ("redirected_statement", "pipeline"):
         found = found.parent
     return found
-
-
-def _is_value(node: "Node") -> bool:
-    """
-    Return whether a substitution only gives a value: programs that print, in an argument of a
-    program that runs no text.
-    """
-    if node.type == "process_substitution":
-        outer = _command_above(node)
-        return (
-            outer is not None
-            and outer not in SHELLS | _RUNNERS | {"make"}
-            and not _is_interpreter(outer)
-        )
-    names = [
-        name_of((each.text or b"").decode(errors="replace"))
-        for each in all_nodes(node)
-        if each.type == "command_name"
-    ]
-    outer = _command_above(node)
-    runs = outer is None or outer in _RUNNERS or outer in SHELLS or outer.startswith("$")
-    return not runs and all(name in _VALUES for name in names)
-
-
-def _command_above(node: "Node") -> str | None:
-    """Return the program whose argument this is, "" for an assignment, None for its name."""
-    above = node.parent
-    below = node
-    while above is not None:
-        if above.type == "command_name":
-            return None
-        if above.type in ("variable_assignment", "for_statement", "test_command"):
-            return ""
-        if above.type == "command":
-            name = above.child_by_field_name("name")
-            return None if name is None or name == below else name_of(_source(name))
-        below, above = above, above.parent
-    return ""
-
-
-def _source(node: "Node") -> str:
-    return (node.text or b"").decode(errors="replace")
-
-
-def _unquoted(node: "Node", start: int, end: int) -> str:
-    """Return a word that the shell computes, without its quotes: enough to recognise it."""
-    text = (node.text or b"")[start - node.start_byte : end - node.start_byte]
-    return re.sub(r"[\"']", "", text.decode(errors="replace"))

@@ -13,6 +13,11 @@ _RSYNC_DRY = re.compile(r"--dry-run|-[avzrhutnP]*n[avzrhutnP]*")
 # Options that take no value, in every program below.
 _FLAGS = re.compile(r"--(force|delete|all|verbose|archive|recursive|force-with-lease)|--[a-z-]+=.*")
 _RSYNC_FLAGS = re.compile(r"-[avzrhutnP]+")
+# Programs that show their steps, if the very first word asks for that.
+_FIRST_OPTION = {
+    "make": ("-n", "--dry-run", "--just-print", "--recon"),
+    **dict.fromkeys(("apt", "apt-get"), ("-s", "--simulate", "--dry-run", "--just-print")),
+}
 _PROGRAMS = frozenset({"git", "rsync", "kubectl", "oc", "helm", "aws", "npm", "cargo", "uv"})
 
 
@@ -22,6 +27,8 @@ def changes_nothing(name: str, rest: Sequence[str]) -> bool:
     (True, True)
     >>> changes_nothing("rsync", ("-an", "--delete", "a/", "b/"))
     True
+    >>> changes_nothing("make", ("-n", "install")), changes_nothing("make", ("-C", "-n", "install"))
+    (True, False)
     >>> changes_nothing("kubectl", ("delete", "ns", "a", "--dry-run=none"))
     False
     """
@@ -31,6 +38,8 @@ def changes_nothing(name: str, rest: Sequence[str]) -> bool:
         return True
     if name == "kill" and rest[:1] == ("-0",):
         return True  # it asks whether the process exists
+    if name in _FIRST_OPTION:
+        return rest[:1] != () and rest[0] in _FIRST_OPTION[name]
     return name in _PROGRAMS and _is_dry_run(name, rest)
 
 

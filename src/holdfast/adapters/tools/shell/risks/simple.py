@@ -133,6 +133,10 @@ def _inner(words: Sequence[str]) -> Inner | None:
     return None
 
 
+def is_interpreter(name: str) -> bool:
+    return name in INTERPRETERS or re.sub(r"[\d.]+$", "", name) in INTERPRETERS
+
+
 def code_of(words: Sequence[str]) -> str | None:
     """
     Return the code that an interpreter gets as a word.

@@ -403,7 +403,10 @@ VERBS: dict[str, tuple[Verb, ...]] = {
         Verb("destructive", "removes rules of the firewall.", None, "-[FXD]|--flush"),
         Verb("privilege", SYSTEM, None, "-[AIDFXPR]|--(append|insert|flush).*"),
     ),
-    "nft": (Verb("privilege", SYSTEM, r"(add|delete|flush|insert|create)\b"),),
+    "nft": (
+        Verb("destructive", "removes rules of the firewall.", r"(delete|destroy|flush)\b"),
+        Verb("privilege", SYSTEM, r"(add|delete|flush|insert|create)\b"),
+    ),
     "chmod": (
         Verb(
             "privilege",

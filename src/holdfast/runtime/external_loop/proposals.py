@@ -7,6 +7,7 @@ import msgspec
 
 from holdfast.errors import Unusable
 from holdfast.ids import CallId
+from holdfast.runtime.external_loop.blobs import adapter_name, raw_bytes
 from holdfast.runtime.external_loop.gate import LoopCall, LoopResult
 from holdfast.runtime.verbs.accept import written_as_json
 from holdfast.session.view.messages import ProposedCall
@@ -58,10 +59,23 @@ def _id(call: Any) -> str:
 def result_from(value: Any) -> LoopResult:
     """Write the value that a tool returned as text. A value that JSON lacks is written as str()."""
     if isinstance(value, LoopResult):
-        return value
+        return _checked(value)
     if isinstance(value, str):
         return LoopResult(value)
     try:
         return LoopResult(msgspec.json.encode(value).decode())
     except (TypeError, ValueError):
         return LoopResult(str(value))
+
+
+def _checked(result: LoopResult) -> LoopResult:
+    """Refuse what `record` would refuse, while the call can still be recorded as an error."""
+    if not isinstance(result.text, str):
+        raise Unusable(
+            f"the text of the result is a {type(result.text).__name__}",
+            code="malformed",
+            hint="give the text that your model reads",
+        )
+    if result.blob is not None:
+        raw_bytes(result.blob, adapter_name(result.adapter))
+    return result

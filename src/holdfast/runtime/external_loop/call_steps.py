@@ -26,13 +26,14 @@ from holdfast.runtime.cancellation import finish
 from holdfast.runtime.drive.bound_call import bind_call
 from holdfast.runtime.external_loop.blobs import pack
 from holdfast.runtime.external_loop.gate import Ended, Gate
-from holdfast.runtime.external_loop.proposals import result_from
+from holdfast.runtime.external_loop.proposals import loop_text, result_from
 from holdfast.runtime.external_loop.steps import LoopSteps
 from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.session.authority.policy import BoundCall
 from holdfast.session.commands import DropCall, FinishCall, StartTool
 from holdfast.session.events import Blob
 from holdfast.session.state import Call, Turn
+from holdfast.session.view.surrogates import plain
 
 Run = Callable[[Any], Any]
 STOPPED = (
@@ -153,9 +154,10 @@ class CallSteps(LoopSteps):
         gate is closed as cancelled.
         """
         self._loop.check()
+        hidden = self._secrecy.hidden(loop_text(reason, "reason"))
         async with self._driving():
             self._find(gate)
-            command = DropCall(turn=self.turn, call=gate.call, reason=self._secrecy.hidden(reason))
+            command = DropCall(turn=self.turn, call=gate.call, reason=hidden)
             await self._ledger.drive(command, check=Check.FENCE)
             await self._driver.deliver_owed()
             return await self._gate(gate.call)
@@ -194,7 +196,7 @@ class CallSteps(LoopSteps):
                 hint="hand in the text that your model reads",
             )
         self._loop.check()
-        text, output = await self._kept_text(self._secrecy.hidden(_plain(text)))
+        text, output = await self._kept_text(self._secrecy.hidden(plain(text)))
         packed = await self._packed_result(blob, adapter)
         command = FinishCall(
             turn=self.turn,
@@ -246,11 +248,3 @@ class CallSteps(LoopSteps):
                 code="malformed",
                 hint="record each call once, as it really ended",
             )
-
-
-def _plain(text: str) -> str:
-    """
-    Return text that can be written down: a plain `str`, with `?` for each half of a character. The
-    name of a file that is not UTF-8 has such halves.
-    """
-    return str.__str__(text).encode(errors="replace").decode()

@@ -8,8 +8,9 @@ number that a channel uses as an id is not text.
 
 import unicodedata
 from collections.abc import Mapping
-from os import PathLike, fspath
+from os import PathLike, fsencode, fspath
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -39,7 +40,8 @@ def check_source(given: MessageSource) -> MessageSource:
     if not isinstance(given, MessageSource):
         raise _no_message_source(given)
     try:
-        msgspec.convert(msgspec.to_builtins(given), MessageSource)
+        # Bytes stay bytes: the encoder would turn them into the text of their base64.
+        msgspec.convert(msgspec.to_builtins(given, builtin_types=(bytes,)), MessageSource)
         context = context_from_source(
             given, session=_SESSION, instance=_INSTANCE, turn=TurnId("t1"), workspace=None
         )
@@ -171,10 +173,40 @@ def check_path_text(path: str | PathLike[str], *, what: str) -> str:
         text = fspath(path)
     except TypeError:
         text = None
-    if not isinstance(text, str):
+    if not isinstance(text, str) or "\0" in text or not _is_encodable(text):
         raise Unusable(
-            f"{what}={path!r} is not a path",
+            f"{what}={path!r:.200} is not a path",
             code="malformed",
             hint="hand in text or a pathlib.Path",
         )
     return text
+
+
+def _is_encodable(path: str) -> bool:
+    try:
+        fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_flag(value: object, *, what: str) -> bool:
+    if not isinstance(value, bool):
+        raise Unusable(
+            f"{what}={value!r:.200} is neither True nor False",
+            code="malformed",
+            hint=f"write {what}=True, or leave it out",
+        )
+    return value
+
+
+def plain_text(value: Any) -> Any:
+    """
+    Return text as a `str`, and everything else as it is. JSON does not know a subclass, such as a
+    member of an enum.
+    """
+    return str.__str__(value) if isinstance(value, str) else value
+
+
+def plain_texts(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: plain_text(value) for name, value in arguments.items()}

@@ -205,3 +205,16 @@ def install_hint(extra: str) -> str:
     is_checkout = (checkout / "pyproject.toml").is_file()
     folder = checkout if is_checkout else "PATH/TO/THE/HOLDFAST/FOLDER"
     return f"install the extra: `pip install '{folder}[{extra}]'`"
+
+
+def describe_error(exc: BaseException) -> str:
+    """Describe any exception of foreign code by type and message."""
+    return f"{type(exc).__name__}: {error_words(exc)}"
+
+
+def error_words(exc: BaseException) -> str:
+    """Return the message of any exception of foreign code."""
+    try:
+        return str(exc)
+    except Exception:  # noqa: BLE001  its own `__str__`, which may fail as well
+        return "(it can't say why)"

@@ -41,11 +41,6 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
     if not all(isinstance(each, Agent) for each in agents):
         raise Unusable("agents is not a list of agents", hint="write agents=[holdfast.Agent(...)]")
     for agent in _with_delegates(agents):
-        if not is_name(agent.name):
-            raise Unusable(
-                f"{agent.name!r} is not a valid agent name",
-                hint="use a short word, without invisible characters or spaces at its ends",
-            )
         names = tuple(_named(each, tools) for each in agent.tools)
         model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
         delegates = tuple(each if isinstance(each, str) else each.name for each in agent.delegates)
@@ -82,20 +77,17 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
     """Return the agents in their order, then the agents that they delegate to."""
     known: dict[str, Agent] = {}
     for agent in agents:
+        _check(agent)
         if known.setdefault(agent.name, agent) is not agent:
             raise Unusable(
                 f"two agents are called {agent.name!r}", hint="give one of them another name"
             )
     found = list(agents)
     for agent in found:  # the list grows during the loop
-        if isinstance(agent.tools, str) or isinstance(agent.delegates, str | Agent):
-            raise Unusable(
-                f"the agent {agent.name!r} has one where a list must be",
-                hint="write tools=[...] and delegates=[...]",
-            )
         for each in agent.delegates:
             if isinstance(each, str):
                 continue
+            _check(each)
             if known.setdefault(each.name, each) is not each:
                 raise Unusable(
                     f"two agents are called {each.name!r}", hint="give one of them another name"
@@ -103,6 +95,29 @@ def _with_delegates(agents: Sequence[Agent]) -> list[Agent]:
             if not any(each is one for one in found):
                 found.append(each)
     return found
+
+
+def _check(agent: object) -> None:
+    """Refuse what is not an agent, or has a part of another type."""
+    if not isinstance(agent, Agent):
+        raise Unusable(f"{agent!r} is not an agent", hint="use a holdfast.Agent, or its name")
+    if not isinstance(agent.name, str) or not is_name(agent.name):
+        raise Unusable(
+            f"{agent.name!r} is not a valid agent name",
+            hint="use a short word, without invisible characters or spaces at its ends",
+        )
+    if not isinstance(agent.instructions, str):
+        raise Unusable(
+            f"the instructions of {agent.name!r} are not text", hint="write instructions='...'"
+        )
+    if any(
+        isinstance(each, str) or not isinstance(each, Iterable)
+        for each in (agent.tools, agent.delegates)
+    ):
+        raise Unusable(
+            f"the agent {agent.name!r} has one where a list must be",
+            hint="write tools=[...] and delegates=[...]",
+        )
 
 
 def _named(tool: Any, tools: dict[str, Tool]) -> str:

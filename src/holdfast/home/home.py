@@ -13,6 +13,7 @@ from typing import Any
 from holdfast.argument_checks import (
     asking,
     check_cursor,
+    check_flag,
     check_path_text,
     check_source,
     check_workspace,
@@ -259,7 +260,12 @@ class Home(HomeLoops):
             },
         )
         wanted = ReminderRequest(
-            text=text, at=moment, every=every, cron=cron, time_zone=time_zone, may_prompt=may_prompt
+            text=text,
+            at=moment,
+            every=every,
+            cron=cron,
+            time_zone=time_zone,
+            may_prompt=check_flag(may_prompt, what="may_prompt"),
         )
         return await self.service.reminders.set(
             session,

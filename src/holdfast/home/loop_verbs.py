@@ -7,6 +7,8 @@ from os import PathLike
 from holdfast.argument_checks import (
     check_source,
     check_workspace,
+    plain_text,
+    plain_texts,
     texts,
 )
 from holdfast.errors import HoldfastError
@@ -81,13 +83,11 @@ class HomeLoops(OpenedHome):
     ) -> ExternalTurn:
         texts({"session": session, "text": text}, {"agent": agent, "dedup": dedup})
         incoming = Incoming(
-            text=text,
             source=None if source is None else check_source(source),
-            agent=agent,
-            dedup=dedup,
             workspace=check_workspace(workspace),
+            **plain_texts({"text": text, "agent": agent, "dedup": dedup}),
         )
-        return await self.service.loops.begin(session, incoming, wait=wait)
+        return await self.service.loops.begin(plain_text(session), incoming, wait=wait)
 
     @asynccontextmanager
     async def take_up(

@@ -10,6 +10,7 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from holdfast.argument_checks import plain_text, plain_texts
 from holdfast.errors import HoldfastError, Unusable
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.external_loop.turn import ExternalTurn
@@ -24,12 +25,17 @@ _H = TypeVar("_H", bound="OpenedHome")
 def verb(
     method: "Callable[Concatenate[_H, _P], Coroutine[Any, Any, _R]]",
 ) -> "Callable[Concatenate[_H, _P], Coroutine[Any, Any, _R]]":
-    """Count the call as in flight: closing the home stops it first."""
+    """
+    Count the call as in flight: closing the home stops it first. Texts of a program's own type
+    become plain ones.
+    """
 
     @wraps(method)
     async def run(home: _H, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        call: Any = method
         with home._in_flight.verb():  # noqa: SLF001  # a method of it
-            return await method(home, *args, **kwargs)
+            result: _R = await call(home, *map(plain_text, args), **plain_texts(kwargs))
+            return result
 
     return run
 

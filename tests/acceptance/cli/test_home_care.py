@@ -213,3 +213,24 @@ def test_doctor_counts_what_dead_listeners_left(cli: Cli) -> None:
         ran.code,
         [each["state"] for each in ran.json["checks"] if each["check"] == "sockets"],
     ) == (0, ["warning"])
+
+
+def test_a_backup_lies_outside_of_the_home_wherever_its_path_leads(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """A copy inside of the home would be copied by the next backup, and the keys with it."""
+    cli.json("send", "ops/api", "hello", "--as", "alice")
+    (tmp_path / "link").symlink_to(cli.home)
+    (tmp_path / "beside").mkdir()
+    before = sorted(each.name for each in cli.home.iterdir())
+    for inside in (
+        tmp_path / "link" / "copy",
+        tmp_path / "beside" / ".." / cli.home.name / "copy",
+        tmp_path / "link",
+    ):
+        refused = cli("--json", "backup", str(inside))
+        assert (refused.code, refused.json["error"]["code"]) == (6, "malformed"), inside
+    assert sorted(each.name for each in cli.home.iterdir()) == before
+    outside = cli.home / ".." / "copy"
+    assert cli.json("backup", str(outside))["broken"] == []
+    assert (tmp_path / "copy" / "keys").is_dir()

@@ -107,6 +107,22 @@ def test_resume_exits_with_the_gravest_code_of_its_sessions(cli: Cli) -> None:
     assert (ran.code, [each["session"] for each in ran.lines]) == (5, ["d/gone", "e/done"])
 
 
+def test_resume_reports_the_gravest_of_the_turns_that_it_drove(cli: Cli) -> None:
+    """Two people's messages wait: the first one's turn ends, the second one's asks, then fails."""
+    call = {"call": [{"tool": "shell", "args": {"command": "true"}}]}
+    fails = {"expect": {"last_tool_result_contains": "never"}, "say": "no"}
+    model = cli.script({"say": "first"}, call, {"say": "third"}, fails, {"say": "fifth"})
+    for who in ("alice", "bob"):
+        cli.json("send", "ops/api", "go", "--as", who, "--model", model, "--no-wait")
+    ran = cli("--json", "resume")
+    assert (ran.code, ran.json["turn"], ran.json["outcome"]) == (3, "t2", "waiting")
+    assert len(ran.json["approvals"]) == 1
+    for who in ("carol", "dora", "erin"):
+        cli.json("send", "ops/api", "go", "--as", who, "--no-wait")
+    ran = cli("--json", "resume", "ops/api")
+    assert (ran.code, ran.json["turn"], ran.json["outcome"]) == (1, "t4", "failed")
+
+
 def test_a_parked_session_exits_3(cli: Cli) -> None:
     approval = cli.ask()
     ran = cli("--json", "resume", "ops/api")

@@ -39,6 +39,13 @@ BANK = holdfast.Agent("bank", model="demo", tools=[pay])
         ([holdfast.Agent("bank", tools="now")], "one where a list must be"),
         ([holdfast.Agent("bank", delegates=BANK)], "one where a list must be"),
         ([BANK, holdfast.Agent("bank")], "two agents are called 'bank'"),
+        ([holdfast.Agent(None)], "None is not a valid agent name"),  # type: ignore[arg-type]
+        ([holdfast.Agent(["bank"])], "is not a valid agent name"),  # type: ignore[arg-type]
+        ([holdfast.Agent("bank", instructions=None)], "instructions of 'bank' are not text"),  # type: ignore[arg-type]
+        ([holdfast.Agent("bank", tools=None)], "one where a list must be"),  # type: ignore[arg-type]
+        ([holdfast.Agent("bank", tools=pay)], "one where a list must be"),  # type: ignore[arg-type]
+        ([holdfast.Agent("bank", delegates=None)], "one where a list must be"),  # type: ignore[arg-type]
+        ([holdfast.Agent("bank", delegates=[pay])], "is not an agent"),  # type: ignore[list-item]
     ],
 )
 def test_an_agent_that_could_not_do_what_its_author_counts_on_is_refused(
@@ -126,6 +133,10 @@ def test_a_number_is_not_text_and_is_not_kept_as_one() -> None:
                 home.remind("bank/may", number, source=ALICE, every="1h"),
                 home.remind("bank/may", "hello", source=ALICE, at=number),
                 home.send("bank/may", "hello", source=ALICE, workspace=number),
+                home.send("bank/may", "hello", source=ALICE, workspace="a\0b"),
+                home.send("bank/may", "hello", source=ALICE, workspace="\ud800"),
+                home.remind("bank/may", "hello", source=ALICE, every="1h", may_prompt=number),
+                home.remind("bank/may", "hello", source=ALICE, every="1h", may_prompt=ALICE),  # type: ignore[arg-type]
                 home.answer(prompt, "edit", by=ALICE, arguments={"amount": object()}),
                 home.approval(number),
                 home.approvals(for_=number),
@@ -149,10 +160,67 @@ def test_a_number_is_not_text_and_is_not_kept_as_one() -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize("path", [7, b"state"])
+@pytest.mark.parametrize("path", [7, b"state", "a\0b", "\ud800"])
 def test_a_home_is_named_by_text_or_a_path(path: Any) -> None:
     with pytest.raises(holdfast.Unusable, match="is not a path"):
         holdfast.open(path)
+
+
+class Own(str):
+    """Text of a program's own type, such as a member of an enum."""
+
+    __slots__ = ()
+
+
+def test_text_of_a_programs_own_type_is_taken_as_the_text_that_it_is() -> None:
+    """Its letters are journalled and kept; JSON does not know the type, nor does a later start."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            turn = await home.send(
+                Own("bank/may"),
+                Own("pay amount=100"),
+                source=ALICE,
+                dedup=Own("k"),
+                model=Own("demo"),
+                agent=Own("bank"),
+            )
+            (prompt,) = turn.approvals
+            denied = await home.answer(prompt, Own("deny"), by=ALICE, reason=Own("too much"))
+            assert (denied.turn.outcome, type(denied.turn.session)) == ("completed", str)
+            async with home.turn("bank/june", Own("pay"), source=ALICE, dedup=Own("k")) as loop:
+                call = holdfast.LoopCall(Own("c1"), Own("pay"), Own('{"amount":7}'))
+                (gate,) = await loop.said(Own("I pay."), [call], model=Own("m"))
+                await loop.drop(gate, Own("no"))
+                assert (await loop.finish(Own("done"))).reply == "done"
+            async with home.turn("bank/july", "pay", source=ALICE) as loop:
+                assert (await loop.fail(Own("over"), Own("it is"))).outcome == "failed"
+
+    asyncio.run(story())
+
+
+def test_a_loops_words_that_are_not_text_are_refused_and_its_turn_goes_on() -> None:
+    async def story() -> None:
+        async with (
+            open_in_memory(agents=[BANK]) as home,
+            home.turn("bank/may", "pay", source=ALICE) as loop,
+        ):
+            number: Any = 4711
+            gate = await loop.gate("pay", {"amount": 7})
+            for mistake in (
+                loop.said("", number),
+                loop.said("", model=number),
+                loop.drop(gate, number),
+                loop.fail(number, "it is over"),
+                loop.fail("over", number),
+            ):
+                with pytest.raises(holdfast.Unusable) as refused:
+                    await mistake
+                assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
+            await loop.drop(gate, "half a character: \ud800")
+            assert (await loop.finish("half a character: \ud800")).reply == "half a character: ?"
+
+    asyncio.run(story())
 
 
 def _but(source: Any, **changes: Any) -> Any:
@@ -201,6 +269,8 @@ def test_a_message_in_the_name_of_a_person_is_not_their_consent() -> None:
         _but(ALICE, channel="lo\ncal"),
         _but(ALICE, channel=""),
         _but(ALICE, boundary=" "),
+        _but(ALICE, boundary=b"ops"),
+        _but(ALICE, message_id=b"4711"),
         _but(ALICE, principal="root"),
         _but(ALICE, audience="everybody"),
         _but(ALICE, can_prompt="yes"),

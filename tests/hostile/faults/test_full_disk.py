@@ -18,6 +18,7 @@ from tests.hostile.faults.test_reserve import fill
 
 import holdfast
 from holdfast.adapters.files.home.reserve import RESERVE_BYTES
+from holdfast.testing import ScriptModel
 from holdfast.testing.loop import in_loop
 
 ROOM_FOR_A_HOME = 1024  # bytes: the largest file of a home with one session, before any record
@@ -131,6 +132,54 @@ async def test_the_report_of_a_command_that_filled_the_disk_is_kept(disk: Path) 
         over = await home.job(job.id, by=ALICE)
     assert (over.outcome, over.text) == ("error", "[exit 3]")
     (disk / "filler").unlink()
+
+
+@pytest.mark.needs_system("mount", "mkfs.ext4")
+@pytest.mark.parametrize("way", ["its text", "its framework's form"])
+@in_loop
+async def test_the_outcome_of_a_loops_tool_that_filled_the_disk_is_kept(
+    disk: Path, way: str
+) -> None:
+    """D5: what lies beside the journal has no room, and the outcome is recorded without it."""
+
+    def hoard(_: object) -> holdfast.LoopResult:
+        fill(disk)
+        if way == "its text":
+            return holdfast.LoopResult("gold" * 30_000)
+        return holdfast.LoopResult("gold", blob=b"gold" * 30_000, adapter="ours/1")
+
+    schema = {"type": "object", "properties": {}}
+    agent = holdfast.Agent("ops", tools=[holdfast.SchemaTool("hoard", schema, mode="auto")])
+    async with (
+        holdfast.open(disk / "home", agents=[agent]) as home,
+        home.turn("ops/api", "hoard", source=ALICE) as turn,
+    ):
+        gate = await turn.call(await turn.gate("hoard", {}), hoard)
+        assert (gate.outcome, gate.text[:4], gate.result) == ("ok", "gold", None)
+        assert ("could not be kept" in gate.text) is (way == "its text")
+        (disk / "filler").unlink()
+
+
+@in_loop
+async def test_the_report_of_a_delegate_is_kept_where_its_whole_text_is_not(tmp_path: Path) -> None:
+    """D5: something lies in the way of the parent's outputs, and the call ends all the same."""
+    long = "gold" * 10_000
+
+    @holdfast.tool(mode="auto")
+    def block(what: str) -> str:
+        """Put a file where the outputs belong."""
+        (tmp_path / "home/sessions/ops/api/outputs").write_text(what)
+        return what
+
+    lines = [{"call": [{"tool": "block", "args": {"what": "it"}}]}, {"say": long}]
+    miner = holdfast.Agent("miner", model=ScriptModel(lines), tools=[block])
+    lines = [{"call": [{"tool": "delegate_miner", "args": {"task": "dig"}}]}, {"say": "done"}]
+    lead = holdfast.Agent("lead", model=ScriptModel(lines), tools=[block], delegates=[miner])
+    async with holdfast.open(tmp_path / "home", agents=[lead]) as home:
+        turn = await home.send("ops/api", "dig", source=ALICE)
+        assert (turn.outcome, turn.reply) == ("completed", "done")
+        (call,) = await home.calls("ops/api", turn.turn)
+    assert (call.outcome, call.text[:4], "could not be kept" in call.text) == ("ok", "gold", True)
 
 
 @pytest.mark.parametrize("limit", [0, 300, 700, 1024, 1500, 2048, 2500, 4096])

@@ -9,9 +9,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.tools.python.arguments import describe_error
 from holdfast.adapters.tools.user_program import UserProgram
-from holdfast.errors import HoldfastError, Unusable
+from holdfast.errors import HoldfastError, Unusable, describe_error
 from holdfast.ids import CallId
 from holdfast.ports.memory import Memory
 from holdfast.ports.tools import BUILTIN_TOOLS, ProcessFacts, Tool

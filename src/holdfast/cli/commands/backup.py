@@ -45,7 +45,8 @@ async def _backup(options: Options, folder: Path) -> int:
     home = home_of(options)
     if not who(home, None).is_owner:
         raise Refused("only the home's owner may back it up", code="no_authority")
-    if folder == home or home in folder.parents:
+    # Resolved: a link, or a `..`, may lead into the home or out of it.
+    if (place := folder.resolve()) == (whole := home.resolve()) or whole in place.parents:
         raise Refused(
             f"{folder} is inside the home", code="malformed", hint="name a folder outside of it"
         )

@@ -40,8 +40,8 @@ def register(app: typer.Typer) -> None:
         """
         Continue turns that a crash or an answer elsewhere left open, and fire due reminders.
 
-        Prints each session that it drove. Exits 0 if nothing was left to do, else as `send` does:
-        the gravest code of all sessions.
+        Prints each session that it drove, by the turn that went worst. Exits 0 if nothing was left
+        to do, else as `send` does: the gravest code of all sessions.
         """
         options = options_of(ctx)
         run(lambda: _resume(options, session, model, as_))

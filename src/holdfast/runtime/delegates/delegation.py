@@ -34,6 +34,7 @@ from holdfast.ids import (
 )
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.ledger.ledger import Ledger
+from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.types import ApprovalReport, TurnReport, approval_report
 from holdfast.runtime.runtime import Runtime
@@ -213,10 +214,9 @@ async def _result(above: Ledger, state: SessionState, report: TurnReport) -> Rep
     outcome, text = _outcome_and_text(report, parent.path[-1], len(doubts))
     data, output = text.encode(), None
     if len(data) > limits.TOOL_OUTPUT_VIEW_BYTES:
-        output = await above.journal.keep_output(data)
-        text = (
-            data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore")
-            + f"\n[shortened; all of it is in {state.session}]"
+        shown = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore")
+        output, text = await keep_if_possible(
+            above, data, f"{shown}\n[shortened; all of it is in {state.session}]"
         )
     return ReportDelegate(
         call=parent.call,

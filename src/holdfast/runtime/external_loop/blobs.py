@@ -20,13 +20,7 @@ _ADAPTER = re.compile(r"[a-z][a-z0-9_.-]{0,63}/[0-9]{1,6}\Z")
 async def pack(world: World, ledger: Ledger, data: bytes | str, adapter: str | None) -> Blob:
     """Check the blob and, if it is large, keep it durably beside the journal."""
     name = adapter_name(adapter)
-    if not isinstance(data, bytes | str):
-        raise Unusable(
-            f"the blob of {name} is a {type(data).__name__}",
-            code="malformed",
-            hint="hand in bytes or text",
-        )
-    raw = data.encode(errors="surrogatepass") if isinstance(data, str) else data
+    raw = raw_bytes(data, name)
     if len(raw) > limits.BLOB_BYTES_MAX:
         raise Refused(
             f"the blob of {name} has {len(raw)} bytes; {limits.BLOB_BYTES_MAX} are the most",
@@ -45,6 +39,16 @@ async def pack(world: World, ledger: Ledger, data: bytes | str, adapter: str | N
         return Blob(adapter=name, size=len(raw), text=raw.decode())
     except UnicodeDecodeError:
         return Blob(adapter=name, size=len(raw), data=base64.b64encode(raw).decode())
+
+
+def raw_bytes(data: bytes | str, name: str) -> bytes:
+    if not isinstance(data, bytes | str):
+        raise Unusable(
+            f"the blob of {name} is a {type(data).__name__}",
+            code="malformed",
+            hint="hand in bytes or text",
+        )
+    return data.encode(errors="surrogatepass") if isinstance(data, str) else data
 
 
 async def unpack(ledger: Ledger, blob: Blob) -> bytes:

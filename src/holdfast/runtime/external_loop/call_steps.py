@@ -11,19 +11,29 @@ from typing import Any, get_args
 import msgspec
 
 from holdfast import limits
-from holdfast.errors import Busy, HoldfastError, Refused, Unusable
+from holdfast.errors import (
+    Busy,
+    HoldfastError,
+    NotSaved,
+    Refused,
+    Unusable,
+    describe_error,
+    error_words,
+)
 from holdfast.ids import CallId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.drive.bound_call import bind_call
 from holdfast.runtime.external_loop.blobs import pack
 from holdfast.runtime.external_loop.gate import Ended, Gate
-from holdfast.runtime.external_loop.proposals import result_from
+from holdfast.runtime.external_loop.proposals import loop_text, result_from
 from holdfast.runtime.external_loop.steps import LoopSteps
+from holdfast.runtime.ledger.outputs import keep_if_possible
 from holdfast.session.authority.policy import BoundCall
 from holdfast.session.commands import DropCall, FinishCall, StartTool
 from holdfast.session.events import Blob
 from holdfast.session.state import Call, Turn
+from holdfast.session.view.surrogates import plain
 
 Run = Callable[[Any], Any]
 STOPPED = (
@@ -108,24 +118,35 @@ class CallSteps(LoopSteps):
         try:
             async with asyncio.timeout(timeout_seconds):
                 value = run(started.arguments)
-                result = result_from(await value if inspect.isawaitable(value) else value)
+                if inspect.isawaitable(value):
+                    value = await value
         except pauses:
             raise
         except TimeoutError as exc:
-            await finish(self.record(started, "timed_out", f"no result in time: {exc}".strip(": ")))
+            words = f"no result in time: {error_words(exc)}".strip(": ")
+            await finish(self.record(started, "timed_out", words))
             raise
         except Exception as exc:
-            await finish(self.record(started, "error", f"{type(exc).__name__}: {exc}"))
+            await finish(self.record(started, "error", describe_error(exc)))
             raise
         except BaseException:
             # Cancelled, or the program is being stopped: it may or may not have happened.
             with suppress(HoldfastError):
                 await finish(self.record(started, "in_doubt", STOPPED))
             raise
+        await self._record_result(started, value)
+        return await self._gate(started.call)
+
+    async def _record_result(self, started: Gate, value: Any) -> None:
+        try:
+            result = result_from(value)
+        except Exception as exc:
+            words = f"it ran, but its result can't be recorded ({describe_error(exc)})"
+            await finish(self.record(started, "error", words))
+            raise
         await finish(
             self.record(started, "ok", result.text, blob=result.blob, adapter=result.adapter)
         )
-        return await self._gate(started.call)
 
     async def drop(self, gate: Gate, reason: str) -> Gate:
         """
@@ -133,9 +154,10 @@ class CallSteps(LoopSteps):
         gate is closed as cancelled.
         """
         self._loop.check()
+        hidden = self._secrecy.hidden(loop_text(reason, "reason"))
         async with self._driving():
             self._find(gate)
-            command = DropCall(turn=self.turn, call=gate.call, reason=self._secrecy.hidden(reason))
+            command = DropCall(turn=self.turn, call=gate.call, reason=hidden)
             await self._ledger.drive(command, check=Check.FENCE)
             await self._driver.deliver_owed()
             return await self._gate(gate.call)
@@ -174,7 +196,7 @@ class CallSteps(LoopSteps):
                 hint="hand in the text that your model reads",
             )
         self._loop.check()
-        text, output = await self._kept_text(self._secrecy.hidden(text))
+        text, output = await self._kept_text(self._secrecy.hidden(plain(text)))
         packed = await self._packed_result(blob, adapter)
         command = FinishCall(
             turn=self.turn,
@@ -192,23 +214,28 @@ class CallSteps(LoopSteps):
                 self._refuse_late(gate.call, outcome)
 
     async def _kept_text(self, text: str) -> tuple[str, str | None]:
-        data = text.encode(errors="replace")
+        data = text.encode()
         if len(data) <= limits.TOOL_OUTPUT_VIEW_BYTES:
             return text, None
-        output = await self._ledger.journal.keep_output(data[: limits.TOOL_OUTPUT_KEPT_BYTES])
         shown = data[: limits.TOOL_OUTPUT_VIEW_BYTES].decode(errors="ignore")
-        return f"{shown}\n[of {len(data)} bytes only the beginning is shown]", output
+        output, text = await keep_if_possible(
+            self._ledger,
+            data[: limits.TOOL_OUTPUT_KEPT_BYTES],
+            f"{shown}\n[of {len(data)} bytes only the beginning is shown]",
+        )
+        return text, output
 
     async def _packed_result(self, blob: bytes | str | None, adapter: str | None) -> Blob | None:
         """
-        A result that can't be kept must not lose the call's outcome, which is a fact by now. The
-        text, with secrets hidden, stands in for it.
+        A result that can't be kept must not lose the call's outcome, which is a fact by now: it
+        holds a secret, is too large, or finds no room on the disk. The text, with secrets hidden,
+        stands in for it.
         """
         if blob is None:
             return None
         try:
             return await pack(self._world, self._ledger, blob, adapter)
-        except Refused:
+        except (NotSaved, Refused):
             return None
 
     def _refuse_late(self, call_id: CallId, outcome: Ended) -> None:

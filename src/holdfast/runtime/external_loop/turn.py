@@ -33,7 +33,7 @@ from holdfast.runtime.external_loop.gate import (
     LoopCall,
 )
 from holdfast.runtime.external_loop.home_tools import HomeToolSteps
-from holdfast.runtime.external_loop.proposals import proposals_from
+from holdfast.runtime.external_loop.proposals import loop_text, proposals_from
 from holdfast.runtime.reports.builder import turn_report
 from holdfast.runtime.reports.types import ApprovalReport, TurnReport, approval_report
 from holdfast.session.authority.policy import BoundCall
@@ -157,11 +157,11 @@ class ExternalTurn(HomeToolSteps):
         model: str | None = None,
         blob: Blob | None = None,
     ) -> tuple[Gate, ...]:
-        if not isinstance(text, str) or not isinstance(usage, Usage):
+        text = loop_text(text, "text of an answer")
+        model = loop_text(model, "name of the model") if model is not None else None
+        if not isinstance(usage, Usage):
             raise Unusable(
-                "the text of an answer must be text, and its usage a holdfast.Usage",
-                code="malformed",
-                hint="give values of the annotated types",
+                f"{usage!r:.200} is not a usage", code="malformed", hint="use a holdfast.Usage"
             )
         given = proposals_from(calls, self._prefix, self._parent, self._path)
         hidden = tuple(self._hidden(each) for each in given)
@@ -346,12 +346,7 @@ class ExternalTurn(HomeToolSteps):
     # --- the end
 
     async def finish(self, reply: str) -> TurnReport:
-        if not isinstance(reply, str):
-            raise Unusable(
-                f"{reply!r} is not a reply",
-                code="malformed",
-                hint="hand in the text that the person reads",
-            )
+        reply = loop_text(reply, "reply")
         self._loop.check()
         turn = self._ledger.state.turns.get(self.turn)
         if turn is None:
@@ -369,11 +364,14 @@ class ExternalTurn(HomeToolSteps):
 
     async def fail(self, code: str, message: str) -> TurnReport:
         hide = self._secrecy.hidden
+        fail = FailTurn(
+            turn=self.turn,
+            code=hide(loop_text(code, "code")),
+            message=hide(loop_text(message, "message")),
+        )
         self._loop.check()
         async with self._driving():
-            await self._ledger.drive(
-                FailTurn(turn=self.turn, code=hide(code), message=hide(message))
-            )
+            await self._ledger.drive(fail)
         return await turn_report(self._ledger, self.turn)
 
     async def leave(self) -> None:

@@ -49,13 +49,13 @@ async def resume(
         runtime.job_keeper.watch(ledger.session)
         if model is not None and (since is None or _lacks_model(runtime, ledger.state)):
             await _give_model(runtime, ledger, model, by=by)
-        before = _subject(ledger.state, since)
+        before, owed = _subject(ledger.state, since), _owed(ledger.state)
         await drive_until(driver, nothing_owed)
         for turn in tuple(ledger.state.turns):
             while await moved_below(driver, turn):
                 await drive_until(driver, nothing_owed)
         await drive_up(runtime, ledger)
-        return await turn_standing(runtime, ledger, before)
+        return await turn_standing(runtime, ledger, _gravest(ledger.state, owed) or before)
 
 
 async def owing_heads(
@@ -177,6 +177,33 @@ def _subject(state: SessionState, since: int | None) -> TurnId | None:
         result.outcome == "completed" or (since is not None and result.seq > since)
     )
     return last if is_news else None
+
+
+def _owed(state: SessionState) -> tuple[TurnId, ...]:
+    """The turns that this drive moves: begun ones that need nobody's answer, then queued ones."""
+    begun = [turn.id for turn in state.turns.values() if not turn.waiting]
+    return (*begun, *(each.turn for each in state.queued))
+
+
+_GRAVEST = ("failed", "cancelled", "superseded", "waiting")
+
+
+def _gravest(state: SessionState, turns: Sequence[TurnId]) -> TurnId | None:
+    """
+    The first of the turns whose outcome is the gravest, in the order of the exit codes. None if all
+    completed: a caller of one session gets one report, which must not hide a prompt or a failure.
+    """
+    outcomes = {turn: _outcome(state, turn) for turn in turns}
+    graver = [turn for turn, outcome in outcomes.items() if outcome in _GRAVEST]
+    return min(graver, key=lambda turn: _GRAVEST.index(outcomes[turn]), default=None)
+
+
+def _outcome(state: SessionState, turn: TurnId) -> str:
+    found = state.find_turn(turn)
+    if found is not None:
+        return "waiting" if found.waiting or found.parked else "running"
+    result = state.results.get(turn)
+    return result.outcome if result is not None else ""
 
 
 def _never(_: SessionState) -> bool:

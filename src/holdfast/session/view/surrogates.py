@@ -26,6 +26,14 @@ def whole(text: str) -> str:
     )
 
 
+def plain(text: str) -> str:
+    """
+    Return text that can be written down: a `str` and no subclass, which JSON may not know, with `?`
+    for each half of a character. The name of a file that is not UTF-8 has such halves.
+    """
+    return str.__str__(text).encode(errors="replace").decode()
+
+
 def spelt_out(arguments: str) -> str:
     """
     Return JSON text that can be written down and means the same. Text with half a character in it

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.adapters.tools.python.pydantic_values import is_model, read_model, write_model
 from holdfast.adapters.tools.python.schema import schema_of
-from holdfast.errors import Refused, Unusable
+from holdfast.errors import Refused, Unusable, describe_error, error_words
 from holdfast.journal.strict import strict_json
 from holdfast.ports.tools import InvalidArguments
 
@@ -49,7 +49,7 @@ class ArgumentTypes:
         except (TypeError, msgspec.MsgspecError) as exc:
             raise Unusable(
                 f"the arguments of {tool} have a type that JSON can't carry: "
-                f"{_words(exc).rpartition(_MSGSPEC_ADVICE)[2]}",
+                f"{error_words(exc).rpartition(_MSGSPEC_ADVICE)[2]}",
                 hint="use builtins, dataclasses, msgspec or Pydantic models, Literal, Enum, list "
                 "and dict; of several objects in one union, tagged structs",
             ) from exc
@@ -87,25 +87,13 @@ class ArgumentTypes:
         try:
             return _converted(raw, self._struct)
         except ValueError as exc:  # includes msgspec's own errors
-            raise InvalidArguments(_words(exc)) from exc
+            raise InvalidArguments(error_words(exc)) from exc
         except KeyboardInterrupt:
             raise
         except (
             BaseException
         ) as exc:  # a check of the tool's author may raise anything; these arguments do not pass it
             raise InvalidArguments(f"the tool's own check failed: {describe_error(exc)}") from exc
-
-
-def describe_error(exc: BaseException) -> str:
-    """Describe any exception of foreign code by type and message."""
-    return f"{type(exc).__name__}: {_words(exc)}"
-
-
-def _words(exc: BaseException) -> str:
-    try:
-        return str(exc)
-    except Exception:  # noqa: BLE001  its own `__str__`, which may fail as well
-        return "(it can't say why)"
 
 
 def strict_object(arguments: bytes) -> dict[str, Any]:
@@ -150,7 +138,7 @@ def _refuse_misfit(tool: str, name: str, kind: Any, default: Any) -> None:
         _converted(strict_json(_written(default), what="it"), kind)
     except (Exception, SystemExit) as exc:  # includes errors of the author's own checks
         raise Unusable(
-            f"the default of {name!r} of {tool} does not fit its type: {_words(exc)}",
+            f"the default of {name!r} of {tool} does not fit its type: {error_words(exc)}",
             hint="annotate it with its types, as in `str | None = None`",
         ) from exc
 

@@ -18,10 +18,10 @@ import msgspec
 
 from holdfast.adapters.tools.display import bound_by_arguments
 from holdfast.adapters.tools.output import returned_text
-from holdfast.adapters.tools.python.arguments import ArgumentTypes, describe_error
+from holdfast.adapters.tools.python.arguments import ArgumentTypes
 from holdfast.adapters.tools.python.pydantic_values import dumped_model
 from holdfast.adapters.tools.python.signature import code_digest, parameters_of
-from holdfast.errors import InvariantBroken, Unusable
+from holdfast.errors import InvariantBroken, Unusable, describe_error
 from holdfast.ports.tools import (
     CannotBind,
     InvalidArguments,

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 
+import msgspec
 import pytest
 from proof.rigs.postgres_world import PostgresWorld
 
@@ -147,6 +148,23 @@ def test_a_changed_text_is_not_found_and_a_new_instance_replaces_the_old(
     assert (texts(search, "branch"), search.through()) == (["another branch"], {OPS: (later, 3)})
     search.forget(OPS)
     assert (texts(search, "branch"), search.through()) == ([], {})
+
+
+def test_the_readers_of_a_turn_come_from_no_row_of_another_turn(
+    world: PostgresWorld, store: PostgresStore
+) -> None:
+    """A genuine row that stands in the place of another one says who reads something else."""
+    search = PostgresSearch(store)
+    shown = msgspec.structs.replace(
+        said(3, "for all", turn="t2"), audience="team", boundary="team:ops"
+    )
+    search.add(OPS, INSTANCE, 9, [said(2, "a secret"), shown])
+    assert search.turn_reader_set(OPS, TurnId("t1")) == ("personal", "personal:alice")
+    world.rows(
+        "update said set (body, mac) = (select body, mac from said where turn = 't2') "
+        "where turn = 't1'"
+    )
+    assert search.turn_reader_set(OPS, TurnId("t1")) is None
 
 
 def test_a_forged_note_of_how_far_a_session_was_read_is_not_believed(

@@ -323,9 +323,7 @@ async def test_a_node_that_will_not_come_back_is_accepted_and_the_others_go_on(
     world.rows("update era set timeline = '0000000F'")  # as if the server were another one
     with pytest.raises(Busy):
         await opened(world, world.folder)
-    accepting = await PostgresStore.open_home(
-        world.place, world.folder, ahead_ms=None, accepts=second.node
-    )
+    accepting = await PostgresStore.open_home(world.place, world.folder, ahead_ms=None, waits=False)
     await accepting.accept_node(second.node, by="alice", reason="its disk is gone")
     await accepting.close()
     again = await opened(world, world.folder)

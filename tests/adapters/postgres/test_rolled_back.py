@@ -93,7 +93,7 @@ async def test_a_lagging_standby_that_is_promoted_seals_what_lost_records(
         standby.run("pg_ctl", "-D", str(standby.data), "-w", "promote")
         promoted = await _reopened(world, standby.url())
         try:
-            assert promoted.timeline.startswith("00000002/")
+            assert promoted.history.name.startswith("00000002/")
             assert OPS in await promoted.seals()
             with pytest.raises(Untrusted):
                 await say(await promoted.open(OPS), "approved")

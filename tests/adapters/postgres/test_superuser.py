@@ -1,5 +1,6 @@
 """A superuser of the database edits, deletes, swaps and sets back rows: each is found, none is used."""
 
+import asyncio
 import shutil
 from collections.abc import Callable, Generator
 
@@ -10,7 +11,7 @@ from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.schema import migrations
 from holdfast.adapters.postgres.session.position import STORED_SEGMENT_BYTES
 from holdfast.adapters.postgres.store import PostgresStore
-from holdfast.errors import CutShort, Untrusted, Unusable
+from holdfast.errors import Busy, CutShort, InDoubt, Untrusted, Unusable
 from holdfast.ports.journal_store import Check
 from holdfast.testing.journal_notes import OPS, OTHER, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
@@ -250,3 +251,67 @@ async def test_a_function_that_only_says_kept_is_found_at_the_next_look(
         await say(journal, "late")
     assert OPS in await store.seals()
     assert "late" not in texts(await everything(await (await world.store()).open(OPS)))
+
+
+@in_loop
+async def test_a_head_that_is_marked_as_over_seals_the_session(world: PostgresWorld) -> None:
+    """Only the home's journal ends an instance. Unsealed, each use would say to open it again."""
+    journal = await create_session(await world.store())
+    await say(journal, "one")
+    world.rows("update head set ended = true where journal = %s", world.journal(OPS))
+    again = await world.store()
+    assert (await again.open(OPS)).sealed is not None
+    assert OPS in await again.seals()
+
+
+@in_loop
+async def test_a_home_that_is_cut_is_found_at_the_next_look_of_a_running_process(
+    world: PostgresWorld,
+) -> None:
+    """Its last record may be a revocation. A look reads the last known record again."""
+    store = await world.store()
+    await create_session(store)
+    ((seq, mac, at),) = world.rows("select seq, mac, at from head where journal = 1")
+    await create_session(store, OTHER)
+    world.rows("delete from record where journal = 1 and seq > %s", seq)
+    world.rows("update head set seq = %s, mac = %s, at = %s where journal = 1", seq, mac, at)
+    with pytest.raises(Untrusted):
+        await store.sessions()
+
+
+@in_loop
+async def test_a_home_without_its_era_is_refused_and_no_append_waits_for_ever(
+    world: PostgresWorld,
+) -> None:
+    store = await world.store()
+    journal = await create_session(store)
+    world.rows("delete from era")
+    for _ in range(2):
+        with pytest.raises(Busy):
+            await say(journal, "late")
+    with pytest.raises(Unusable, match="which history"):
+        await world.store()
+
+
+@in_loop
+async def test_an_answer_that_is_not_ours_gives_every_waiting_append_an_outcome(
+    world: PostgresWorld,
+) -> None:
+    """A lane that ended with it would leave its callers waiting for ever."""
+    store = await world.store()
+    await create_session(store)
+    world.rows("alter function lock_head(bigint) rename to lock_head_before")
+    world.rows(
+        "create function lock_head(p_journal bigint) returns table (seq text, epoch text) "
+        "language sql as $$ select null::text, null::text $$"
+    )
+    for _ in range(2):
+        journal = await store.open(OPS)
+        world.rows("update head set epoch = epoch + 1 where journal = %s", world.journal(OPS))
+        with pytest.raises(InDoubt):
+            await asyncio.wait_for(say(journal, "late"), 10)
+    world.rows("drop function lock_head(bigint)")
+    world.rows("alter function lock_head_before(bigint) rename to lock_head")
+    journal = await store.open(OPS)
+    await say(journal, "goes on")
+    assert texts(await everything(journal)) == ["born", "goes on"]

@@ -181,7 +181,7 @@ class PostgresNotices:
         if place.listen_url is None:
             return None
         try:
-            return connect_to_listen(place, era=self._store.timeline.rpartition("/")[2])
+            return connect_to_listen(place, era=self._store.history.era)
         except (HoldfastError, Lost) as exc:
             self._say(DEAF.format(exc))
             self._direct_again_at = time.monotonic() + DIRECT_AGAIN_SECONDS

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from holdfast.errors import Busy, HoldfastError, NotSaved, ReadOnly, Refused, Unusable
 
 ANOTHER_TIMELINE = "another_timeline"
+NOT_COMPARED = "nodes_not_compared"
 
 
 class Lost(Exception):

@@ -41,6 +41,7 @@ from holdfast.adapters.postgres.home.heads import (
     moved_heads,
     page_of_heads,
 )
+from holdfast.adapters.postgres.home.history import ComparedHistory
 from holdfast.adapters.postgres.home.node_folder import (
     NodeAnchors,
     NodeKeys,
@@ -106,7 +107,7 @@ class PostgresStore:
         self.tails: weakref.WeakValueDictionary[int, Tail] = weakref.WeakValueDictionary()
         self.held_claims: dict[tuple[int, int], LeasedClaim] = {}
         self.anchors = NodeAnchors(folder, AnchoredSlots(folder, self.keys))
-        self.timeline = ""
+        self.history = ComparedHistory()
         self.node = "00000000-0000-0000-0000-000000000000"
         self.nodes = Nodes()
         self.notices = PostgresNotices(self)
@@ -132,11 +133,11 @@ class PostgresStore:
         clock: Clock | None = None,
         ahead_ms: int | None = AHEAD_MS,
         lease_seconds: float = LEASE_SECONDS,
-        accepts: str | None = None,
+        waits: bool = True,
     ) -> "PostgresStore":
         """
-        Open the home in this schema. Raise Unusable or Busy with the next step. `accepts` names a
-        node that is not waited for, because a person is about to accept its loss.
+        Open the home in this schema. Raise Unusable or Busy with the next step. A person who is
+        about to accept the loss of a node does not wait for the nodes.
         """
 
         def opened() -> PostgresStore:
@@ -150,7 +151,7 @@ class PostgresStore:
                 lease_seconds=lease_seconds,
             )
             try:
-                store.lane.call(lambda wire: begin(store, wire, accepts)).result()
+                store.lane.call(lambda wire: begin(store, wire, waits=waits)).result()
             except BaseException:
                 store._close_now()
                 raise
@@ -403,9 +404,12 @@ class PostgresStore:
         return silent is not None and silent <= self.lease_seconds
 
     def join_again(self, wire: Wire) -> None:
-        """After the server was promoted, restored or replaced. In the lane."""
-        with self._joining:
-            join(self, wire)
+        """The database has another history. In a lane; the other one does not wait meanwhile."""
+        if self._joining.acquire(blocking=False):
+            try:
+                join(self, wire)
+            finally:
+                self._joining.release()
 
     async def all_nodes(self) -> list[NodeFacts]:
         return await self.in_thread(all_nodes)

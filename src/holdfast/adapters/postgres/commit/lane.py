@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.adapters.postgres.commit.append import (
     BARE_ANSWERS,
@@ -33,15 +33,26 @@ from holdfast.adapters.postgres.commit.append import (
     send_one,
     was_kept_before,
 )
-from holdfast.adapters.postgres.commit.refusal import refusal, unclaimed
+from holdfast.adapters.postgres.commit.refusal import (
+    check_moved,
+    in_doubt,
+    not_lost,
+    refusal,
+    unclaimed,
+    unread,
+)
 from holdfast.adapters.postgres.home.registry import with_new_keys
-from holdfast.adapters.postgres.home.seals import seal_now
+from holdfast.adapters.postgres.home.seals import read_or_seal, seal_now
 from holdfast.adapters.postgres.server import Wire
-from holdfast.adapters.postgres.server_errors import ANOTHER_TIMELINE, Lost, RowInTheWay
-from holdfast.adapters.postgres.session.stream import load
+from holdfast.adapters.postgres.server_errors import (
+    ANOTHER_TIMELINE,
+    NOT_COMPARED,
+    Lost,
+    RowInTheWay,
+)
 from holdfast.adapters.postgres.session.tail import Tail, missing, taken_over
 from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt, InvariantBroken, Untrusted
-from holdfast.journal.record import Head, Record, check_draft
+from holdfast.journal.record import Head, check_draft
 from holdfast.journal.segment import is_own
 from holdfast.ports.journal_store import Appended, Check, Section
 
@@ -63,6 +74,7 @@ class Lane:
         )
         self._wire: Wire | None = None
         self._joined_at = 0.0
+        self._waits_for: HoldfastError | None = None  # a node that has not compared its anchors
         self._outcomes = Outcomes()
         # For operators; the lane's thread alone writes them.
         self.commits = self.appends = self.retries = self.in_doubt = self.fenced = 0
@@ -92,7 +104,7 @@ class Lane:
             try:
                 outcome.set_result(work())
             except BaseException as exc:  # noqa: BLE001  the caller gets whatever it is
-                outcome.set_exception(_not_lost(exc))
+                outcome.set_exception(not_lost(exc))
 
         self._queue.put(run)
         return outcome
@@ -175,7 +187,7 @@ class Lane:
                     again[tail], item.rest = item.rest, []
                 if item.requests:
                     items.append(item)
-            answers = list(zip(items, self._sent(items), strict=True))
+            answers = list(zip(items, self._sent_safely(items), strict=True))
             kept = [item for item, answer in answers if is_kept(answer)]
             self._acknowledge(kept)
             self._outcomes.deliver()
@@ -220,7 +232,7 @@ class Lane:
                 self._decide(item, request)
             except BaseException as exc:  # noqa: BLE001  whatever the caller raises is the caller's
                 self.fenced += isinstance(exc, Fenced)
-                self._outcomes.give(request, _not_lost(exc))
+                self._outcomes.give(request, not_lost(exc))
                 continue
             size += sum(map(len, item.lines[before:]))
             item.requests.append(request)
@@ -228,7 +240,9 @@ class Lane:
 
     def _decide(self, item: FramedAppend, request: AppendRequest) -> None:
         tail, position = item.tail, item.position
-        known = tail.records_after(request.since, lambda seq: self._read(tail, seq))
+        known = tail.records_after(
+            request.since, lambda seq: read_or_seal(self._store, self.wire(), tail, seq)
+        )
         suffix = [*known, *[each for each in item.records if not is_own(each)]]
         now = max(self._store.now_ms(), position.fence.at)
         drafts = list(request.decide(Section(suffix=tuple(suffix), now=now)))
@@ -248,21 +262,14 @@ class Lane:
             suffix += framed.records
         request.suffix = suffix
 
-    def _read(self, tail: Tail, seq: int) -> list[Record]:
-        wire = self.wire()
-
-        def read() -> list[Record]:
-            found: list[Record] = []
-            load(wire, tail, found.append, after=seq)
-            return found
-
-        try:
-            found = with_new_keys(self._store, wire, read)
-        except Untrusted as exc:
-            raise seal_now(self._store, tail, exc) from exc
-        return [record for record in found if record.seq <= tail.head.seq]
-
     # --- Sending
+
+    def _sent_safely(self, items: Sequence[FramedAppend]) -> list[Answer | HoldfastError]:
+        """A server that answers what ours never would must not leave callers without an outcome."""
+        try:
+            return self._sent(items)
+        except Exception as exc:  # noqa: BLE001  whatever can't be read
+            return [unread(item, exc) for item in items]
 
     def _sent(self, items: Sequence[FramedAppend]) -> list[Answer | HoldfastError]:
         if not items:
@@ -281,36 +288,45 @@ class Lane:
 
     def _ask(self, item: FramedAppend) -> Answer:
         store = self._store
-        with self._comparing() as wire:
-            return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms)
+        with self.comparing() as wire:
+            return send_one(wire, item, timeline=store.history.name, ahead_ms=store.ahead_ms)
 
     def _ask_many(self, items: Sequence[FramedAppend]) -> list[Answer]:
         store = self._store
-        with self._comparing() as wire:
-            letters = send_many(wire, items, timeline=store.timeline, ahead_ms=store.ahead_ms)
+        with self.comparing() as wire:
+            letters = send_many(wire, items, timeline=store.history.name, ahead_ms=store.ahead_ms)
         return [BARE_ANSWERS[letter] for letter in letters]
 
     @contextlib.contextmanager
-    def _comparing(self) -> Iterator[Wire]:
+    def comparing(self) -> Iterator[Wire]:
+        """
+        The connection, for a statement that names the history that this node may write to. If the
+        database has another one, compare the anchors, so that the next statement can be kept.
+        """
         wire = self.wire()
         self.commits += 1
         try:
             yield wire
         except HoldfastError as exc:
-            if exc.code == ANOTHER_TIMELINE and not wire.is_in_transaction:
-                self._join_again(wire)
+            is_another = exc.code == ANOTHER_TIMELINE and not wire.is_in_transaction
+            if is_another and not self._store.history.is_comparing:
+                raise self.compare(wire) or exc from exc
             raise
 
-    def _join_again(self, wire: Wire) -> None:
+    def compare(self, wire: Wire) -> HoldfastError | None:
         """
-        The server was promoted, restored or replaced. Compare this node's anchors with it, so that
-        the next append can be kept. Nothing was written by this one.
+        The server was promoted, restored or replaced. Compare this node's anchors with it. Return
+        why nobody may write there yet, if other nodes have not compared theirs.
         """
-        if time.monotonic() - self._joined_at < _PAUSES_SECONDS[-1]:
-            return
-        self._joined_at = time.monotonic()
-        with contextlib.suppress(HoldfastError, Lost):  # the next append tries again
-            self._store.join_again(wire)
+        if time.monotonic() - self._joined_at > _PAUSES_SECONDS[-1]:
+            self._joined_at, self._waits_for = time.monotonic(), None
+            try:
+                self._store.join_again(wire)
+            except HoldfastError as exc:
+                self._waits_for = exc if exc.code == NOT_COMPARED else None
+            except Lost:
+                pass  # the next append tries again
+        return self._waits_for
 
     def _resolved(self, items: Sequence[FramedAppend]) -> list[Answer | HoldfastError]:
         """
@@ -336,12 +352,12 @@ class Lane:
                 last = str(exc)
             except HoldfastError as exc:
                 last = exc.message
-                if exc.code == ANOTHER_TIMELINE:
+                if exc.code == NOT_COMPARED:
                     break
             if len(found) < len(items):
                 time.sleep(next(pauses, _PAUSES_SECONDS[-1]))
         self._store.resolved += 1
-        return [found.get(number, _in_doubt(item, last)) for number, item in enumerate(items)]
+        return [found.get(number, in_doubt(item, last)) for number, item in enumerate(items)]
 
     # --- Settling
 
@@ -359,6 +375,12 @@ class Lane:
                 self._outcomes.give(request, Appended(head, tuple(request.suffix)))
 
     def _settle(self, item: FramedAppend, answer: Answer | HoldfastError) -> None:
+        try:
+            self._give_outcome(item, answer)
+        except Exception as exc:  # noqa: BLE001  as in _sent_safely
+            self._fail(item, unread(item, exc))
+
+    def _give_outcome(self, item: FramedAppend, answer: Answer | HoldfastError) -> None:
         """Give an append its outcome that the first send did not keep."""
         try:
             if isinstance(answer, Answer) and answer.letter == "m" and answer.seq is None:
@@ -376,7 +398,7 @@ class Lane:
         except HoldfastError as exc:
             self._fail(item, exc)
         except Lost as exc:
-            self._fail(item, _not_lost(exc))
+            self._fail(item, not_lost(exc))
 
     def _locked(self, item: FramedAppend, answer: Answer) -> Answer | HoldfastError:
         """
@@ -386,7 +408,7 @@ class Lane:
         tail, again = item.tail, None
         try:
             if answer.letter == "m":
-                self._check_moved(tail, item, answer)
+                check_moved(item, answer)
             wire = self.wire()
             with wire.transaction():
                 row = wire.one("select seq, epoch from hf.lock_head(%s)", (tail.journal,))
@@ -408,14 +430,6 @@ class Lane:
             return exc
         return outcome
 
-    def _check_moved(self, tail: Tail, item: FramedAppend, answer: Answer) -> None:
-        """The head may only be ahead of ours, on our own chain, with an epoch that never falls."""
-        seq, mac = answer.seq or 0, answer.mac
-        if seq < item.after.seq or (answer.epoch or 0) < item.position.fence.epoch:
-            raise missing(tail.session, seq, item.after.seq)
-        if seq == item.after.seq and mac != item.after.mac:
-            raise taken_over(tail.session, seq)
-
     def _fail(self, item: FramedAppend, error: HoldfastError) -> None:
         self.in_doubt += isinstance(error, InDoubt)
         self.fenced += isinstance(error, Fenced)
@@ -427,14 +441,3 @@ class Lane:
             if isinstance(error, InDoubt | Untrusted):
                 request.handle.spend(error)
             self._outcomes.give(request, error)
-
-
-def _in_doubt(item: FramedAppend, why: str) -> InDoubt:
-    return InDoubt(
-        f"{len(item.lines)} records of {item.tail.session} may or may not be saved: {why}",
-        hint="reopen the session",
-    )
-
-
-def _not_lost(exc: BaseException) -> Any:
-    return Busy(f"the connection was lost: {exc}; try again") if isinstance(exc, Lost) else exc

@@ -1,13 +1,23 @@
-"""The error for each answer of the server that kept nothing."""
+"""The error for each answer of the server that did not keep an append."""
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
-from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, instance_over, taken_over
-from holdfast.errors import Busy, Fenced, HoldfastError
+from holdfast.adapters.postgres.server_errors import Lost
+from holdfast.adapters.postgres.session.tail import (
+    Tail,
+    error_from_mark,
+    instance_over,
+    missing,
+    taken_over,
+)
+from holdfast.errors import Busy, Fenced, HoldfastError, InDoubt
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.store import PostgresStore
+
+_log = logging.getLogger("holdfast.postgres")
 
 AHEAD_MS = 10_000  # the node's clock may be that far ahead of the server's
 
@@ -54,3 +64,28 @@ def _over_or_sealed(store: "PostgresStore", tail: Tail) -> HoldfastError | None:
 
 def fenced(tail: Tail, epoch: int) -> Fenced:
     return Fenced(f"epoch {epoch} does not drive {tail.session} any more")
+
+
+def check_moved(item: FramedAppend, answer: Answer) -> None:
+    """The head may only be ahead of ours, on our own chain, with an epoch that never falls."""
+    session, seq = item.tail.session, answer.seq or 0
+    if seq < item.after.seq or (answer.epoch or 0) < item.position.fence.epoch:
+        raise missing(session, seq, item.after.seq)
+    if seq == item.after.seq and answer.mac != item.after.mac:
+        raise taken_over(session, seq)
+
+
+def in_doubt(item: FramedAppend, why: str) -> InDoubt:
+    return InDoubt(
+        f"{len(item.lines)} records of {item.tail.session} may or may not be saved: {why}",
+        hint="reopen the session",
+    )
+
+
+def unread(item: FramedAppend, exc: Exception) -> InDoubt:
+    _log.error("%s: the server's answer can't be read", item.tail.session, exc_info=exc)
+    return in_doubt(item, "the server's answer can't be read")
+
+
+def not_lost(exc: BaseException) -> Any:
+    return Busy(f"the connection was lost: {exc}; try again") if isinstance(exc, Lost) else exc

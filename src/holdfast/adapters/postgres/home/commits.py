@@ -19,7 +19,7 @@ from holdfast.adapters.postgres.commit.refusal import refusal
 from holdfast.adapters.postgres.home.node_folder import key_lock
 from holdfast.adapters.postgres.home.seals import seal_now
 from holdfast.adapters.postgres.server import Wire
-from holdfast.adapters.postgres.server_errors import Lost
+from holdfast.adapters.postgres.server_errors import NOT_COMPARED, Lost
 from holdfast.adapters.postgres.session.position import Position
 from holdfast.adapters.postgres.session.tail import Tail, error_from_mark, missing
 from holdfast.errors import Busy, HoldfastError, InDoubt, Refused
@@ -66,7 +66,7 @@ class HomeCommits:
 
     def _send(self, wire: Wire, item: FramedAppend) -> Answer:
         store = self._store
-        return send_one(wire, item, timeline=store.timeline, ahead_ms=store.ahead_ms)
+        return send_one(wire, item, timeline=store.history.name, ahead_ms=store.ahead_ms)
 
     def create(
         self,
@@ -201,7 +201,7 @@ class HomeCommits:
             segment[0] if segment else None,
             segment[1] if segment else None,
             store.ahead_ms,
-            store.timeline,
+            store.history.name,
         )
 
     def _commit(self, build: Build, ask: Ask) -> None:
@@ -265,13 +265,16 @@ class HomeCommits:
         ends = time.monotonic() + RESOLVE_SECONDS
         while time.monotonic() < ends:
             try:
-                answer = ask(self._store.lane.wire(), item)
+                with self._store.lane.comparing() as wire:
+                    answer = ask(wire, item)
             except Lost as exc:
                 is_repeated, last = True, str(exc)
             except HoldfastError as exc:
                 if not is_repeated or isinstance(exc, InDoubt):
                     raise
                 last = exc.message
+                if exc.code == NOT_COMPARED:
+                    break
             else:
                 kept = is_repeated and answer.letter == "m" and answer.suffix is not None
                 if kept and list(answer.suffix or ())[: len(item.lines)] == item.lines:

@@ -203,6 +203,14 @@ def write_known(home: int, key: bytes, node: str, facts: ServerFacts, era: Era) 
     return known
 
 
+def remember(home: int, key: bytes, node: str, facts: ServerFacts, era: Era) -> None:
+    """Keep what this node saw. A position that another process of it saw later stays."""
+    with _flock(home, _LOCK):
+        known = read_known(home, key)
+        if known is None or known.era != era.id or known.lsn < facts.lsn:
+            write_known(home, key, node, facts, era)
+
+
 def is_node(home: int, key: bytes, facts: ServerFacts, era: Era) -> bool:
     """
     Check that the folder is a node of the home. There are three cases:

@@ -17,12 +17,13 @@ from holdfast.adapters.postgres.home.node_folder import (
     damaged_node,
     is_node,
     read_known,
-    write_known,
+    remember,
 )
 from holdfast.adapters.postgres.home.nodes import declare_era, is_new_history, read_era
 from holdfast.adapters.postgres.home.registry import PostgresRegistry
 from holdfast.adapters.postgres.home.seals import seal_now
 from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import NOT_COMPARED
 from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.adapters.postgres.session.head import head_row, verify_to_head
 from holdfast.adapters.postgres.session.tail import Tail, missing
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.postgres")
 
 
-def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> None:
+def begin(store: "PostgresStore", wire: Wire, *, waits: bool = True) -> None:
     schemas.check_version(wire, store.place.schema)
     facts = check_server(wire)
     row = head_row(wire, HOME_SESSION, HOME_INSTANCE)
@@ -62,7 +63,7 @@ def begin(store: "PostgresStore", wire: Wire, accepts: str | None = None) -> Non
     if row.sealed:
         store.home_mark = SealMark("broken", "the home is sealed")
     store.anchor([store.registry.tail])
-    join(store, wire, accepts=accepts)
+    join(store, wire, waits=waits)
     store.look_for_memories(wire)
 
 
@@ -75,45 +76,49 @@ def check_key(key: bytes, wire: Wire, journal: int, path: Path) -> None:
         raise no_key(f"its first key is {opened.key.id}, and keys/1.key in {path} is {mine}")
 
 
-def join(store: "PostgresStore", wire: Wire, *, accepts: str | None = None) -> None:
+def join(store: "PostgresStore", wire: Wire, *, waits: bool = True) -> None:
     """
     Take this node's place. If the server was promoted, restored or replaced since this node looked,
-    compare its anchors first, and refuse to go on before every other node has. `accepts` names a
-    node that a person does not wait for. In the lane.
+    compare its anchors first, and refuse to go on before every other node has. In the lane.
     """
-    facts, era = check_server(wire), read_era(wire)
     key = store.keys[1]
+    # Before the server is asked: another process of this node may remember a later position.
     known = read_known(store.folder, key)
     if known is None:
         raise damaged_node(store.path)
+    facts, era = check_server(wire), read_era(wire)
     store.node = known.node
     if is_new_history(known, facts, era):
         era = declare_era(wire, facts, after=max(era.number, known.era_number))
-    store.timeline = f"{facts.timeline}/{era.id}"
-    if known.era != era.id:
-        _log.warning(
-            "the server has another history (%s, era %s): comparing this node's anchors",
-            facts.history,
-            era.number,
-        )
-        _compare_anchors(store, wire)
-    others = wire.rows(
+    history = f"{facts.timeline}/{era.id}"
+    with store.history.comparing(history):
+        if known.era != era.id:
+            _log.warning(
+                "the server has another history (%s, era %s): comparing this node's anchors",
+                facts.history,
+                era.number,
+            )
+            _compare_anchors(store, wire)
+    late = wire.rows(
         "select node::text, host from hf.join_node(%s, %s, %s, %s, %s, %s::text[])",
         (store.node, machine(), gethostname(), version("holdfast"), era.id, _key_ids(store)),
     )
-    write_known(store.folder, key, store.node, facts, era)
-    late = [(node, host) for node, host in others if node != accepts]
-    if late:
-        node, host = late[0]
-        raise Busy(
-            f"the database was promoted, restored or replaced, and node {node} (on {host}) "
-            "has not compared its anchors with it yet",
-            code="nodes_not_compared",
-            hint="start that node; if it will not come back: "
-            f"holdfast nodes accept {node} --reason WHY",
-        )
+    remember(store.folder, key, store.node, facts, era)
+    if late and waits:
+        raise _late(*late[0])
+    store.history.adopt(history)
     store.nodes.refresh(wire)
     store.lease.begin(wire)
+
+
+def _late(node: str, host: str) -> Busy:
+    return Busy(
+        f"the database was promoted, restored or replaced, and node {node} (on {host}) "
+        "has not compared its anchors with it yet",
+        code=NOT_COMPARED,
+        hint="start that node; if it will not come back: "
+        f"holdfast nodes accept {node} --reason WHY",
+    )
 
 
 def _key_ids(store: "PostgresStore") -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.server_facts import ServerFacts
+from holdfast.errors import Unusable
 
 if TYPE_CHECKING:
     from holdfast.adapters.postgres.home.node_folder import KnownServer
@@ -78,8 +79,20 @@ def all_nodes(wire: Wire) -> list[NodeFacts]:
 
 
 def read_era(wire: Wire) -> Era:
-    (row,) = wire.rows("select id::text, number, system, timeline from hf.era")
+    row = wire.one("select id::text, number, system, timeline from hf.era")
+    if row is None:
+        raise Unusable(
+            "the schema does not say which history it has: the row of the table era is gone",
+            code="storage",
+            hint="somebody removed it; restore a backup of the database",
+        )
     return Era(*row)
+
+
+def present_history(wire: Wire) -> str:
+    """The timeline and the era that the server compares each append with."""
+    (row,) = wire.rows("select hf.timeline()")
+    return f"{row[0]}/{read_era(wire).id}"
 
 
 def is_new_history(known: "KnownServer", facts: ServerFacts, era: Era) -> bool:

@@ -8,7 +8,7 @@ trusted once a record under a trusted key names it, as over files.
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.adapters.files.home.layout import HOME_INSTANCE, HOME_SESSION
@@ -18,7 +18,7 @@ from holdfast.adapters.session_names import SessionNames
 from holdfast.errors import NewerVersion, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
-from holdfast.journal.record import Record
+from holdfast.journal.record import Record, read_unverified
 from holdfast.journal.segment import REPAIRED, is_own
 from holdfast.session.home.events import (
     HomeState,
@@ -55,7 +55,7 @@ class PostgresRegistry:
             if self._newer is not None:
                 raise self._newer
             known = self.tail.head  # a lane of this process may have written past what is folded
-            lines = lines_from(wire, self.tail.journal, self._position.head.seq + 1)
+            lines = self._lines_from_last(wire)
             first = next(lines, None)
             if first is None and self._position.head == known:
                 return self.state
@@ -74,6 +74,22 @@ class PostgresRegistry:
             self._position = position
             self.tail.adopt(position, records)
             return self.state
+
+    def _lines_from_last(self, wire: Wire) -> Iterator[bytes]:
+        """
+        The lines after the last one that was folded. It is read again, so that a home whose end was
+        cut off is found by each process that knew it, at its next look.
+        """
+        head = self._position.head
+        lines = lines_from(wire, self.tail.journal, max(1, head.seq))
+        if head.seq:
+            last = next(lines, None)
+            if last is None:
+                raise missing(HOME_SESSION, head.seq - 1, head.seq)
+            stands = read_unverified(last)
+            if stands is None or (stands.seq, stands.mac) != head:
+                raise broken(HOME_SESSION, head.seq - 1, f"record {head.seq} is another one now")
+        return lines
 
     def _fold(self, record: Record) -> None:
         if record.type != REPAIRED and not is_own(record):

@@ -4,9 +4,13 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from holdfast.adapters.files.home.layout import HOME_SESSION
+from holdfast.adapters.postgres.home.registry import with_new_keys
+from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.server_errors import Lost
+from holdfast.adapters.postgres.session.stream import load
 from holdfast.adapters.postgres.session.tail import Tail, instance_over, mark_of
 from holdfast.errors import HoldfastError, Refused, Untrusted
+from holdfast.journal.record import Record
 from holdfast.session.home.events import SessionSealed
 
 if TYPE_CHECKING:
@@ -25,6 +29,21 @@ def seal_genuine(store: "PostgresStore", tail: Tail, error: Untrusted) -> None:
     check_not_over(store, tail)
     if store.seal_mark(tail.session, tail.instance) is None:
         seal_now(store, tail, error)
+
+
+def read_or_seal(store: "PostgresStore", wire: Wire, tail: Tail, seq: int) -> list[Record]:
+    """Return the verified records after `seq`, up to the tail's head. In the lane."""
+
+    def read() -> list[Record]:
+        found: list[Record] = []
+        load(wire, tail, found.append, after=seq)
+        return found
+
+    try:
+        found = with_new_keys(store, wire, read)
+    except Untrusted as exc:
+        raise seal_now(store, tail, exc) from exc
+    return [record for record in found if record.seq <= tail.head.seq]
 
 
 def seal_now(store: "PostgresStore", tail: Tail, error: Untrusted) -> HoldfastError:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.adapters.postgres.lists.words import digests_of, has_phrase, tokens_of
-from holdfast.adapters.sqlite.search import believed_said, position_of, said_mac, through_mac
+from holdfast.adapters.sqlite.search import (
+    believed_said,
+    position_of,
+    reader_set_of,
+    said_mac,
+    through_mac,
+)
 from holdfast.ids import InstanceId, SessionId, TurnId
 from holdfast.ports.search import Hit, SearchedText
 
@@ -93,7 +99,7 @@ class PostgresSearch:
             )
         )
         found = believed_said(self._key, *row) if row is not None else None
-        return (found.audience, found.boundary) if found is not None else None
+        return reader_set_of(found, session, turn)
 
     def find(self, words: Sequence[str], *, limit: int, after: str | None = None) -> Sequence[Hit]:
         key = self._key

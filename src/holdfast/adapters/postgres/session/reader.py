@@ -50,6 +50,8 @@ def open_session(store: "PostgresStore", wire: Wire, session: SessionId) -> Post
     else:
         tail.journal = row.journal
         damage = verify_to_head(wire, tail, row, first_mac=created.first_mac, reading=reading)
+        if damage is None and row.ended:  # only the home's journal ends an instance
+            damage = broken(session, tail.head.seq, "its head says that it is over, and it is not")
         with store.tails_guard:
             known = store.tails.get(row.journal)
             if damage is None and known is not None:

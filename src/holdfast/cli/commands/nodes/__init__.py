@@ -114,7 +114,7 @@ async def _accept(options: Options, prefix: str, reason: str, asserted: str | No
         raise Refused("only the home's owner may accept the loss of a node", code="no_authority")
     found, _ = await asyncio.to_thread(nodes_at, place)
     node = _named(prefix, found)
-    store = await PostgresStore.open_home(place, home, accepts=node)
+    store = await PostgresStore.open_home(place, home, waits=False)
     try:
         await store.accept_node(node, by=me.person, reason=reason)
     finally:

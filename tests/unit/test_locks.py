@@ -147,7 +147,7 @@ def test_a_pin_that_nobody_reaches_is_followed_too() -> None:
     assert gaps(["a==1", "b==2"], ["a"], installed) == ["b needs c"]
 
 
-def test_a_distribution_that_is_absent_or_another_one_is_told() -> None:
+def test_a_gap_names_a_distribution_that_is_absent_or_has_another_version() -> None:
     """Nothing can be said about what it requires."""
     installed = {"a": Distribution("1", ["b>=2"]), "b": Distribution("2")}
     assert gaps(["a==1", "b==2"], ["a>=1"], installed) == []

@@ -21,7 +21,7 @@ def measure(ground: Ground) -> list[Row]:
 async def _measure(ground: Ground) -> list[Row]:
     async with open_store(ground.fresh("append")) as store:
         journal = await new_journal(store, "one")
-        raw, now, soon = await in_turns_async(ground, journal, ground.count(1500))
+        raw, now, soon = await in_turns_async(ground, journal, ground.count(1500, 4 * BLOCK))
     size = f"{LINE_BYTES} bytes; at p10, where others disturb least, {now.p10 / raw.p10:.2f} x"
     hops = f"off the event loop: two changes of thread; at p10 {soon.p10 / raw.p10:.2f} x"
     return [

@@ -2,17 +2,20 @@
 A server that is kept busy: 8 clients send 20,000 messages to 200 sessions in turn, each after the
 turn before it in that session has ended.
 
-The first tenth is compared with the last: messages a second, the time of a message with its turn,
-and the memory of the server. Nothing may grow with the length of the sessions.
+The second tenth is compared with the last: messages a second, the time of a message with its turn,
+the server's CPU for it, and the memory of the server. Nothing may grow with the length of the
+sessions.
 """
 
 import asyncio
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 
+from bench.counted import cpu_seconds
 from bench.gateway import Served, server_process
 from bench.ground import Ground, Row, Times, compared, told
 
@@ -25,7 +28,7 @@ _WAIT_SECONDS = 60.0  # for one turn of a model that answers at once
 def measure(ground: Ground) -> list[Row]:
     messages, sessions = ground.count(MESSAGES, 800), ground.count(SESSIONS, 80)
     with server_process(ground.fresh("busy")) as served:
-        ended, memory = asyncio.run(_keep_busy(served, messages, sessions))
+        ended, memory, cpu = asyncio.run(_keep_busy(served, messages, sessions))
     tenth = len(ended) // 10
     first, last = ended[tenth : 2 * tenth], ended[-tenth:]
     early, late = (Times([took for _, took in part]) for part in (first, last))
@@ -51,15 +54,26 @@ def measure(ground: Ground) -> list[Row]:
             note=f"p99 {told(late.p99)}; the server has {memory[-1]} MiB, after a tenth it had "
             f"{memory[0]} MiB",
         ),
+        compared(
+            PART,
+            "the server's CPU for a message and its turn, at the end",
+            cpu[-1] / tenth,
+            cpu[1] / tenth,
+            note="beside the clock, because a busy machine changes it less",
+        ),
     ]
 
 
 async def _keep_busy(
     served: Served, messages: int, sessions: int
-) -> tuple[list[tuple[float, float]], list[int]]:
-    """Return when each message's turn had ended and how long it took; and the server's MiB."""
+) -> tuple[list[tuple[float, float]], list[int], list[float]]:
+    """
+    Return when each message's turn had ended and how long it took; the server's MiB; and its CPU
+    seconds in each tenth.
+    """
     ended: list[tuple[float, float]] = []
     memory: list[int] = []
+    used = [cpu_seconds(served.pid)]
     numbers = iter(range(messages))
 
     async def client(mine: list[int], http: httpx.AsyncClient) -> None:
@@ -76,6 +90,8 @@ async def _keep_busy(
             ended.append((now, now - started))
             if len(ended) == messages // 10:
                 memory.append(_resident_mib(served.pid))
+            if len(ended) % (messages // 10) == 0:
+                used.append(cpu_seconds(served.pid))
 
     headers = {"Authorization": f"Bearer {served.token}"}
     async with httpx.AsyncClient(base_url=served.url, headers=headers, timeout=120) as http:
@@ -83,7 +99,7 @@ async def _keep_busy(
             for start in range(CLIENTS):
                 group.create_task(client(list(range(start, sessions, CLIENTS)), http))
         memory.append(_resident_mib(served.pid))
-    return ended, memory
+    return ended, memory, [late - early for early, late in pairwise(used)]
 
 
 def _in_turn(sessions: list[int]) -> Iterator[int]:

@@ -32,7 +32,7 @@ Ratios count, not absolute numbers: ours and the limit are measured in turns, in
 Everything of ours is durable when it is acknowledged: written and synced with `fdatasync`.
 The anchor is written after that, and synced at the end of each turn.
 Over HTTP client and server never share a process.
-What a request that does nothing takes on the same connection is said beside the answer's row, so that the part of HTTP can be told.
+Beside the answer's row stands what a request that does nothing takes on the same connection, so that the part of HTTP can be told.
 """
 
 

@@ -55,6 +55,9 @@ _PAIR_SHAPE = bytes(
     for byte in range(256)
 )
 _EIGHT_PAIRS = b" ".join([b"##"] * 8)
+# Eight pairs have six inner ones. Two neighbours may share a blank, and then count as one.
+_PAIR_ALONE = b" ## "
+_PAIRS_ALONE_MIN = 3
 _FEW = 8
 _STANDARD = bytes.maketrans(b"-_", b"+/")
 _BASE64 = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/")
@@ -110,6 +113,8 @@ class Secrecy:
         ):
             return True
         pairs = normal.translate(_PAIR_SHAPE)
+        if pairs.count(_PAIR_ALONE) < _PAIRS_ALONE_MIN:
+            return False
         while pairs.find(b"  ") >= 0:  # each pass halves the longest run
             pairs = pairs.replace(b"  ", b" ")
         return pairs.find(_EIGHT_PAIRS) >= 0

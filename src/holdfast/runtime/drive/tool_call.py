@@ -17,13 +17,13 @@ from holdfast import limits
 from holdfast.ids import CallId, TurnId
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import (
-    AsksInside,
     CannotBind,
     InputWanted,
     PersonSaid,
     Prepared,
     Tool,
     ToolReturned,
+    asks_inside,
 )
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.drive.bound_call import (
@@ -201,7 +201,7 @@ async def _go(drive: Drive, started: StartedCall) -> ToolReturned | None:
     ledger = drive.ledger
     feed = drive.runtime.feed
     ledger.attempt.release_nowait()
-    if isinstance(started.prepared, AsksInside):
+    if asks_inside(started.prepared):
         started.prepared.ask_with(partial(_ask_in_open_call, drive, started))
     try:
         with CallOutput(

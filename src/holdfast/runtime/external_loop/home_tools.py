@@ -9,12 +9,12 @@ from functools import partial
 
 from holdfast.ports.journal_store import Check
 from holdfast.ports.tools import (
-    AsksInside,
     CannotBind,
     InputWanted,
     PersonSaid,
     Prepared,
     ToolReturned,
+    asks_inside,
 )
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.drive.bound_call import bind_to_tool, scene_of, tool_for
@@ -53,7 +53,7 @@ class HomeToolSteps(CallSteps):
         return begun if prepared is None else await self._ran(begun, prepared, question_seconds)
 
     async def _ran(self, started: Gate, prepared: Prepared, question_seconds: float | None) -> Gate:
-        if question_seconds is not None and isinstance(prepared, AsksInside):
+        if question_seconds is not None and asks_inside(prepared):
             prepared.ask_with(partial(self._asked, started, question_seconds))
         try:
             returned = await prepared.go(

@@ -24,7 +24,7 @@ from holdfast.ports.journal_store import (
     Record,
     Section,
 )
-from holdfast.ports.snapshots import KeepsSnapshots
+from holdfast.ports.snapshots import snapshots_of
 from holdfast.runtime.ledger.attempt import Attempt, nothing
 from holdfast.runtime.ledger.record_search import record_at
 from holdfast.runtime.reports.types import iso
@@ -91,7 +91,8 @@ class HomeLedger:
         Start from a snapshot, if one covers a record of exactly this journal, and return that
         record's number. Otherwise start empty and return 0.
         """
-        kept = await journal.read_snapshot() if isinstance(journal, KeepsSnapshots) else None
+        keeper = snapshots_of(journal)
+        kept = await keeper.read_snapshot() if keeper is not None else None
         state = (
             await BLOCKING.call(lambda: decode_home_state(kept.data)) if kept is not None else None
         )

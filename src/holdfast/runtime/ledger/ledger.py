@@ -18,7 +18,7 @@ from holdfast.errors import BrokenChain, InvariantBroken, NewerVersion, ReadOnly
 from holdfast.ids import ApprovalId, TurnId
 from holdfast.limits import KIB
 from holdfast.ports.journal_store import Check, Draft, Head, Journal, Record, SealMark, Section
-from holdfast.ports.snapshots import KeepsSnapshots, Snapshot
+from holdfast.ports.snapshots import Snapshot, snapshots_of
 from holdfast.runtime.cancellation import finish
 from holdfast.runtime.ledger.attempt import Attempt, Produced, WriteAs
 from holdfast.runtime.ledger.record_search import record_at
@@ -150,9 +150,9 @@ class Ledger:
         """
         journal = self.journal
         least = self._rules.tuning.snapshot_records_min
-        if not isinstance(journal, KeepsSnapshots) or journal.head.seq < least:
+        if journal.head.seq < least or (keeper := snapshots_of(journal)) is None:
             return  # a session this short has none
-        kept = await journal.read_snapshot()
+        kept = await keeper.read_snapshot()
         state = decode_state(kept.data) if kept is not None else None
         if (
             kept is None
@@ -196,7 +196,7 @@ class Ledger:
         if (
             state.seq - self._kept_seq < every
             or self._attempt is None
-            or not isinstance(journal, KeepsSnapshots)
+            or (keeper := snapshots_of(journal)) is None
         ):
             return
         if self._last_mac is None or journal.sealed is not None or self.attempt.stopped is not None:
@@ -204,7 +204,7 @@ class Ledger:
         head, self._kept_seq = Head(state.seq, self._last_mac), state.seq
         data = await BLOCKING.call(lambda: encode_state(state))
         self._state_bytes = len(data)
-        await journal.keep_snapshot(Snapshot(head, data))
+        await keeper.keep_snapshot(Snapshot(head, data))
 
     async def _load_what_verifies(self) -> None:
         try:

@@ -8,6 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from proof.rigs.cutting_proxy import Cut, CuttingProxy
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.files.home.layout import MANIFEST
 from holdfast.adapters.postgres import silence
 from holdfast.adapters.postgres.commit import lane as lanes
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
+from holdfast.adapters.postgres.home.to_files import copy_to_files
 from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.session.tail import Tail, missing
 from holdfast.adapters.postgres.status import database_facts, nodes_at
@@ -441,3 +444,29 @@ async def test_a_direct_address_whose_connection_is_cut_is_reported_as_unusable(
             break
     assert found == [*["polled"] * (len(found) - 2), "heard", "heard"]
     assert len(found) > 4
+
+
+@in_loop
+async def test_a_copy_whose_connection_is_cut_says_so_and_leaves_nothing(
+    world: PostgresWorld, postgres: Cluster, tmp_path: Path
+) -> None:
+    store = await world.store()
+    await create_session(store)
+    place, target = store.place, tmp_path / "copies" / "copy"
+    target.parent.mkdir()
+    refused = 0
+    for number in range(4, 80, 4):
+        proxy = CutsAt(postgres.port, number)
+        store.place = place._replace(url=postgres.url(port=proxy.port))
+        try:
+            await asyncio.to_thread(copy_to_files, store, target)
+        except Busy:
+            refused += 1
+            assert list(target.parent.iterdir()) == []
+        else:
+            break
+        finally:
+            store.place = place
+            proxy.close()
+    assert refused > 2
+    assert (target / MANIFEST).exists()

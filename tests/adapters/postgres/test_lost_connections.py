@@ -8,6 +8,7 @@ import os
 import random
 import socket
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +16,14 @@ from proof.rigs.cutting_proxy import Cut, CuttingProxy
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.files.home.layout import MANIFEST
 from holdfast.adapters.postgres import silence
 from holdfast.adapters.postgres.commit import lane as lanes
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
+from holdfast.adapters.postgres.home.to_files import copy_to_files
 from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.session.tail import Tail, missing
+from holdfast.adapters.postgres.status import database_facts, nodes_at
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, HoldfastError, Untrusted
 from holdfast.journal.record import Record
@@ -386,3 +390,83 @@ async def test_a_statement_that_locks_and_joins_answers_from_two_snapshots(
     monkeypatch.undo()
     found = texts(await everything(await (await world.store()).open(OPS)))
     assert found == ["born", "before", "faster", *([] if is_joined else ["second"])]
+
+
+class CutsAt(CuttingProxy):
+    """Cuts the request of this number, before the server has it."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self._left = number
+        super().__init__(port)
+
+    def _take(self) -> Cut | None:
+        with self._guard:
+            self._left -= 1
+            return "before" if self._left == 0 else None
+
+
+@pytest.mark.parametrize("read", [database_facts, nodes_at])
+@in_loop
+async def test_a_status_whose_connection_is_cut_says_so_in_words(
+    world: PostgresWorld, postgres: Cluster, read: Callable[[DatabaseAddress], object]
+) -> None:
+    await create_session(await world.store())
+    codes: list[str] = []
+    for number in range(1, 60):
+        proxy = CutsAt(postgres.port, number)
+        place = DatabaseAddress(postgres.url(port=proxy.port), world.place.schema)
+        try:
+            await asyncio.to_thread(read, place)
+        except HoldfastError as exc:
+            codes.append(exc.code)
+        finally:
+            proxy.close()
+        if not proxy.cuts:
+            break
+    assert set(codes) == {"storage_unreachable"}
+    assert 5 < len(codes) == number - 2  # a cut of the last request, the goodbye, does no harm
+
+
+@in_loop
+async def test_a_direct_address_whose_connection_is_cut_is_reported_as_unusable(
+    world: PostgresWorld, postgres: Cluster
+) -> None:
+    await create_session(await world.store())
+    found = []
+    for number in range(1, 30):
+        proxy = CutsAt(postgres.port, number)
+        place = world.place._replace(listen_url=postgres.url(port=proxy.port))
+        try:
+            found.append((await asyncio.to_thread(database_facts, place))["notices"])
+        finally:
+            proxy.close()
+        if not proxy.cuts:
+            break
+    assert found == [*["polled"] * (len(found) - 2), "heard", "heard"]
+    assert len(found) > 4
+
+
+@in_loop
+async def test_a_copy_whose_connection_is_cut_says_so_and_leaves_nothing(
+    world: PostgresWorld, postgres: Cluster, tmp_path: Path
+) -> None:
+    store = await world.store()
+    await create_session(store)
+    place, target = store.place, tmp_path / "copies" / "copy"
+    target.parent.mkdir()
+    refused = 0
+    for number in range(4, 80, 4):
+        proxy = CutsAt(postgres.port, number)
+        store.place = place._replace(url=postgres.url(port=proxy.port))
+        try:
+            await asyncio.to_thread(copy_to_files, store, target)
+        except Busy:
+            refused += 1
+            assert list(target.parent.iterdir()) == []
+        else:
+            break
+        finally:
+            store.place = place
+            proxy.close()
+    assert refused > 2
+    assert (target / MANIFEST).exists()

@@ -1,19 +1,21 @@
 """The facts of a database that `storage status` and `doctor` report."""
 
+import contextlib
+from collections.abc import Generator
 from typing import Any, NamedTuple
 
 from holdfast.adapters.postgres import schema
 from holdfast.adapters.postgres.home.nodes import NodeFacts, all_nodes, read_era
 from holdfast.adapters.postgres.notices import DEAF, NAME_THE_SERVER, POOLED, connect_to_listen
 from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
+from holdfast.adapters.postgres.server_errors import Lost, unreachable
 from holdfast.adapters.postgres.server_facts import check_server
 from holdfast.errors import HoldfastError
 
 
 def database_facts(place: DatabaseAddress) -> dict[str, Any]:
     """Blocks. Writes nothing; raises what makes the server unusable."""
-    wire = connect(place)
-    try:
+    with _reading(place) as wire:
         facts = check_server(wire)
         version = schema.version(wire, place.schema)
         (row,) = wire.rows(
@@ -43,8 +45,6 @@ def database_facts(place: DatabaseAddress) -> dict[str, Any]:
             )
             found |= {"sessions": counts[0], "records": counts[1]}
         return found
-    finally:
-        wire.close()
 
 
 def _why_deaf(place: DatabaseAddress, wire: Wire) -> str | None:
@@ -53,8 +53,8 @@ def _why_deaf(place: DatabaseAddress, wire: Wire) -> str | None:
         return POOLED if wire.is_pooled else None
     try:
         direct = connect_to_listen(place, era=read_era(wire).id)
-    except HoldfastError as exc:
-        return DEAF.format(exc.message)
+    except (HoldfastError, Lost) as exc:
+        return DEAF.format(exc)
     try:
         return DEAF.format("it leads to a pooler") if direct.is_pooled else None
     finally:
@@ -63,10 +63,19 @@ def _why_deaf(place: DatabaseAddress, wire: Wire) -> str | None:
 
 def nodes_at(place: DatabaseAddress) -> tuple[list[NodeFacts], str]:
     """Blocks. The nodes of a home, and its present era."""
-    wire = connect(place)
-    try:
+    with _reading(place) as wire:
         schema.check_version(wire, place.schema)
         return all_nodes(wire), read_era(wire).id
+
+
+@contextlib.contextmanager
+def _reading(place: DatabaseAddress) -> Generator[Wire, None, None]:
+    """Connect for reads alone: a lost connection leaves nothing open."""
+    wire = connect(place)
+    try:
+        yield wire
+    except Lost as exc:
+        raise unreachable(exc) from exc
     finally:
         wire.close()
 

@@ -38,14 +38,16 @@ from holdfast.adapters.files.session.quarantine import Quarantine
 from holdfast.adapters.postgres.home.node_folder import NodeAnchors
 from holdfast.adapters.postgres.lists.memory import PostgresMemory
 from holdfast.adapters.postgres.server import Wire
+from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.session.reader import open_session
 from holdfast.adapters.postgres.session.tail import Tail
 from holdfast.adapters.sqlite.memory import NAME as MEMORY
 from holdfast.adapters.sqlite.memory import SqliteMemory
-from holdfast.errors import BrokenChain, Refused
+from holdfast.errors import BrokenChain, Busy, Refused
 from holdfast.ids import InstanceId, SessionId
 from holdfast.journal.chain import Keyring
 from holdfast.journal.segment import segment_name
+from holdfast.ports.memory import CannotRecall
 from holdfast.session.home.events import SessionCreated
 
 if TYPE_CHECKING:
@@ -59,7 +61,10 @@ def copy_to_files(store: "PostgresStore", target: Path) -> tuple[SessionId, ...]
     """Copy the home to `target`, which must be absent or empty. Return its sessions."""
     refuse_taken(target)
     with contextlib.closing(store.connect()) as wire:
-        return copied_whole(target, lambda temporary: _copy(store, wire, temporary))
+        try:
+            return copied_whole(target, lambda temporary: _copy(store, wire, temporary))
+        except (Lost, CannotRecall) as exc:
+            raise Busy(f"the copy was not finished: {exc}", hint="run it again") from exc
 
 
 def _copy(store: "PostgresStore", wire: Wire, temporary: Path) -> tuple[SessionId, ...]:

@@ -10,6 +10,8 @@ why it is not ours to stop.
 | oversized response | bounded for the model, or in doubt |
 | secret flow, encoded flow | a known secret in the arguments is refused; in a result it is struck out |
 | excessive permission | each call asks; the server is confined, whatever its tool is called |
+
+Its two honest servers stay of use, one with a description that reads like an instruction.
 """
 
 import base64
@@ -189,3 +191,23 @@ async def test_a_harmless_name_runs_nothing_without_a_person(tmp_path: Path, wor
         (prompt,) = turn.approvals
     assert turn.outcome == "waiting"
     assert prompt.display.startswith("peer.run_task\nisolated: the server sees")
+
+
+@pytest.mark.parametrize(
+    ("fixture", "tool", "arguments"),
+    [
+        ("clean_server", "get_calendar_events", {"date": "2026-11-19"}),
+        ("benign_guidance_server", "list_notes", {}),
+    ],
+)
+@in_loop
+async def test_an_honest_server_can_be_used(
+    tmp_path: Path, work: Path, fixture: str, tool: str, arguments: dict[str, str]
+) -> None:
+    async with holdfast.open(home_with(tmp_path, lab(fixture), write=[])) as home:
+        await pin_all(home)
+        for _ in range(2):
+            assert (await called(home, work, tool, **arguments))[0] == "ok"
+        (server,) = await home.service.servers.list()
+        assert {each.state for each in server.tools} == {"pinned"}
+        assert server.refused == ()

@@ -13,12 +13,13 @@ from holdfast.gateway.mcp.clients import (
     new_session_header,
     session_of_client,
 )
+from holdfast.gateway.mcp.offer import OUTCOME, ClientOffer
 from holdfast.gateway.mcp.peer_user import shares_user
 from holdfast.gateway.mcp.rpc import ClientMessage, RpcProblem
 from holdfast.gateway.mcp.versions import PREFIX, spoken_by
 from holdfast.gateway.server.tokens import Bearer
 from holdfast.ids import session_id
-from holdfast.session.home.events import TokenAdded
+from holdfast.session.home.events import TokenAdded, ToolPinned
 
 NOBODY = 65534
 
@@ -119,3 +120,25 @@ def test_a_client_elsewhere_is_not_our_user_and_one_that_cannot_be_found_is() ->
     with socket.create_server(("127.0.0.1", 0)) as server:
         # A program that listens on a port is not the client that had it.
         assert shares_user(server.getsockname(), ours)
+
+
+def test_no_servers_tool_takes_the_name_of_ours() -> None:
+    """A client of one server sees its own names, and could not tell which of the two it calls."""
+    pins = [
+        ToolPinned(
+            server="files",
+            tool=tool,
+            digest="d",
+            definition='{"inputSchema":{},"description":"theirs"}',
+            instructions="",
+            identity="i",
+            by="alice",
+        )
+        for tool in ("read", OUTCOME)
+    ]
+    offer = ClientOffer(pins, "files")
+    assert [each["name"] for each in offer.tools()] == ["read", OUTCOME]
+    assert "theirs" not in str(offer.tools()[-1])
+    assert offer.pin_of(OUTCOME) is None
+    whole = [each["name"] for each in ClientOffer(pins, None).tools()]
+    assert whole == [f"files.{OUTCOME}", "files.read", OUTCOME]

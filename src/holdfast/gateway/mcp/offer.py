@@ -36,7 +36,8 @@ class ClientOffer:
 
     def __init__(self, pins: Sequence[ToolPinned], server: str | None) -> None:
         mine = [each for each in pins if server in (None, each.server)]
-        self._pins = {each.name if server is None else each.tool: each for each in mine}
+        named = {each.name if server is None else each.tool: each for each in mine}
+        self._pins = {name: pin for name, pin in named.items() if name != OUTCOME}
 
     def tools(self) -> list[dict[str, Any]]:
         found = [

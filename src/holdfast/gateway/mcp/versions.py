@@ -57,8 +57,9 @@ def spoken_by(message: ClientMessage, header: Callable[[str], str | None]) -> Sp
 
 def is_of_handshake(message: ClientMessage, header: Callable[[str], str | None]) -> bool:
     """Whether a request that was refused is of an older client, whose errors have no status."""
-    given = header("mcp-protocol-version")
-    return "_meta" not in message.params and given in (None, *HANDSHAKES)
+    meta = message.params.get("_meta", {})
+    is_newer = not isinstance(meta, dict) or any(key.startswith(PREFIX) for key in meta)
+    return not is_newer and header("mcp-protocol-version") in (None, *HANDSHAKES)
 
 
 def _check_headers(

@@ -85,3 +85,22 @@ def test_an_error_of_the_server_has_the_status_of_its_code(proxied: Proxied) -> 
     for code, status in ((-32602, 400), (-32021, 400), (-32601, 404), (-32000, 200)):
         proxied.tools(call={"do": "error", "error": {"code": code, "message": "no"}})
         assert posted(proxied, {"text": str(code)}, []) == (status, code)
+
+
+@pytest.mark.parametrize(
+    ("meta", "status"),
+    [
+        (None, 200),
+        ({"progressToken": 1}, 200),
+        ({"traceparent": "00-1"}, 200),
+        ({f"{PREFIX}clientCapabilities": {}}, 400),
+    ],
+)
+def test_only_a_newer_clients_error_has_a_status(
+    proxied: Proxied, meta: dict[str, Any] | None, status: int
+) -> None:
+    """A library of the older wire takes the status for a fault on the way, and drops the error."""
+    params = {"name": "wire.nope", "arguments": {}, **({} if meta is None else {"_meta": meta})}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    answer = proxied.post(json.dumps(message).encode())
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, -32602)

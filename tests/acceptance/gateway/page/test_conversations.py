@@ -194,8 +194,12 @@ def test_a_reply_that_was_stopped_is_there_for_a_later_reader(
     page.fill("#say", "count")
     page.keyboard.press("Enter")
     expect(page.locator(".msg.said")).to_contain_text("First I look")
+    expect(page.locator(".sessions .session", has_text="ops/a")).to_contain_text("thinking")
     page.get_by_role("button", name="Stop turn").click()
     expect(page.locator(".ended", has_text="Stopped by alice.")).to_have_count(1)
+    # The list looks again at once, and does not wait for its next look by the clock.
+    row = page.locator(".sessions .session", has_text="ops/a")
+    expect(row).not_to_contain_text("thinking", timeout=15_000)
     with gateway.events(gateway.client(token), "ops/a") as events:
         kept = events.until_record("model_answer_dropped")["body"]["text"]
     assert kept.startswith("First I look")

@@ -155,7 +155,7 @@ export class Talk {
     this.records.push(data);
     this.story.take(data);
     const { type, body } = data;
-    if (type.startsWith("approval_")) this.app.poke();
+    if (type.startsWith("approval_") || type === "turn_ended") this.app.poke();
     if (type === "approval_closed" || type === "approval_answered") this.overtaken(body);
     if (type === "turn_ended") {
       const ended = `The turn ended: ${TURNS[body.outcome] ?? body.outcome}.`;

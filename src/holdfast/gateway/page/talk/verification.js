@@ -6,10 +6,12 @@ import { Follow } from "../core/follow.js";
 import { eventName, when } from "../core/words.js";
 
 const ROWS_MAX = 200; // the last ones; the count has all
+const HEADER = "header of a journal file"; // checked with the record after it
 
 export class Verification {
   constructor(talk) {
     this.talk = talk;
+    this.last = 0; // the last record that was checked
     this.words = h("p", { class: "verify-words", role: "status" }, "Reading the journal…");
     this.bar = h("progress", { class: "verify-bar", max: 1, value: 0, "aria-label": "Verified" });
     this.rows = h("ol", { class: "verify-rows", tabindex: "0", "aria-label": "Records" });
@@ -60,13 +62,17 @@ export class Verification {
     this.bar.value = last;
     this.words.textContent = `Verified up to record ${last} of ${of}`;
     for (const { seq, type, at, mac } of records) {
-      const about = `${eventName(type)}, ${when(at)}`;
+      for (let header = this.last + 1; header < seq; header += 1) this.row(header, HEADER);
       const code = h("code", { class: "dim" }, `${mac.slice(0, 12)}…`);
-      const mark = h("span", { class: "ok" }, "✓ ");
-      this.rows.append(h("li", { value: seq }, mark, about, " ", code));
+      this.row(seq, `${eventName(type)}, ${when(at)} `, code);
+      this.last = seq;
     }
     while (this.rows.childElementCount > ROWS_MAX) this.rows.firstElementChild.remove();
     this.rows.scrollTop = this.rows.scrollHeight;
+  }
+
+  row(seq, ...about) {
+    this.rows.append(h("li", { value: seq }, h("span", { class: "ok" }, "✓ "), ...about));
   }
 
   verdict({ holds, records, detail }) {

@@ -34,14 +34,15 @@ _SESSION, _INSTANCE = SessionId("local/any"), InstanceId("any")
 
 def check_source(given: MessageSource) -> MessageSource:
     """
-    Check that the source's authority can be written and read back. Authority that could not be
-    restored after a crash must not exist before it (A3).
+    Return the source as it is written and read back. Authority that could not be restored after a
+    crash must not exist before it (A3), and the caller's own objects may change later (A1).
     """
     if not isinstance(given, MessageSource):
         raise _no_message_source(given)
     try:
         # Bytes stay bytes: the encoder would turn them into the text of their base64.
-        msgspec.convert(msgspec.to_builtins(given, builtin_types=(bytes,)), MessageSource)
+        parts = msgspec.to_builtins(given, builtin_types=(bytes,), enc_hook=_own_text)
+        given = msgspec.convert(parts, MessageSource)
         context = context_from_source(
             given, session=_SESSION, instance=_INSTANCE, turn=TurnId("t1"), workspace=None
         )
@@ -206,6 +207,12 @@ def plain_text(value: Any) -> Any:
     member of an enum.
     """
     return str.__str__(value) if isinstance(value, str) else value
+
+
+def _own_text(value: Any) -> str:
+    if isinstance(value, str):
+        return str.__str__(value)
+    raise TypeError(f"{value!r:.200} is not a part of a source")
 
 
 def plain_texts(arguments: Mapping[str, Any]) -> dict[str, Any]:

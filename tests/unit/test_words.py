@@ -1,5 +1,6 @@
 """The sentences of the screens, each where people read it, and those that were given up."""
 
+import ast
 from pathlib import Path
 from typing import get_args
 
@@ -105,3 +106,17 @@ def test_every_owed_step_and_every_failure_of_a_model_has_words() -> None:
     assert set(state_words().owes) == {each.__name__ for each in get_args(SessionEffect)}
     scripted = {"script_expectation"}  # of test models; its message says all
     assert set(state_words().failures) == set(get_args(FailureKind)) - scripted
+
+
+def test_every_error_of_a_command_or_a_route_names_the_next_step() -> None:
+    """A person who reads it must not have to guess."""
+    kinds = {"Refused", "Unusable", "Busy", "NotSaved", "CannotDrive", "InDoubt"}
+    calls = [
+        (f"{file.relative_to(SOURCE)}:{node.lineno}", {each.arg for each in node.keywords})
+        for place in ("cli", "gateway", "home", "assembly")
+        for file in (SOURCE / place).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in kinds
+    ]
+    assert len(calls) > 100
+    assert [where for where, given in calls if not given & {"hint", None}] == []

@@ -88,7 +88,11 @@ async def _restore_into_database(
         restored = await _restored(temporary, by=by, keep=keep)
         files = await FileStore.open_existing(temporary)
         if files is None:
-            raise Unusable(f"{source} has no home in it", code="no_backup")
+            raise Unusable(
+                f"{source} has no home in it",
+                code="no_backup",
+                hint="name a folder that `holdfast backup` made",
+            )
         try:
             heads = await files.heads()
             living = [LivingSession(session, instance) for session, instance, _ in heads]

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
+from holdfast.argument_checks import check_source
 from holdfast.session.events import ToolStarted
 from holdfast.testing import ManualClock, ScriptModel, crash_after, open_in_memory
 
@@ -180,7 +181,7 @@ def test_text_of_a_programs_own_type_is_taken_as_the_text_that_it_is() -> None:
             turn = await home.send(
                 Own("bank/may"),
                 Own("pay amount=100"),
-                source=ALICE,
+                source=holdfast.MessageSource.local(Own("alice")),
                 dedup=Own("k"),
                 model=Own("demo"),
                 agent=Own("bank"),
@@ -188,6 +189,7 @@ def test_text_of_a_programs_own_type_is_taken_as_the_text_that_it_is() -> None:
             (prompt,) = turn.approvals
             denied = await home.answer(prompt, Own("deny"), by=ALICE, reason=Own("too much"))
             assert (denied.turn.outcome, type(denied.turn.session)) == ("completed", str)
+            assert type(prompt.requester) is str
             async with home.turn("bank/june", Own("pay"), source=ALICE, dedup=Own("k")) as loop:
                 call = holdfast.LoopCall(Own("c1"), Own("pay"), Own('{"amount":7}'))
                 (gate,) = await loop.said(Own("I pay."), [call], model=Own("m"))
@@ -237,6 +239,14 @@ NOBODY_THERE = [
     _but(ALICE, principal=holdfast.Principal.SYSTEM),
     _but(ALICE, provenance=_UNVERIFIED),
 ]
+
+
+def test_a_source_is_taken_as_it_is_now_and_not_as_the_caller_changes_it_later() -> None:
+    """A1: the quotes of a message are those that it came with."""
+    quotes = [holdfast.Quote("bob", "hello")]
+    source = check_source(_but(ALICE, quotes=quotes))
+    quotes.clear()
+    assert source == _but(ALICE, quotes=(holdfast.Quote("bob", "hello"),))
 
 
 def test_a_message_in_the_name_of_a_person_is_not_their_consent() -> None:

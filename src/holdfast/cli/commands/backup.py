@@ -40,13 +40,12 @@ def register(app: typer.Typer) -> None:
 
 async def _backup(options: Options, folder: Path) -> int:
     from holdfast.assembly.store import existing_store
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
 
     home = home_of(options)
     if not who(home, None).is_owner:
-        raise Refused("only the home's owner may back it up", code="no_authority")
-    # Resolved: a link, or a `..`, may lead into the home or out of it.
-    if (place := folder.resolve()) == (whole := home.resolve()) or whole in place.parents:
+        raise owner_only("back it up")
+    if _leads_into(folder, home):
         raise Refused(
             f"{folder} is inside the home", code="malformed", hint="name a folder outside of it"
         )
@@ -72,6 +71,11 @@ async def _backup(options: Options, folder: Path) -> int:
         ),
     )
     return 4 if broken else 0
+
+
+def _leads_into(folder: Path, home: Path) -> bool:
+    """A link, or a `..`, may lead into the home or out of it."""
+    return folder.resolve().is_relative_to(home.resolve())
 
 
 async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionId]":

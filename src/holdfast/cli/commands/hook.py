@@ -110,11 +110,17 @@ def _decided(
 
     given = sys.stdin.buffer.read(_STDIN_BYTES_MAX + 1)
     if len(given) > _STDIN_BYTES_MAX:
-        raise Unusable(f"the event has more than {_STDIN_BYTES_MAX:,} bytes")
+        raise Unusable(
+            f"the event has more than {_STDIN_BYTES_MAX:,} bytes",
+            hint="let the tool take its input from a file",
+        )
     try:
         event = msgspec.convert(strict_json(given, what="the event's contents"), _Event)
     except msgspec.ValidationError as exc:
-        raise Unusable(f"the event is not one of a {_EVENT} hook: {exc}") from exc
+        raise Unusable(
+            f"the event is not one of a {_EVENT} hook: {exc}",
+            hint="see docs/guides/hooks.md for the settings of the agent",
+        ) from exc
     if event.hook_event_name != _EVENT:
         return "deny", f"Holdfast gates {_EVENT}, not {event.hook_event_name[:64]!a}"
     asked = {"agent": agent, "tool": event.tool_name, "arguments": event.tool_input}

@@ -96,6 +96,14 @@ def person_named(text: str) -> str:
     return text
 
 
+def owner_only(what: str) -> Refused:
+    return Refused(
+        f"only the home's owner may {what}",
+        code="no_authority",
+        hint="run it as the user who owns the home, without --as",
+    )
+
+
 def refuse_tools(what: str) -> None:
     """Raise if a tool's call started this process."""
     if (call := _tool_above()) is not None:

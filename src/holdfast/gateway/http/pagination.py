@@ -30,10 +30,18 @@ def page_asked_for(query: Mapping[str, str]) -> tuple[int, str | None]:
     """Return `limit` and `after`."""
     limit = query.get("limit", str(LIMIT_DEFAULT))
     if not _NUMBER.match(limit) or not 1 <= int(limit) <= LIMIT_MAX:
-        raise Refused(f"limit is a number from 1 to {LIMIT_MAX}", code="malformed")
+        raise Refused(
+            f"limit is a number from 1 to {LIMIT_MAX}",
+            code="malformed",
+            hint=f"for example ?limit={LIMIT_DEFAULT}",
+        )
     after = query.get("after")
     if after is not None and not 1 <= len(after) <= AFTER_CHARS_MAX:
-        raise Refused("after is the last name of the page before", code="malformed")
+        raise Refused(
+            "after is the last name of the page before",
+            code="malformed",
+            hint="take `next` of that page",
+        )
     return int(limit), after
 
 

@@ -48,7 +48,9 @@ class HttpRequest:
         """Return the header's value. Refuse a repeated header."""
         found = self.header_values(name)
         if len(found) > 1:
-            raise Refused(f"the header {name} is given twice", code="malformed")
+            raise Refused(
+                f"the header {name} is given twice", code="malformed", hint="send it once"
+            )
         return found[0] if found else None
 
     def query(self, known: Collection[str]) -> dict[str, str]:
@@ -60,7 +62,9 @@ class HttpRequest:
                 max_num_fields=_QUERY_KEYS_MAX,
             )
         except ValueError as exc:
-            raise Refused("the query has too many keys", code="malformed") from exc
+            raise Refused(
+                "the query has too many keys", code="malformed", hint="see /openapi.json"
+            ) from exc
         found = dict(items)
         if len(found) != len(items) or any(key not in known for key in found):
             raise Refused(
@@ -114,7 +118,9 @@ class HttpRequest:
                 while is_more:
                     message = await self._receive()
                     if message["type"] == "http.disconnect":
-                        raise Refused("the client left", code="malformed")
+                        raise Refused(
+                            "the client left", code="malformed", hint="send the request again"
+                        )
                     found += message.get("body", b"")
                     is_more = message.get("more_body", False)
                     if len(found) > bytes_max:

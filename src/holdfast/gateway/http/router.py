@@ -165,7 +165,9 @@ async def _with_body(call: ApiCall[None], body: B, still_lives: StillLives) -> A
     """Reading takes time, and a token that was revoked meanwhile must not act."""
     if call.owner is not None and not await still_lives(call.owner):
         raise Refused(
-            "the token was revoked or expired before the body arrived", code="unauthorized"
+            "the token was revoked or expired before the body arrived",
+            code="unauthorized",
+            hint="use another token",
         )
     return ApiCall(call.request, call.query, body, call.owner)
 

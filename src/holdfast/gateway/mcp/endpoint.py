@@ -84,7 +84,11 @@ class McpEndpoint:
         body = await request.raw()
         now = self._gateway.service.live.clock_ms()
         if not await self._gateway.book.still_lives([bearer], now=now):
-            raise Refused("the token was revoked or expired meanwhile", code="unauthorized")
+            raise Refused(
+                "the token was revoked or expired meanwhile",
+                code="unauthorized",
+                hint="use another token",
+            )
         message = ClientMessage(None, None, {})
         answer = McpAnswer(send, request.header("accept"))
         try:

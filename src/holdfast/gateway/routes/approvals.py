@@ -125,7 +125,11 @@ class ApprovalRoutes:
         """
         if error.code == "wrong_approver":
             self._gateway.refund_miss(bearer)
-            return Refused("you may not answer this prompt; it still stands", code="wrong_approver")
+            return Refused(
+                "you may not answer this prompt; it still stands",
+                code="wrong_approver",
+                hint="one of the people in may_answer may",
+            )
         session = await self._service.live.session_of(approval)
         if (
             session is None

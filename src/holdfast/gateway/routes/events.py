@@ -91,5 +91,9 @@ def _seq_in(request: HttpRequest) -> int | None:
     if not given:
         return None
     if not _NUMBER.match(given):
-        raise Refused("Last-Event-ID is the seq of a record", code="malformed")
+        raise Refused(
+            "Last-Event-ID is the seq of a record",
+            code="malformed",
+            hint="take the id of the last record, or leave the header out",
+        )
     return int(given)

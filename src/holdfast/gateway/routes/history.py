@@ -127,7 +127,11 @@ def _seq(given: str | None) -> int | None:
     if given is None:
         return None
     if not _NUMBER.match(given):
-        raise Refused("before is the seq of a record", code="malformed")
+        raise Refused(
+            "before is the seq of a record",
+            code="malformed",
+            hint="take the seq of the first record that you have",
+        )
     return int(given)
 
 

@@ -68,7 +68,11 @@ class HookRoutes:
         )
         if hook is None or ident is None or not is_ours:
             if not self._strangers.take(""):
-                raise Refused("too many requests without a valid signature", code="too_many")
+                raise Refused(
+                    "too many requests without a valid signature",
+                    code="too_many",
+                    hint="try again later, signed",
+                )
             raise Refused(
                 "no such webhook, or its signature does not hold",
                 code="unauthorized",

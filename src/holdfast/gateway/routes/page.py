@@ -63,14 +63,14 @@ async def _asset(call: ApiCall[None]) -> HttpResponse:
     parts = call.request.path_parts
     name = "/".join(parts[each] for each in ("folder", "name") if each in parts)
     if name == "index.html":
-        raise Refused("no such file", code="unknown")
+        raise Refused("no such file", code="unknown", hint="the page is at /")
     return _file(call.request, name)
 
 
 def _file(request: HttpRequest, name: str) -> HttpResponse:
     found = page_files().get(name)
     if found is None:
-        raise Refused("no such file", code="unknown")
+        raise Refused("no such file", code="unknown", hint="the page is at /")
     content, kind, tag = found
     headers = {"content-security-policy": CSP, "cache-control": "no-cache", "etag": tag}
     if request.header_values("if-none-match") == [tag]:

@@ -43,7 +43,9 @@ class SearchRoutes:
         words = call.query.get("q", "")
         if not len(words.strip()) >= 1 or len(words) > _WORDS_CHARS_MAX:
             raise Refused(
-                f"q is 1 to {_WORDS_CHARS_MAX} characters of words to look for", code="malformed"
+                f"q is 1 to {_WORDS_CHARS_MAX} characters of words to look for",
+                code="malformed",
+                hint="for example ?q=deploy",
             )
         return await self._gateway.service.search(
             words, person=bearer.person, limit=limit, after=after

@@ -204,5 +204,6 @@ def _key_of(request: HttpRequest) -> str | None:
         raise Refused(
             f"Idempotency-Key is 1 to {KEY_CHARS_MAX} printable characters without spaces",
             code="malformed",
+            hint="send a new key for each message, such as a UUID",
         )
     return key

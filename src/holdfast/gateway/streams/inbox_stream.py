@@ -129,7 +129,11 @@ def check_cursor(given: str | None) -> str | None:
     if not given:
         return None
     if not _CURSOR.match(given):
-        raise Refused("Last-Event-ID is the id of an event of this stream", code="malformed")
+        raise Refused(
+            "Last-Event-ID is the id of an event of this stream",
+            code="malformed",
+            hint="take the id of the last event, or leave the header out",
+        )
     return given
 
 

@@ -86,7 +86,11 @@ def _with_line(text: str, person: str, line: str) -> str:
     '[people."eve x"]\nslack = "T1/U1"\n'
     """
     if '"' in person or "\\" in person or not person.isprintable():
-        raise Unusable(f"{person!r} is not a person's name", code="malformed")
+        raise Unusable(
+            f"{person!r} is not a person's name",
+            code="malformed",
+            hint="use the name under [people], without quotes, backslashes or invisible signs",
+        )
     key = person if _PLAIN.match(person) else f'"{person}"'
     header = re.compile(
         rf"^\[people\.(?:{re.escape(key)}|\"{re.escape(person)}\")\][ \t]*(?:#.*)?$", re.MULTILINE

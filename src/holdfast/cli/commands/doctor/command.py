@@ -25,7 +25,6 @@ from holdfast.cli.commands.doctor.session_checks import check_sessions
 from holdfast.cli.commands.doctor.storage_checks import check_storage
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import run
-from holdfast.errors import Refused
 
 
 def register(app: typer.Typer) -> None:
@@ -59,14 +58,14 @@ async def _accept_clock(options: Options) -> int:
     """Accept the clock. Only the home's owner may; a tool never may."""
     from holdfast.assembly.home_path import home_path
     from holdfast.cli.commands.restore import dropped_lines
-    from holdfast.cli.shared.identity import refuse_tools, who
+    from holdfast.cli.shared.identity import owner_only, refuse_tools, who
     from holdfast.cli.shared.service import looking_service, no_home
 
     refuse_tools("accepting the clock")
     home = home_path(options.home)
     me = who(home, None)
     if not me.is_owner:
-        raise Refused("only the home's owner may say that the clock is right", code="no_authority")
+        raise owner_only("say that the clock is right")
     async with looking_service(options) as service:
         if service is None:
             raise no_home(home)

@@ -106,12 +106,12 @@ async def _accept(options: Options, prefix: str, reason: str, asserted: str | No
     from holdfast.adapters.postgres.status import nodes_at
     from holdfast.adapters.postgres.store import PostgresStore
     from holdfast.assembly.store import place_named
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
 
     home = home_of(options)
     place, me = place_named(home), who(home, asserted)
     if not me.is_owner:
-        raise Refused("only the home's owner may accept the loss of a node", code="no_authority")
+        raise owner_only("accept the loss of a node")
     found, _ = await asyncio.to_thread(nodes_at, place)
     node = _named(prefix, found)
     store = await PostgresStore.open_home(place, home, waits=False)

@@ -67,7 +67,7 @@ def register(app: typer.Typer) -> None:
 async def _unseal(options: Options, session: str, reason: str, asserted: str | None) -> int:
     from holdfast.cli.shared.consent import require_person
     from holdfast.cli.shared.id_prefix import whole_session
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
     from holdfast.ids import session_id
 
     require_person("unsealing a session", home_of(options))
@@ -78,7 +78,7 @@ async def _unseal(options: Options, session: str, reason: str, asserted: str | N
             raise unknown(name)
         name = session_id(await whole_session(service, session))
         if not me.is_owner:
-            raise Refused(f"only the home's owner may unseal {name}", code="no_authority")
+            raise owner_only(f"unseal {name}")
         begun = await service.lifecycle.lost_calls(name)
         report = await service.lifecycle.unseal(name, by=me.person, reason=reason)
     for each in begun:

@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 async def _delete(options: Options, session: str, asserted: str | None, *, asks: bool) -> int:
     from holdfast.cli.shared.id_prefix import whole_session
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
     from holdfast.ids import session_id
 
     name = session_id(session)
@@ -49,11 +49,15 @@ async def _delete(options: Options, session: str, asserted: str | None, *, asks:
         if service is None:
             raise unknown(name)
         if not me.is_owner:
-            raise Refused(f"only the home's owner may delete {name}", code="no_authority")
+            raise owner_only(f"delete {name}")
         if asks:
             name = session_id(await whole_session(service, session))
             if not typer.confirm(f"Delete {name} and its whole history?", default=False, err=True):
-                raise Refused(f"{name} was not deleted", code="declined")
+                raise Refused(
+                    f"{name} was not deleted",
+                    code="declined",
+                    hint="run it again and answer y, or give --yes",
+                )
         await _delete_named(service, name, by=me.person)
     options.out.result({"session": name, "deleted": True}, f"{name} is deleted")
     return 0

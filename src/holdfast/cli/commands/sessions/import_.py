@@ -54,7 +54,7 @@ def register(app: typer.Typer) -> None:
 
 
 async def _import(options: Options, file: Path, into: str | None, asserted: str | None) -> int:
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
     from holdfast.ids import session_id
     from holdfast.runtime.lifecycle.import_file import FILE_BYTES_MAX
 
@@ -62,7 +62,7 @@ async def _import(options: Options, file: Path, into: str | None, asserted: str 
     name = session_id(into or f"import/{_thread(Path(source).stem)}")
     me = who(home_of(options), asserted)
     if not me.is_owner:
-        raise Refused("only the home's owner may import a session", code="no_authority")
+        raise owner_only("import a session")
     data = _bytes(file, FILE_BYTES_MAX)
     async with making_service(options) as service:
         report = await service.lifecycle.import_file(name, data, source=source, by=me.person)

@@ -7,7 +7,6 @@ import typer
 from holdfast.cli.shared.arguments import RecordedAs
 from holdfast.cli.shared.options import Options, command, options_of
 from holdfast.cli.shared.service import home_of, looking_service, run
-from holdfast.errors import Refused
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
     from holdfast.assembly.retention import prunable, prune
-    from holdfast.cli.shared.identity import who
+    from holdfast.cli.shared.identity import owner_only, who
 
     home = home_of(options)
     me = who(home, asserted)
@@ -45,7 +44,7 @@ async def _prune(options: Options, dry_run: bool, asserted: str | None) -> int:
             )
             return 0
         if not me.is_owner:
-            raise Refused("only the home's owner may prune it", code="no_authority")
+            raise owner_only("prune it")
         found = await prunable(service, home)
         sessions = (
             [each.session for each in found.sessions]

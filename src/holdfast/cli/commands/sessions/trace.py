@@ -115,7 +115,11 @@ async def _send(options: Options, home: "Path", otlp: str, spans: "Sequence[Span
     try:
         collector = collector_of(SettingsSource(home).now(), values.collector(otlp))
     except values.Wrong as exc:
-        raise Unusable(f"--otlp {exc.text}", code="malformed") from exc
+        raise Unusable(
+            f"--otlp {exc.text}",
+            code="malformed",
+            hint="name the collector, as in --otlp http://127.0.0.1:4318",
+        ) from exc
     for first in range(0, len(spans), _BATCH_SPANS):
         batch = spans[first : first + _BATCH_SPANS]
         try:

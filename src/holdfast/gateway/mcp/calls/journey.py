@@ -148,7 +148,7 @@ class Journey:
         with suppress(Refused):  # a turn whose process died before the call was proposed
             return await self._turn.look(CALL)
         if call is None:
-            raise Refused("this turn has no call", code="unknown")
+            raise Refused("this turn has no call", code="unknown", hint="call the tool again")
         return await self._turn.gate(call.tool, call.arguments, id=CALL)
 
     async def _answered(self, gate: Gate) -> Gate | None:

@@ -187,6 +187,23 @@ def test_a_second_node_needs_the_key_and_then_shares_the_home(cli: Cli, database
     assert other("sessions", "list").code != 0
 
 
+def test_a_node_of_one_home_makes_no_other_home_where_a_name_is_wrong(
+    cli: Cli, database: str
+) -> None:
+    """It would forget what it knows of its own home, and the first home would seem to be empty."""
+    chosen(cli, database)
+    cli.json("storage", "init")
+    cli("send", "notes", "hello")
+    chosen(cli, database, 'schema = "holdfats"')
+    before = everything_below(cli.home)
+    ran = cli("storage", "init")
+    assert (ran.code, "is a node of another home" in ran.err) == (2, True), ran
+    assert "under [storage]" in ran.err
+    assert everything_below(cli.home) == before
+    with psycopg.connect(database) as owner:
+        assert owner.execute("select to_regnamespace('holdfats')").fetchall() == [(None,)]
+
+
 def test_a_key_is_rotated_only_when_every_node_has_it(cli: Cli, database: str) -> None:
     """A node without the key could read nothing that is written from then on."""
     chosen(cli, database)

@@ -19,6 +19,7 @@ from holdfast.adapters.postgres import schema as schemas
 from holdfast.adapters.postgres.home.anchored_slots import AnchoredSlots
 from holdfast.adapters.postgres.home.commits import first_home_lines
 from holdfast.adapters.postgres.home.node_folder import (
+    has_known,
     make_node,
     open_node_folder,
     read_known,
@@ -29,7 +30,7 @@ from holdfast.adapters.postgres.server import DatabaseAddress, Wire, connect
 from holdfast.adapters.postgres.server_errors import Lost
 from holdfast.adapters.postgres.server_facts import ServerFacts, check_server
 from holdfast.adapters.postgres.session.head import head_row
-from holdfast.errors import Busy
+from holdfast.errors import Busy, Unusable
 from holdfast.ports.clock import Clock
 
 
@@ -62,6 +63,8 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
     stack = contextlib.ExitStack()
     try:
         facts = check_server(wire)
+        if schemas.version(wire, place.schema) == 0:
+            _refuse_node_of_another(place, folder)
         applied = tuple(schemas.migrate(wire, place.schema))
         schemas.check_version(wire, place.schema)
         home = head_row(wire, HOME_SESSION, HOME_INSTANCE)
@@ -87,6 +90,17 @@ def init_home(place: DatabaseAddress, folder: Path, *, clock: Clock | None = Non
     finally:
         stack.close()
         wire.close()
+
+
+def _refuse_node_of_another(place: DatabaseAddress, folder: Path) -> None:
+    """A node would forget what it knows of its home, if a new one was made where it is not."""
+    if has_known(folder):
+        raise Unusable(
+            f"{folder} is a node of another home, and the schema {place.schema!r} has none",
+            code="storage",
+            hint="name the database and the schema of its home under [storage] in holdfast.toml; "
+            "for a new home, choose another folder with --home",
+        )
 
 
 def _join(wire: Wire, facts: ServerFacts, folder: Path, fd: int, journal: int) -> bool:

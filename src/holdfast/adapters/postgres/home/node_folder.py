@@ -228,6 +228,11 @@ def is_node(home: int, key: bytes, facts: ServerFacts, era: Era) -> bool:
         return True
 
 
+def has_known(folder: Path) -> bool:
+    """Whether the folder is a node, or was one."""
+    return (folder / _KNOWN).exists()
+
+
 def _exists(home: int, name: str) -> bool:
     try:
         os.stat(name, dir_fd=home, follow_symlinks=False)

@@ -99,8 +99,8 @@ lint: $(VENV)/.test  ## format, style, direction of imports, sizes, names, sente
 	@$(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/python -m proof.conventions
 
-types: $(VENV)/.test  ## mypy on the sources; the public API as two type checkers see it
-	@$(BIN)/mypy src proof $(wildcard tests/typing)
+types: $(VENV)/.test  ## mypy on the sources and the benchmarks; the public API as two type checkers see it
+	@$(BIN)/mypy src proof bench $(wildcard tests/typing)
 	@test ! -d tests/typing || $(BIN)/basedpyright
 
 bench: $(VENV)/.test  ## our numbers against the disk's, as ratios of one run

@@ -4,7 +4,7 @@ against the machine's, as ratios of one run.
 
 Parts: append many lengths reacquire open segments fold turn in_turn startup provider parked
 sessions_list gateway page mcp_proxy busy_server workers recall reminders jobs postgres. All of
-them without any.
+them without any. A part that fails is named at the end, and the others are kept.
 """
 
 import argparse
@@ -12,7 +12,9 @@ import importlib
 import json
 import os
 import shutil
+import sys
 import tempfile
+import traceback
 from pathlib import Path
 
 from bench import docs
@@ -51,12 +53,18 @@ def main() -> None:
     )  # an installed package is compiled: commands are measured as users have them
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bench-", dir=asked.folder))
     rows: list[Row] = []
+    failed: list[str] = []
     ground = Ground(folder, asked.scale)
     try:
         facts = machine(folder)
         print(", ".join(f"{name}: {value}" for name, value in facts.items()), flush=True)
         for part in asked.parts or PARTS:
-            found = importlib.import_module(f"bench.{PARTS[part]}").measure(ground)
+            try:
+                found = importlib.import_module(f"bench.{PARTS[part]}").measure(ground)
+            except Exception:  # noqa: BLE001  it is told, and the other parts have their turn
+                traceback.print_exc()
+                failed.append(part)
+                continue
             rows += found
             for row in found:
                 print(_line(row), flush=True)
@@ -71,6 +79,8 @@ def main() -> None:
         asked.json.write_text(json.dumps(result, indent=1) + "\n")
     if asked.write_docs:
         docs.note("ours", result)
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 def _arguments() -> argparse.Namespace:

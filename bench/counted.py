@@ -51,7 +51,7 @@ def _watch(file: Path) -> None:
 
         return sync
 
-    os.fsync, os.fdatasync = noting(os.fsync), noting(os.fdatasync)  # type: ignore[assignment]
+    os.fsync, os.fdatasync = noting(os.fsync), noting(os.fdatasync)
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ def realistic_session(turns: int = TURNS) -> list[Stored]:
     """
     teller = Teller()
     pure = teller.pure
-    teller._say_events = lambda _before: None  # type: ignore[method-assign]  # telling is not what is measured
+    teller._say_events = lambda _before: None  # telling is not what is measured
     pure.tools_say = "\n".join(
         f"2026-11-16T02:{minute:02}:00Z api-{minute % 3} GET /v1/tickets 200 {minute * 7} ms"
         for minute in range(12)

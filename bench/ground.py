@@ -155,7 +155,7 @@ def counting_syncs() -> Iterator[Callable[[], Syncs]]:
 def without_syncs() -> Iterator[None]:
     """While something large is built that is not what is measured."""
     real = os.fsync, os.fdatasync
-    os.fsync = os.fdatasync = lambda _: None  # type: ignore[assignment]
+    os.fsync = os.fdatasync = lambda _: None
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ async def _measure(ground: Ground) -> list[Row]:
         journals = {each: await long_journal(store, f"long{each}", each) for each in lengths}
         raw = RawFile(ground.folder, LINE_BYTES, "raw-lengths")
         found: dict[int, list[float]] = {0: [], **{each: [] for each in lengths}}
-        for _ in range(ground.count(600) // BLOCK):
+        for _ in range(ground.count(600, 2 * BLOCK) // BLOCK):
             found[0] += [timed(raw.append) for _ in range(BLOCK)]
             for length, journal in journals.items():
                 found[length] += [

@@ -48,7 +48,8 @@ async def _one_length(ground: Ground, store: FileStore, home: Path, length: int)
         hashed.append(timed(lambda: [blake3(path.read_bytes()).digest() for path in paths]))
         opened.append(timed(lambda: store._directory.open(session)))
     verified += [
-        timed(lambda: store._verify_now(session, None)) for _ in range(3 if length < 100_000 else 1)
+        timed(lambda: store._survey.verify(session, None))
+        for _ in range(3 if length < 100_000 else 1)
     ]
     limit, ours, walked = (
         size / Times(hashed).p50,

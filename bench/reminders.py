@@ -87,7 +87,7 @@ def _counts(full: dict[str, Any], none: dict[str, Any]) -> dict[str, str]:
 
 def _without_syncs(home: Path, sessions: int) -> float:
     real = os.fsync, os.fdatasync
-    os.fsync = os.fdatasync = lambda _: None  # type: ignore[assignment]
+    os.fsync = os.fdatasync = lambda _: None
     started = time.perf_counter()
     try:
         asyncio.run(_set_many(home, sessions))

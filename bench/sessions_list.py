@@ -8,6 +8,7 @@ quarter of an hour, and lists read neither journals nor anything else that a tur
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -127,11 +128,12 @@ async def _build(home: Path, sessions: int) -> float:
 def _create_all(store: FileStore, names: Sequence[SessionId]) -> list[SessionCreated]:
     """As `FileStore.create` does, many to one commit."""
     made: list[SessionCreated] = []
+    folders = store._directory._folders
 
     def decide(section: Section) -> Sequence[Draft]:
         slot = store._own.registry.state.slots_used
         for offset, session in enumerate(names):
-            instance = new_instance()
+            instance = new_instance(os.urandom)
             files = store._files.at(session, instance, slot + offset)
             first = [
                 Draft(
@@ -142,12 +144,14 @@ def _create_all(store: FileStore, names: Sequence[SessionId]) -> list[SessionCre
                     )
                 )
             ]
-            _, first_mac = create_instance(files, first, at=section.now, writer=store.writer)
+            instance_made = create_instance(
+                files, folders, first, at=section.now, writer=store.writer
+            )
             made.append(
                 SessionCreated(
                     session=session,
                     instance=instance,
-                    first_mac=first_mac,
+                    first_mac=instance_made.first_mac,
                     slot=slot + offset,
                     origin="created",
                     by="bench",

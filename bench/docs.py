@@ -142,6 +142,17 @@ def peers(found: dict[str, Any]) -> str:
         "",
         *(f"- {name}: {mode}." for name, mode in found["durability"].items()),
     ]
+    if found.get("goals"):
+        lines += [
+            "",
+            "| against the best durable peer | Holdfast | that peer | ratio | goal | reached |",
+            "|---|---|---|---|---|---|",
+            *(
+                f"| {each['what']} | {each['ours']} | {each['peer']} | {each['ratio']} "
+                f"| {each['goal']} | {verdict(each['reached'])} |"
+                for each in found["goals"]
+            ),
+        ]
     if found["better"]:
         lines += [
             "",

@@ -53,6 +53,7 @@ def table(found: dict[Peer, Found], sizes: dict[str, Any]) -> dict[str, Any]:
             {"what": row.what, "cells": {named[peer]: cell for peer, cell in row.cells().items()}}
             for row in rows
         ],
+        "goals": [goal for row in rows if (goal := row.against_goal()) is not None],
         "better": [line for row in rows if (line := row.better_than_ours())],
         "durability": {named[peer]: each.get("durability", "-") for peer, each in measured.items()},
         "left_out": {
@@ -67,8 +68,10 @@ class Row(NamedTuple):
     what: str
     values: dict[Peer, Any]
     tell: Callable[[float], str]
-    best: Callable[[Iterable[float]], float] | None = min
-    """None where there is nothing to win."""
+    best: Any = min
+    """`min` or `max`, or None where there is nothing to win."""
+    goal: float | None = None
+    """How many times the best durable peer's value ours may be, or must be where more is better."""
 
     def cells(self) -> dict[Peer, str]:
         numbers = self._numbers(self.values)
@@ -99,6 +102,23 @@ class Row(NamedTuple):
         names = ", ".join(f"{peer.title} {self.tell(each)}" for peer, each in ahead.items())
         return f"{self.what}: {names}; Holdfast {self.tell(numbers[OURS])}" if ahead else ""
 
+    def against_goal(self) -> dict[str, Any] | None:
+        """Ours against the best of those that sync, or None without a goal or without such a peer."""
+        numbers = self._numbers(self.values)
+        durable = {peer: each for peer, each in numbers.items() if peer.synced and peer != OURS}
+        if self.goal is None or self.best is None or OURS not in numbers or not durable:
+            return None
+        peer = self.best(durable, key=lambda each: durable[each])
+        ratio, is_more_better = numbers[OURS] / durable[peer], self.best is max
+        return {
+            "what": self.what,
+            "ours": self.tell(numbers[OURS]),
+            "peer": f"{peer.title}, {self.tell(durable[peer])}",
+            "ratio": f"{ratio:.2f}",
+            "goal": f"{'>=' if is_more_better else '<='} {self.goal:g} x",
+            "reached": ratio >= self.goal if is_more_better else ratio <= self.goal,
+        }
+
     @staticmethod
     def _numbers(values: dict[Peer, Any]) -> dict[Peer, float]:
         return {peer: value for peer, value in values.items() if isinstance(value, int | float)}
@@ -110,25 +130,28 @@ def _rows(found: dict[Peer, Found], sizes: dict[str, Any]) -> Iterable[Row]:
         value: Callable[[Found], Any],
         tell: Callable[[float], str] = _duration,
         best: Any = min,
+        goal: float | None = None,
     ) -> Row:
-        return Row(what, {peer: value(each) for peer, each in found.items()}, tell, best)
+        return Row(what, {peer: value(each) for peer, each in found.items()}, tell, best, goal)
 
     yield row("import", lambda each: each.get("import"))
     for length in sizes["lengths"]:
-        yield row(f"append at {length:,}", lambda each, n=length: _at(each, "append", n))
+        yield row(f"append at {length:,}", lambda each, n=length: _at(each, "append", n), goal=1.0)
     for length in sizes["turn_lengths"]:
         yield row(
             f"turn with one tool at {length:,} messages",
             lambda each, n=length: _at(each, "turn", n),
+            goal={10: 0.45, 1_000: 0.09}.get(length),
         )
-    yield row("load 1,000 messages", lambda each: each.get("load"))
+    yield row("load 1,000 messages", lambda each: each.get("load"), goal=0.8)
     yield row(
         f"{sizes['sessions']:,} sessions by {sizes['tasks']} tasks, appends a second",
         lambda each: each.get("many"),
         _rate,
         max,
+        goal=4,
     )
-    yield row("turn up to a pause", lambda each: each.get("pause"))
+    yield row("turn up to a pause", lambda each: each.get("pause"), goal=0.8)
     yield row("cold resume, new process to tool", lambda each: each.get("resume"))
     yield row(f"list what waits ({sizes['parked']:,})", lambda each: each.get("list"))
     yield row("disk a paused session", lambda each: each.get("parked_bytes"), _kib)

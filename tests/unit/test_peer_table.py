@@ -75,6 +75,23 @@ def test_one_who_does_not_sync_never_takes_the_mark_from_those_who_do() -> None:
     }
 
 
+def test_a_goal_is_judged_against_the_best_of_those_who_sync() -> None:
+    found = {goal["what"]: goal for goal in table(FOUND, SIZES)["goals"]}
+    assert found["append at 10"] == {
+        "what": "append at 10",
+        "ours": "500 us",
+        "peer": "Synced, 400 us",
+        "ratio": "1.25",
+        "goal": "<= 1 x",
+        "reached": False,
+    }
+    assert found["append at 1,000"]["reached"] is True
+    many = found["1,000 sessions by 64 tasks, appends a second"]
+    assert (many["ratio"], many["goal"], many["reached"]) == ("12.86", ">= 4 x", True)
+    assert "load 1,000 messages" not in found  # not measured
+    assert "disk a paused session" not in found  # its goal is not a ratio
+
+
 def test_more_appends_a_second_are_better_and_a_failure_is_shown_in_its_place() -> None:
     assert rows()["1,000 sessions by 64 tasks, appends a second"] == {
         "Holdfast": "**900/s**",

@@ -11,6 +11,7 @@ import sys
 import uuid
 from collections.abc import Callable, Generator
 
+import psycopg
 import pytest
 from proof.rigs.postgres_world import PostgresWorld
 
@@ -214,3 +215,20 @@ async def test_an_epoch_that_fell_seals_the_session(world: PostgresWorld) -> Non
     with pytest.raises(Exception, match="acknowledged"):
         await journal.claim()
     assert OPS in await store.seals()
+
+
+@in_loop
+async def test_a_process_that_renews_its_lease_just_now_is_not_waited_for_and_not_ended(
+    world: PostgresWorld,
+) -> None:
+    """Two that waited for each other were a deadlock, and one of them could not open the home."""
+    (late, other), node = (uuid.uuid4(), uuid.uuid4()), uuid.uuid4()
+    keep = "select * from keep_lease(%s, %s, 'm', 1, '1', 30)"
+    world.rows(keep, late, node)
+    world.rows("update process set lease_until = clock_timestamp() - interval '1 hour'")
+    with psycopg.connect(world.place.url) as waking:
+        waking.execute(f'set search_path to "{world.place.schema}"')
+        waking.execute("update process set lease_until = clock_timestamp() + interval '30 s'")
+        world.rows("set lock_timeout = '2s'")
+        world.rows(keep, other, node)
+    assert world.rows("select count(*) from process where incarnation = %s", late) == [(1,)]

@@ -441,8 +441,10 @@ begin
       where q.lease_until > clock_timestamp() + longest for update skip locked);
   update node set seen_at = clock_timestamp() where node = p_node;
   perform sweep_moved();
-  return query select e.session from process p, end_process(p.incarnation) e
-    where p.lease_until < clock_timestamp();
+  -- A process that renews its lease just now holds its row, and is neither waited for nor ended.
+  return query select e.session from (select q.incarnation from process q
+      where q.lease_until < clock_timestamp() for update skip locked) p,
+    end_process(p.incarnation) e;
 end $$;
 
 -- Forget the sessions that moved over two minutes ago, if the index knows their last record. A node

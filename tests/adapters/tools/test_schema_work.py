@@ -9,7 +9,7 @@ import pytest
 from holdfast.adapters.tools.schema.values import Misfit, Values
 
 MANY = 50_000  # items of a message that is far within every bound of size
-SECONDS_MAX = 5.0  # the check's own bound is a tenth; without it, each of these takes minutes
+SECONDS_MAX = 5.0  # of CPU; without the bound of a check, each of these takes minutes
 _FIELDS = {f"f{n}": n for n in range(4000)}
 _CASES: dict[str, tuple[dict[str, Any], Any]] = {
     "a long choice": ({"enum": list(range(8000))}, 7999),
@@ -23,10 +23,10 @@ _CASES: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def ends_soon(schema: dict[str, Any], value: Any) -> str:
-    began = time.perf_counter()
+    began = time.thread_time()
     with pytest.raises(Misfit) as flaw:
         Values(schema).filled(value)
-    assert time.perf_counter() - began < SECONDS_MAX
+    assert time.thread_time() - began < SECONDS_MAX
     return str(flaw.value)
 
 
@@ -73,9 +73,9 @@ def test_items_are_equal_as_json(items: list[Any], has_twice: bool) -> None:
 def test_numbers_that_share_one_hash_are_compared_once_each() -> None:
     prime = 2**61 - 1
     items = [2**62 + prime * number for number in range(20_000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     assert Values({"uniqueItems": True}).filled(items) == items
-    assert time.perf_counter() - began < SECONDS_MAX
+    assert time.thread_time() - began < SECONDS_MAX
 
 
 def test_defaults_fill_no_memory() -> None:

@@ -10,7 +10,7 @@ from bench.journals import LINE_BYTES, new_journal, one, open_store
 from holdfast.adapters.files.session.journal import FileJournal
 
 PART = "append"
-# Of a synchronous append. The goal of an asynchronous one is the best durable peer's, in `bench.peers`.
+# For a synchronous append. That of an asynchronous one is the best durable peer, in `bench.peers`.
 GOAL = 1.4
 BLOCK = 25
 

@@ -25,7 +25,7 @@ from bench.ground import machine
 from bench.peer_table import OURS, Peer, table
 
 HERE = Path(__file__).parent / "peer"
-LIMIT_SECONDS = 300  # a peer that takes longer for its work is left out, and said so
+LIMIT_SECONDS = 300  # a peer that takes longer for its work is left out, and the table says why
 IMPORTS = 3
 
 PEERS = {

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.argument_checks import plain_text
 from holdfast.assembly.lazy_adapters import LazyModels
 from holdfast.errors import Unusable
 from holdfast.ports.tools import BUILTIN_TOOLS, Tool
@@ -43,14 +44,14 @@ def specs_from_agents(agents: Sequence[Agent]) -> tuple[list[AgentSpec], list[To
     for agent in _with_delegates(agents):
         names = tuple(_named(each, tools) for each in agent.tools)
         model = agent.model if isinstance(agent.model, str) else models.register(agent.model)
-        delegates = tuple(each if isinstance(each, str) else each.name for each in agent.delegates)
+        delegates = (each if isinstance(each, str) else each.name for each in agent.delegates)
         specs.append(
             AgentSpec(
-                name=agent.name,
-                model=model,
-                instructions=agent.instructions,
+                name=plain_text(agent.name),
+                model=plain_text(model),
+                instructions=plain_text(agent.instructions),
                 tools=names,
-                delegates=delegates,
+                delegates=tuple(map(plain_text, delegates)),
             )
         )
     _refuse_unknown_tools(specs, tools)
@@ -122,7 +123,7 @@ def _check(agent: object) -> None:
 
 def _named(tool: Any, tools: dict[str, Tool]) -> str:
     if isinstance(tool, str):
-        return tool
+        return str(plain_text(tool))
     if not hasattr(tool, "definition"):
         raise Unusable(
             f"{tool!r} is not a tool",

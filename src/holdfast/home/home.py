@@ -190,7 +190,8 @@ class Home(HomeLoops):
         doubt. Only the requester and an operator may cancel.
         """
         texts({"session": session}, {"turn": turn})
-        operator = check_source(by).principal == "operator"
+        by = check_source(by)
+        operator = by.principal == "operator"
         turns = await self.service.cancel(
             session,
             by=asking(by, may_all=operator),
@@ -288,7 +289,8 @@ class Home(HomeLoops):
     @verb
     async def cancel_reminder(self, reminder: str, *, by: MessageSource) -> Reminder:
         texts({"reminder": reminder}, {})
-        operator = check_source(by).principal == "operator"
+        by = check_source(by)
+        operator = by.principal == "operator"
         return await self.service.reminders.cancel(
             reminder, by=asking(by, may_all=operator), may_all=operator
         )
@@ -307,7 +309,8 @@ class Home(HomeLoops):
         Revoke a remembered approval; its requester and its giver may. The next call asks again.
         """
         texts({"grant": grant}, {})
-        system = check_source(by).principal == "system"
+        by = check_source(by)
+        system = by.principal == "system"
         await self.service.revoke(GrantId(grant), by=asking(by, may_all=system), may_all=system)
 
     @verb

@@ -234,3 +234,12 @@ def test_a_backup_lies_outside_of_the_home_wherever_its_path_leads(
     outside = cli.home / ".." / "copy"
     assert cli.json("backup", str(outside))["broken"] == []
     assert (tmp_path / "copy" / "keys").is_dir()
+
+
+def test_a_backup_into_a_circle_of_links_is_refused_in_words(cli: Cli, tmp_path: Path) -> None:
+    cli.json("send", "ops/api", "hello", "--as", "alice")
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    for place in (tmp_path / "a", tmp_path / "a" / "copy"):
+        refused = cli("--json", "backup", str(place))
+        assert (refused.code, str(place) in refused.json["error"]["message"]) == (5, True), place

@@ -201,6 +201,62 @@ def test_text_of_a_programs_own_type_is_taken_as_the_text_that_it_is() -> None:
     asyncio.run(story())
 
 
+def test_agents_people_and_adapters_may_be_named_by_text_of_a_programs_own_type() -> None:
+    agent = holdfast.Agent(
+        Own("bank"),
+        model=Own("demo"),
+        instructions=Own("Be brief."),
+        tools=[pay, Own("now")],
+        delegates=[Own("clerk")],
+    )
+    clerk = holdfast.Agent(Own("clerk"), model=Own("demo"))
+    person = holdfast.MessageSource.local(Own("alice"))
+
+    async def story() -> None:
+        async with open_in_memory(agents=[agent, clerk]) as home:
+            (prompt,) = (await home.send("bank/may", "pay amount=100", source=ALICE)).approvals
+            await home.answer(prompt, "approve_session", by=person)
+            (grant,) = await home.grants()
+            await home.revoke(grant.id, by=person)
+            assert await home.grants() == ()
+            await home.send("bank/may", "pay amount=7", source=ALICE)
+            (ended,) = await home.cancel("bank/may", by=person)
+            assert ended.outcome == "cancelled"
+            reminder = await home.remind("bank/may", "hello", source=ALICE, every="1h")
+            await home.cancel_reminder(reminder.id, by=person)
+            assert await home.reminders() == ()
+            told = await home.send("bank/may", "delegate_clerk task=hello", source=ALICE)
+            assert told.outcome == "completed"
+            items = home.items(Own("bank/may"), adapter=Own("own/1"))
+            seq = await items.add(Own("state"), key=Own("k"))
+            assert [(each.seq, each.blob) for each in await items.list("k")] == [(seq, b"state")]
+            async with home.turn("bank/june", "now", source=ALICE) as loop:
+                await loop.keep(Own("state"), adapter=Own("own/1"))
+                given = holdfast.LoopResult("noon", blob=Own("b"), adapter=Own("own/1"))
+                gate = await loop.call(await loop.gate("now", {}), lambda _: given)
+                assert (gate.outcome, gate.result) == ("ok", b"b")
+
+    asyncio.run(story())
+
+
+def test_to_remove_no_items_keeps_all_of_them() -> None:
+    """A record that names no item removes all of an adapter's history."""
+
+    async def story() -> None:
+        async with open_in_memory(agents=[BANK]) as home:
+            items = home.items("bank/may", adapter="own/1")
+            await items.add("state")
+            none: Any = (each.seq for each in await items.list() if each.key == "stale")
+            await items.remove(none)
+            number: Any = 1
+            with pytest.raises(holdfast.Unusable) as refused:
+                await items.remove(number)
+            assert (refused.value.code, bool(refused.value.hint)) == ("malformed", True)
+            assert [each.blob for each in await items.list()] == [b"state"]
+
+    asyncio.run(story())
+
+
 def test_a_loops_words_that_are_not_text_are_refused_and_its_turn_goes_on() -> None:
     async def story() -> None:
         async with (

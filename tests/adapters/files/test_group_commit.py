@@ -75,3 +75,31 @@ async def test_appends_of_one_commit_see_each_other_and_their_own_head(files: An
         heads = [each.outcome().head.seq for each in requests]
         assert heads == [heads[0], heads[0] + 1, heads[0] + 2]
         assert {each.head for each in journals} == {requests[-1].outcome().head}
+
+
+@in_loop
+async def test_an_append_after_a_full_segment_sees_each_record_of_its_commit_once(
+    files: Any,
+) -> None:
+    """The first append fills its segment, so the second one makes it durable before its own."""
+    await files.create(1, segment_bytes=SMALL)
+    async with files.store(segment_bytes=SMALL) as store:
+        journals = [await store.open(OPS) for _ in range(3)]
+        seen: list[list[int]] = []
+
+        def says(*numbers: int) -> Any:
+            def decide(section: Any) -> Any:
+                seen.append(files.of(section.suffix))
+                return files.says(*numbers)(section)
+
+            return decide
+
+        filling = list(range(100, 140))
+        requests = [
+            QueuedAppend(each, says(*numbers), since=each.head, epoch=None, check=Check.SHORT)
+            for each, numbers in zip(journals, (filling, [200], [201]), strict=True)
+        ]
+        journals[0].queue._commit(requests, None)
+        assert seen == [[], filling, [*filling, 200]]
+        assert files.of(requests[2].outcome().suffix) == [*filling, 200, 201]
+        assert await files.numbers(journals[0]) == [0, *filling, 200, 201]

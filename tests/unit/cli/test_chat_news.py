@@ -282,3 +282,32 @@ def test_a_running_tool_is_shown_until_it_ends_also_between_pieces_of_its_output
     assert running in after(2, Delta(SESSION, TURN, "output", "half\n", CALL))
     ended = CallFinished(turn=TURN, call=CALL, outcome="ok", text="half")
     assert after(2, ended) == ""
+
+
+def test_the_end_of_one_tool_does_not_hide_that_another_one_runs_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen = Screen()
+    news = News(screen, "alice")
+
+    def line_after(seq: int, event: SessionEvent) -> str:
+        kind, version, body = encode(event)
+        news.record(Record(seq, 0, 1, "w", kind, version, body, b""))
+        capsys.readouterr()
+        screen.tick()
+        return capsys.readouterr().out
+
+    def started(call: str, tool: str) -> ToolStarted:
+        return ToolStarted(
+            turn=TURN, call=CallId(call), tool=tool, arguments="{}", digest="d", contract="once",
+            allowed_by="policy", epoch=1,
+        )  # fmt: skip
+
+    def ended(call: str) -> CallFinished:
+        return CallFinished(turn=TURN, call=CallId(call), outcome="ok", text="")
+
+    line_after(1, started("c-1", "shell"))
+    line_after(2, started("c-2", "look"))
+    assert "running shell, 0 s." in line_after(3, ended("c-2"))
+    assert "running shell" in line_after(4, TurnEnded(turn=TurnId("t0"), outcome="cancelled"))
+    assert line_after(5, TurnEnded(turn=TURN, outcome="cancelled")) == ""

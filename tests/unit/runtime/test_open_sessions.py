@@ -1,6 +1,6 @@
 """
 One ledger for each session that this process has open, whatever comes between two steps of taking
-it off the opened and putting it back.
+it and putting it back.
 """
 
 import asyncio

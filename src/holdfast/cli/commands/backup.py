@@ -1,6 +1,7 @@
 """`holdfast backup`: a copy of the whole home, made while it is in use."""
 
 from collections.abc import Sequence
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,8 +75,11 @@ async def _backup(options: Options, folder: Path) -> int:
 
 
 def _leads_into(folder: Path, home: Path) -> bool:
-    """A link, or a `..`, may lead into the home or out of it."""
-    return folder.resolve().is_relative_to(home.resolve())
+    """
+    A link, or a `..`, may lead into the home or out of it. `realpath` ends in a circle of links,
+    where `Path.resolve` raises an error.
+    """
+    return Path(realpath(folder)).is_relative_to(realpath(home))
 
 
 async def _broken(copy: Path, sessions: "Sequence[SessionId]") -> "list[SessionId]":

@@ -67,7 +67,7 @@ def adapter_name(adapter: str | None) -> str:
             code="malformed",
             hint='write adapter="NAME/VERSION", such as "langchain/1"',
         )
-    return adapter
+    return str.__str__(adapter)
 
 
 def same_adapter(blobs: tuple[Blob, ...], adapter: str) -> Blob | None:

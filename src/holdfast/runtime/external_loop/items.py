@@ -3,7 +3,7 @@ The history that a framework keeps in a session: opaque items in the journal, in
 they were added. Removing an item adds a record; the journal keeps both.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -76,7 +76,9 @@ class Items:
         await ensure_session(self._world, self.session, by=self.adapter)
         async with self._opened.use(self.session) as ledger:
             adding = [
-                AddItem(blob=await pack(self._world, ledger, blob, self.adapter), key=key)
+                AddItem(
+                    blob=await pack(self._world, ledger, blob, self.adapter), key=str.__str__(key)
+                )
                 for key, blob in items
             ]
             done = await ledger.commit(*adding, check=Check.FENCE)
@@ -103,11 +105,17 @@ class Items:
             await self._read(ledger)
             return tuple((each.seq, each.key) for each in self._found.values())
 
-    async def remove(self, items: Sequence[int]) -> None:
+    async def remove(self, items: Iterable[int]) -> None:
         """Remove items by their numbers. An unknown number changes nothing."""
         self._loop.check()
-        if items:
-            await self._removed(tuple(items))
+        if not isinstance(items, Iterable):
+            raise Unusable(
+                f"{items!r:.200} is not a list of numbers",
+                code="malformed",
+                hint="hand in the seq of each item",
+            )
+        if numbers := tuple(items):  # a record without numbers would remove all
+            await self._removed(numbers)
 
     async def clear(self) -> None:
         """Remove all items of this adapter."""

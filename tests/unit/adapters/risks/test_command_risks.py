@@ -126,6 +126,27 @@ def test_a_wrapper_does_not_hide_that_the_output_of_a_program_is_run(command: st
 
 @pytest.mark.parametrize(
     "command",
+    [
+        "cd transfer && ls", "cp transfer backup", "tail -5 payout log", "vim withdraw notes",
+        "python3 transfer x", "pytest transfer", "make transfer", "ssh transfer ls",
+        "diff transfer old", "cd tx send", "rake tx list", "docker transfer x",
+    ],
+)  # fmt: skip
+def test_a_file_or_a_machine_with_the_name_of_a_payment_moves_no_money(command: str) -> None:
+    """A mark that is not true teaches people to type the confirmation without reading."""
+    assert "money" not in str(risks_of(command, cwd="/work", roots=["/work"]))
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["bankctl withdraw --amount=5", "bankctl transfer a b 5", "chaind tx bank send a b 5"],
+)
+def test_a_payment_of_an_unknown_program_is_marked(command: str) -> None:
+    assert "money" in str(risks_of(command, cwd="/work", roots=["/work"]))
+
+
+@pytest.mark.parametrize(
+    "command",
     ["yarn remove lodash", "grep delete a.md", "pytest -k delete", "echo push", "mkdir remove"],
 )
 def test_a_verb_of_deletion_is_data_for_many_programs(command: str) -> None:

@@ -123,6 +123,9 @@ class Commit:
             if request.epoch is not None:
                 self._check_epoch(request.epoch, anchor)
             request.before = request.journal.records_after(request.since)
+            if batch.durable:  # the handle is past records that the batch has too
+                head = self._before.seq
+                request.before = [each for each in request.before if each.seq <= head]
             drafts = request.decide(Section((*request.before, *batch.records), batch.now))
             size = checked_size(drafts)
         except Damaged:

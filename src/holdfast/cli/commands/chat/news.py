@@ -5,6 +5,7 @@ Records are the truth and pieces are hints. Text that was shown in pieces is not
 record arrives. Missed pieces are shown from the record.
 """
 
+import time
 from collections import deque
 
 import msgspec
@@ -70,6 +71,8 @@ class News:
         self._jobs: dict[str, tuple[str, int]] = {}  # by id: the tool, and when it began
         self._stopped: set[str] = set()  # turns whose stop is on the screen
         self._closed: set[tuple[str, str]] = set()  # turns that had a prompt closed, and how
+        # By call: its turn, its tool, and when it began by the clock of this process.
+        self._running: dict[str, tuple[str, str, float]] = {}
         self._at = 0  # Unix milliseconds of the last record
         self._calling = False
         self._streamed = ""  # of the open model call
@@ -96,7 +99,26 @@ class News:
         event = decode(record.type, record.version, record.body, seq=record.seq)
         self._at = record.at
         self._tell(event)
+        self._follow_running(event)
         return event
+
+    def _follow_running(self, event: SessionEvent) -> None:
+        """Show the newest call that runs. The end of one does not hide that another runs on."""
+        match event:
+            case ToolStarted(turn=turn, call=call, tool=tool):
+                self._running[call] = turn, tool, time.monotonic()
+            case CallFinished(call=call):
+                self._running.pop(call, None)
+            case TurnEnded(turn=turn):
+                for each in [key for key, (of, *_) in self._running.items() if of == turn]:
+                    del self._running[each]
+            case ModelCallStarted():
+                return
+            case _:
+                pass
+        if self._running:
+            _, tool, since = self._running[next(reversed(self._running))]
+            self._screen.works(f"running {tool}", since)
 
     def _tell(self, event: SessionEvent) -> None:
         self._screen.works(None)
@@ -116,7 +138,6 @@ class News:
                 self._of_call(event)
             case ToolStarted(tool=tool, arguments=arguments):
                 self._note(f"runs {call_in_brief(tool, arguments)}")
-                self._screen.works(f"running {tool}")
             case MemoryRecalled(items=items, degraded=degraded):
                 recalled = "; ".join(each.text for each in items) or "nothing"
                 self._note(f"remembered: {recalled}{f' ({degraded})' if degraded else ''}")

@@ -71,9 +71,12 @@ class Screen:
 
     # --- the line that shows that the model or a tool is at work
 
-    def works(self, name: str | None) -> None:
-        """Remember what began, such as `thinking`, or that it ended."""
-        self._work = None if name is None else (plain(name), time.monotonic())
+    def works(self, name: str | None, since: float | None = None) -> None:
+        """
+        Remember what began, such as `thinking`, or that it ended. `since` is an earlier beginning.
+        """
+        began = time.monotonic() if since is None else since
+        self._work = None if name is None else (plain(name), began)
         self._clear_work()
 
     def tick(self) -> None:

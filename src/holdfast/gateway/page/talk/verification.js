@@ -6,7 +6,7 @@ import { Follow } from "../core/follow.js";
 import { eventName, when } from "../core/words.js";
 
 const ROWS_MAX = 200; // the last ones; the count has all
-const HEADER = "header of a journal file"; // checked with the record after it
+const SEAM = "a segment of the journal begins or ends"; // checked with the record after it
 
 export class Verification {
   constructor(talk) {
@@ -62,7 +62,7 @@ export class Verification {
     this.bar.value = last;
     this.words.textContent = `Verified up to record ${last} of ${of}`;
     for (const { seq, type, at, mac } of records) {
-      for (let header = this.last + 1; header < seq; header += 1) this.row(header, HEADER);
+      for (let own = this.last + 1; own < seq; own += 1) this.row(own, SEAM);
       const code = h("code", { class: "dim" }, `${mac.slice(0, 12)}…`);
       this.row(seq, `${eventName(type)}, ${when(at)} `, code);
       this.last = seq;

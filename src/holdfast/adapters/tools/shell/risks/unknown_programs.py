@@ -18,7 +18,7 @@ _DELETES = frozenset(
 # `yarn remove` changes files of the project, which Git keeps.
 _DEPENDENCIES = frozenset({"bun", "composer", "dotnet", "pnpm", "yarn"})
 _SENDS = frozenset({"publish", "push", "upload"})
-_TAKES_DATA = frozenset(
+TAKES_DATA = frozenset(
     {"[", "ack", "ag", "alias", "apropos", "bat", "cat", "cd", "cmp", "code", "comm", "command"}
     | {"cut", "declare", "diff", "echo", "egrep", "emacs", "export", "fgrep", "file", "for", "fzf"}
     | {"grep", "head", "help", "info", "join", "jq", "less", "ls", "man", "mkdir", "more", "nano"}
@@ -37,7 +37,7 @@ def verb_effects(name: str, words: Sequence[str]) -> list[tuple[RiskKind, str]]:
     >>> verb_effects("grep", ("delete", "notes.md")), verb_effects("pytest", ("-k", "delete"))
     ([], [])
     """
-    if name in _TAKES_DATA:
+    if name in TAKES_DATA:
         return []
     first = takewhile(lambda word: not word.startswith("-"), words)
     for word in islice(first, _VERB_AT_MOST):

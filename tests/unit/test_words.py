@@ -83,6 +83,7 @@ GIVEN_UP = [
     "is no session id",
     "is no scope",
     "is no audience",
+    "when the cause is gone",
 ]
 
 

@@ -385,6 +385,15 @@ def test_a_prompt_that_a_message_replaced_is_shown_as_closed(desk: Desk) -> None
     assert desk.ran() == []
 
 
+def test_the_chat_says_what_a_turn_used(desk: Desk) -> None:
+    chat = desk.chat()
+    chat.wait_until_seen("you> ")
+    chat.type("what time is it\r")
+    chat.wait_until_seen("| now: ")
+    chat.wait_until_seen("- ")
+    assert re.fullmatch(r"\d+ tokens in, \d+ out", chat.wait_until_seen(" out"))
+
+
 def test_help_works_while_a_prompt_waits(desk: Desk) -> None:
     chat = desk.chat()
     asked(chat)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer
+from proof.conventions import odd_sentences
 
 from holdfast.cli import main
 from holdfast.cli.commands import sessions
@@ -95,6 +96,13 @@ def test_no_help_is_cut_off_or_out_of_line() -> None:
         assert [
             line for line in about if line.startswith("   ") and not line.lstrip().startswith("$")
         ] == []
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_help_of_a_parameter_begins_with_a_subject_or_a_verb(path: tuple[str, ...]) -> None:
+    """The linter of sentences reads no values of declarations."""
+    helps = [getattr(each, "help", None) or "" for each in COMMANDS[path].params]
+    assert [each for text in helps for each in odd_sentences("help", text)] == []
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)

@@ -160,6 +160,13 @@ def test_show_names_the_waiting_prompt_and_a_session_is_found_by_its_beginning(c
     assert (several.code, several.json["error"]["code"]) == (6, "ambiguous")
 
 
+def test_show_names_the_command_that_answers_the_waiting_prompt(cli: Cli) -> None:
+    (approval,) = cli.json("send", "ops/api", "run: echo hello")["approvals"]
+    shown = cli("sessions", "show", "ops/api").out
+    answers = f"shell ({approval['id']}): `holdfast approvals answer {approval['id']} approve_once`"
+    assert answers in shown
+
+
 def test_verify_quarantine_and_tokens_take_any_unique_prefix(cli: Cli) -> None:
     cli.json("send", "ops/api", "what time is it")
     cli.json("send", "ops/other", "what time is it")

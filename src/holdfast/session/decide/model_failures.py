@@ -62,7 +62,7 @@ def take_failure(
     )
     if tried.at is not None:
         return Decided((failed,))
-    again = hint or "send the message again when the cause is gone"
+    again = hint or "send the message again, or use another model"
     return Decided((failed, failed_end(turn, command.kind, command.message, again)))
 
 

@@ -9,7 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.acceptance.gateway.conftest import Gateway, until
-from tests.acceptance.gateway.page.browser import IN_BROWSER, Tab
+from tests.acceptance.gateway.page.browser import IN_BROWSER, SIZES, Tab
 
 pytestmark = IN_BROWSER
 
@@ -138,6 +138,9 @@ def test_letters_move_the_focus_and_press_nothing(
     assert page.evaluate(focused) == "touch a.txt"
     page.keyboard.press("j")
     assert page.evaluate(focused) == "touch b.txt"
+    # The text of a card that has just opened is measured first; Approve is locked until then.
+    unlocked = page.locator(".prompt.is-open [data-option=approve_once]:enabled")
+    expect(unlocked).to_have_count(1)
     page.keyboard.press("a")
     assert page.evaluate(option) == "approve_once"
     page.keyboard.press("d")
@@ -145,6 +148,7 @@ def test_letters_move_the_focus_and_press_nothing(
     page.keyboard.press("k")
     assert page.evaluate(focused) == "touch a.txt"
     assert len(client.get("/v1/approvals").json()["approvals"]) == 2
+    expect(unlocked).to_have_count(1)
     page.keyboard.press("a")
     alice.settled()
     page.keyboard.press("Space")
@@ -162,7 +166,10 @@ def test_on_a_phone_targets_are_large_and_the_box_takes_no_focus_from_a_prompt(
     gateway.send(client, "ops/a", "run: echo hello")
     gateway.waiting(client)
     alice = tab(gateway, size="phone").sign_in(token)
-    page = alice.go("#/s/ops/a")
+    page = alice.go("#/inbox")
+    page.wait_for_selector(".prompt.is-open .option")
+    _targets_are_large(page)
+    alice.go("#/s/ops/a")
     page.wait_for_selector(".call .prompt .option")
     assert page.evaluate("document.activeElement.id") != "say"
     alice.keep("prompt-phone-light")
@@ -186,3 +193,69 @@ def _targets_are_large(page: Page) -> None:
     )
     assert found
     assert [each for each in found if each[1] < 44] == []
+
+
+# Pairs of places that Tab visits in one order and the eye in the other: the later one stands above
+# in the same column, or to the left in the same row. What lies outside of the view is left out.
+OUT_OF_ORDER = """() => {
+  const kinds = "a[href], button, input, textarea, select, summary, [tabindex='0']";
+  const box = (each) => each.getBoundingClientRect();
+  const isSeen = (each) => {
+    const at = box(each);
+    const hit = document.elementFromPoint(at.x + at.width / 2, at.y + at.height / 2);
+    return !each.disabled && each.contains(hit);
+  };
+  const middle = (each) => each.y + each.height / 2;
+  const isInRow = (a, b) => Math.abs(middle(a) - middle(b)) < Math.min(a.height, b.height) / 2;
+  const comesBefore = (a, b) =>
+    (a.bottom <= b.top + 1 && a.left < b.right && b.left < a.right) ||
+    (a.right <= b.left + 1 && isInRow(a, b));
+  const seen = [...document.querySelectorAll(kinds)].filter(isSeen);
+  return [seen.length, seen.flatMap((first, at) => seen.slice(at + 1)
+    .filter((later) => !first.contains(later) && comesBefore(box(later), box(first)))
+    .map((later) => [first.outerHTML.slice(0, 90), later.outerHTML.slice(0, 90)]))];
+}"""
+
+
+@pytest.mark.parametrize("size", ["desk", "phone"])
+def test_tab_goes_in_the_order_of_the_screen(
+    gateway: Gateway, tab: Callable[..., Tab], size: str
+) -> None:
+    gateway.start()
+    token = gateway.token("alice", "read,send,approve,admin")
+    client = gateway.client(token)
+    gateway.send(client, "ops/kept", "run: uname")
+    gateway.answer(client, gateway.waiting(client), "approve_session")
+    gateway.send(client, "ops/asks", "run: true")
+    gateway.waiting(client, "ops/asks")
+    alice = tab(gateway, size=size).sign_in(token)
+    page = alice.page
+    for place, sign in (
+        ("#/inbox", ".prompt.is-open .option"), ("#/s/ops/asks", ".call .prompt .option"),
+        ("#/s/ops/kept", ".msg.said"), ("#/talk", ".rows .session"),
+        ("#/decisions", ".decision"), ("#/grants", ".grant"),
+    ):  # fmt: skip
+        alice.go(place)
+        page.wait_for_selector(sign)
+        seen, out_of_order = page.evaluate(OUT_OF_ORDER)
+        assert seen > 5, place
+        assert out_of_order == [], place
+    assert page.locator("[tabindex]:not([tabindex='0'], [tabindex='-1'])").count() == 0
+    alice.go("#/s/ops/asks")
+    for other in ("phone", "desk", "phone"):  # a window that is made narrow, and wide again
+        width, height = SIZES[other]
+        page.set_viewport_size({"width": width, "height": height})
+        until(lambda: page.evaluate(OUT_OF_ORDER)[1] == [], f"the order of a {other}")
+
+
+@pytest.mark.parametrize(("size", "grants"), [("desk", "Standing approvals"), ("phone", "Grants")])
+def test_each_view_has_a_name_that_says_what_is_there(
+    gateway: Gateway, tab: Callable[..., Tab], size: str, grants: str
+) -> None:
+    """'Standing' alone says nothing. Five names fit the width of a phone."""
+    gateway.start()
+    token = gateway.token("alice", "read,send,approve,admin")
+    names = tab(gateway, size=size).sign_in(token).page.locator(".tab-name")
+    assert names.all_inner_texts() == ["Waiting", "Talk", "Decisions", grants, "Servers"]
+    cut = "all => all.filter((each) => each.offsetWidth > each.parentNode.clientWidth).length"
+    assert names.evaluate_all(cut) == 0

@@ -42,8 +42,10 @@ def register(app: typer.Typer) -> None:
     @command(channels, "pair", example="holdfast channels pair slack alice T024BE7LD/U024BE7LH")
     def pair_(
         ctx: typer.Context,
-        channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="Of holdfast.toml.")],
-        person: Annotated[str, typer.Argument(metavar="PERSON", help="Whose id it is.")],
+        channel: Annotated[
+            str, typer.Argument(metavar="CHANNEL", help="A channel of holdfast.toml.")
+        ],
+        person: Annotated[str, typer.Argument(metavar="PERSON", help="The person whose id it is.")],
         identity: Annotated[
             str, typer.Argument(metavar="ID", help="As the server's log prints it.")
         ],

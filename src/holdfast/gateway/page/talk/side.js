@@ -17,6 +17,7 @@ export class Side {
     // Where the side has room of its own. Elsewhere it would take the room of the messages.
     this.wide = matchMedia("(min-width: 1000px)");
     this.widened = () => {
+      this.place();
       const fold = this.node.querySelector("details");
       if (fold) fold.open = this.wide.matches;
     };
@@ -25,6 +26,13 @@ export class Side {
 
   close() {
     this.wide.removeEventListener("change", this.widened);
+  }
+
+  // Above the messages where there is one column: Tab goes the way that the eye goes.
+  place() {
+    const { body } = this.talk;
+    if (this.wide.matches) body.append(this.node);
+    else body.prepend(this.node);
   }
 
   get hasJobs() {

@@ -31,7 +31,8 @@ export class Talk {
     this.head = new Head(this);
     const heading = h("h2", { class: "unseen" }, "Messages");
     const main = h("div", { class: "talk-main" }, heading, this.log.node, this.composer.node);
-    this.body = h("div", { class: "talk-body" }, main, this.side.node);
+    this.body = h("div", { class: "talk-body" }, main);
+    this.side.place();
     this.node = fill(h("div", { class: "view talk" }), this.head.node, this.body);
     this.draw();
     this.open();

@@ -1,7 +1,7 @@
 // The frame around the views: navigation, conversations, the reader, the help, and the note while
 // the server is away.
 
-import { fill, h, say } from "../core/dom.js";
+import { arrange, fill, h, say } from "../core/dom.js";
 import { icon } from "../core/icons.js";
 import { when } from "../core/words.js";
 import { mark } from "./brand.js";
@@ -12,7 +12,7 @@ const TABS = [
   ["inbox", "#/inbox", "inbox", "1", "Waiting"],
   ["talk", "#/talk", "talk", "2", "Talk"],
   ["decisions", "#/decisions", "decisions", "3", "Decisions"],
-  ["grants", "#/grants", "grant", "4", "Standing", " approvals"],
+  ["grants", "#/grants", "grant", "4", "Standing approvals", "Grants"],
   ["servers", "#/servers", "shield", "5", "Servers"],
 ];
 const FOR_ADMINS = "servers";
@@ -35,27 +35,39 @@ export class Frame {
     this.count = h("span", { class: "count", hidden: true });
     const tabs = TABS.filter(([name]) => name !== FOR_ADMINS || app.me.scopes.includes("admin"));
     this.help = helpDialog(tabs);
-    const brandLink = h(
+    this.brand = h(
       "a",
       { class: "brand", href: "#/inbox" },
       mark(),
       h("span", null, "Holdfast"),
     );
-    const views = h(
+    this.views = h(
       "nav",
       { class: "tabs", "aria-label": "Views" },
       tabs.map((each) => this.tab(each)),
     );
-    const bar = h("header", { class: "bar" }, brandLink, views, this.recent(), this.reader());
-    this.node = h("div", { class: "frame" }, bar, this.main, this.away);
+    this.rest = [this.recent(), this.reader()];
+    this.bar = h("header", { class: "bar" });
+    this.node = h("div", { class: "frame" });
+    const narrow = matchMedia("(max-width: 760px)");
+    narrow.addEventListener("change", () => this.place(narrow.matches));
+    this.place(narrow.matches);
   }
 
-  tab([name, href, glyph, key, words, more]) {
+  // On a phone the views stand at the lower edge, so Tab reaches them last.
+  place(isNarrow) {
+    arrange(this.bar, this.brand, isNarrow ? null : this.views, this.rest);
+    arrange(this.node, this.bar, this.main, this.away, isNarrow ? this.views : null);
+  }
+
+  // `short` is the name where five tabs share the width of a phone.
+  tab([name, href, glyph, key, words, short]) {
+    const names = [h("span", { class: "wide" }, words), h("span", { class: "narrow" }, short)];
     return h(
       "a",
       { class: "tab", href, data: { tab: name }, "aria-keyshortcuts": key },
       icon(glyph),
-      h("span", { class: "tab-name" }, words, more && h("span", { class: "wide" }, more)),
+      h("span", { class: "tab-name" }, short ? names : words),
       name === "inbox" && this.count,
     );
   }
@@ -138,7 +150,7 @@ export class Frame {
 }
 
 function helpDialog(tabs) {
-  const names = tabs.map(([, , , , name, more]) => `${name}${more ?? ""}`.toLowerCase());
+  const names = tabs.map(([, , , , name]) => name.toLowerCase());
   const toTabs = [`1 to ${tabs.length}`, names.join(", ")];
   const dialog = h("dialog", { class: "help", "aria-labelledby": "help-title" });
   const row = ([key, does]) =>

@@ -11,7 +11,8 @@ export class Grants {
     this.heading = h("h1", { tabindex: "-1" }, "Standing approvals");
     this.list = h("div", { class: "cards" });
     this.status = h("p", { class: "status", role: "status" });
-    const lead = h("p", { class: "lead" }, "These run without asking, until the date shown.");
+    const words = "These run without asking, until the date shown. Each one is called a grant.";
+    const lead = h("p", { class: "lead" }, words);
     const head = h("header", { class: "view-head" }, this.heading, lead);
     this.node = h("div", { class: "view grants" }, head, this.status, this.list);
   }

@@ -19,7 +19,7 @@ from holdfast.adapters.postgres.home.create import init_home
 from holdfast.adapters.postgres.home.nodes import Era
 from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.store import PostgresStore
-from holdfast.errors import Busy, HoldfastError
+from holdfast.errors import Busy, HoldfastError, Untrusted
 from holdfast.ids import SessionId
 from holdfast.testing.journal_notes import (
     OPS,
@@ -211,3 +211,38 @@ async def test_two_processes_of_a_node_that_open_at_once_begin_no_era(
 async def _open_once(world: PostgresWorld) -> None:
     async with opened(world, world.folder):
         pass
+
+
+@in_loop
+async def test_a_session_that_another_process_of_the_node_made_is_compared_too(
+    world: PostgresWorld,
+) -> None:
+    """The node's folder has its anchor, and this process has not read that it exists."""
+    store = await world.store(lease_seconds=2)
+    journal = await create_session(store)
+    async with opened(world, world.folder) as another:
+        made = await create_session(another, OTHER)
+        before = await world.copy(OTHER)
+        await say(made, "lost")
+    await world.put_back(OTHER, before)
+    begin_new_era(world)
+    await until_kept(lambda: say(journal, "goes on"))
+    assert world.rows("select sealed from head where session = %s", OTHER) == [(True,)]
+
+
+@in_loop
+async def test_a_home_that_another_process_of_the_node_wrote_to_is_compared_too(
+    world: PostgresWorld,
+) -> None:
+    """The record that is gone may be a revocation, and this process has not read it."""
+    store = await world.store(lease_seconds=2)
+    journal = await create_session(store)
+    ((seq, mac, at),) = world.rows("select seq, mac, at from head where journal = 1")
+    async with opened(world, world.folder) as another:
+        await create_session(another, OTHER)
+    world.rows("delete from record where journal = 1 and seq > %s", seq)
+    world.rows("update head set seq = %s, mac = %s, at = %s where journal = 1", seq, mac, at)
+    begin_new_era(world)
+    await until_kept(lambda: say(journal, "goes on"))
+    with pytest.raises(Untrusted):
+        await store.sessions()

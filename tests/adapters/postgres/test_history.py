@@ -260,6 +260,9 @@ def _campaign(server: Cluster | Pair, tmp_path: Path, seconds: int, kept_min: in
         return found
 
     assert asyncio.run(judge()) == []
+    if isinstance(server, Cluster):  # a crash takes back nothing that was synced
+        with psycopg.connect(server.url()) as owner:
+            assert owner.execute("select number from hf.era").fetchall() == [(1,)]
     states = Counter(note.state for noted in _noted(notes).values() for note in noted.values())
     print(dict(states), dict(done))  # noqa: T201  how much was tried
     assert states["kept"] > kept_min

@@ -232,3 +232,17 @@ async def test_a_process_that_renews_its_lease_just_now_is_not_waited_for_and_no
         world.rows("set lock_timeout = '2s'")
         world.rows(keep, other, node)
     assert world.rows("select count(*) from process where incarnation = %s", late) == [(1,)]
+
+
+@in_loop
+async def test_a_lease_is_renewed_while_a_row_of_the_lists_is_held(world: PostgresWorld) -> None:
+    """A process that was stopped in an append holds such a row. The others are not to lose theirs."""
+    await create_session(await world.store())
+    world.rows("update moved set listed = seq, at = clock_timestamp() - interval '1 hour'")
+    with psycopg.connect(world.place.url) as stopped:
+        stopped.execute(f'set search_path to "{world.place.schema}"')
+        stopped.execute("update moved set at = clock_timestamp()")
+        world.rows("set lock_timeout = '2s'")
+        renew = "select * from keep_lease(%s, %s, 'm', 1, '1', 30)"
+        world.rows(renew, uuid.uuid4(), uuid.uuid4())
+    assert world.rows("select count(*) from process where machine = 'm'") == [(1,)]

@@ -19,6 +19,7 @@ TABLES = (
     "head",
     "record",
     "segment",
+    "moved",
     "quarantine",
     "output",
     "snapshot",
@@ -92,6 +93,15 @@ def test_the_role_changes_no_table_itself(world: PostgresWorld, login: str, tabl
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 node.execute(statement)
+
+
+def test_every_table_is_among_those_that_the_role_must_not_change(world: PostgresWorld) -> None:
+    found = world.rows(
+        "select c.relname::text from pg_class c where c.relnamespace = %s::regnamespace "
+        "and c.relkind in ('r', 'p', 'v', 'm')",
+        f'"{world.place.schema}"',
+    )
+    assert sorted(TABLES) == sorted(name for (name,) in found)
 
 
 def _a_column(node: "psycopg.Connection[tuple[str]]", table: str) -> str:

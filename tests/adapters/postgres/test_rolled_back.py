@@ -3,15 +3,19 @@ C3: a database that went back in time is found by the node's anchors, and a runn
 nothing to a server on another timeline. Real servers, real replication.
 """
 
+import asyncio
 import shutil
-from collections.abc import Generator
+from collections.abc import AsyncIterator, Generator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
+from tests.adapters.postgres.test_eras import another_folder
 
+from holdfast.adapters.postgres.home.node_folder import read_known
 from holdfast.adapters.postgres.lists.index import PostgresIndex
 from holdfast.adapters.postgres.server import DatabaseAddress
 from holdfast.adapters.postgres.store import PostgresStore
@@ -201,3 +205,86 @@ async def test_a_crash_of_the_server_takes_a_row_of_the_lists_and_no_record(
     assert await found.behind(again.heads) == [OPS]
     assert texts(await everything(moved)) == ["born", "asked"]
     await again.close()
+
+
+# --- A server that is put back while nodes run: its timeline is the one that they knew
+
+
+@asynccontextmanager
+async def _two_nodes(world: PostgresWorld) -> AsyncIterator[tuple[PostgresStore, PostgresStore]]:
+    folder = another_folder(world, "second")
+    first = await world.store(lease_seconds=2)
+    second = await PostgresStore.open_home(world.place, folder, ahead_ms=None, lease_seconds=2)
+    try:
+        yield first, second
+    finally:
+        await first.close()
+        await second.close()
+
+
+def _copied(cluster: Cluster) -> Path:
+    cluster.stop()
+    copy = cluster.folder / "copy"
+    shutil.copytree(cluster.data, copy, copy_function=shutil.copy2)
+    cluster.start()
+    return copy
+
+
+def _replaced(cluster: Cluster, copy: Path) -> None:
+    cluster.stop()
+    shutil.rmtree(cluster.data)
+    _put_back(cluster, copy)
+    cluster.start()
+
+
+@in_loop
+async def test_a_node_remembers_how_far_the_server_had_come_when_it_ended(
+    world: PostgresWorld, cluster: Cluster
+) -> None:
+    """The copy is newer than the nodes' start, and older than an answer that the second one has."""
+    async with _two_nodes(world) as (first, second):
+        await create_session(first)
+        there = await second.open(OPS)
+        await say(there, "asked")
+        copy = _copied(cluster)
+        await say(there, "denied")
+    _replaced(cluster, copy)
+    with pytest.raises(Busy) as refused:
+        await _reopened(world, cluster.url())
+    assert refused.value.code == "nodes_not_compared"
+
+
+@in_loop
+async def test_a_running_process_writes_nothing_to_a_server_that_was_put_back(
+    world: PostgresWorld, cluster: Cluster
+) -> None:
+    """The second node alone knows of the lost answer, and seals the session."""
+    async with _two_nodes(world) as (first, second):
+        journal = await create_session(first)
+        there = await second.open(OPS)
+        await say(there, "asked")
+        copy = _copied(cluster)
+        await say(there, "denied")
+        for store in (first, second):
+            await _until_remembered(store)
+        _replaced(cluster, copy)
+        with pytest.raises((Busy, InDoubt, Untrusted)):
+            await say(journal, "approved")
+        async with asyncio.timeout(30):
+            while OPS not in await first.seals():  # noqa: ASYNC110  the second node seals it
+                await asyncio.sleep(0.1)
+        with pytest.raises(Untrusted):
+            await say(await first.open(OPS), "approved")
+        assert texts(await everything(await first.open(OPS))) == ["born", "asked"]
+
+
+async def _until_remembered(store: PostgresStore) -> None:
+    """Wait until the node knows how far the server is now."""
+    position = "select pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint"
+    now = (await store.in_thread(lambda wire: wire.rows(position)))[0][0]
+    async with asyncio.timeout(30):
+        while True:
+            known = read_known(store.folder, store.keys[1])
+            if known is not None and known.lsn >= now:
+                return
+            await asyncio.sleep(0.1)

@@ -41,7 +41,7 @@ from holdfast.adapters.postgres.home.heads import (
     moved_heads,
     page_of_heads,
 )
-from holdfast.adapters.postgres.home.history import ComparedHistory
+from holdfast.adapters.postgres.home.history import ComparedHistory, look_at_server
 from holdfast.adapters.postgres.home.node_folder import (
     NodeAnchors,
     NodeKeys,
@@ -243,7 +243,7 @@ class PostgresStore:
         self.notices.stop()
         with contextlib.suppress(HoldfastError, Lost):
             if self.held_claims or self.lease.is_begun:
-                self.lane.call(self._release_all).result()
+                self.lane.call(lambda _: self.lane.read(self._release_all)).result()
         for lane in self.lanes:
             lane.stop()
         self.readers.close()
@@ -256,6 +256,7 @@ class PostgresStore:
             claim.release_now(wire)
         self.held_claims.clear()
         self.lease.end(wire)
+        look_at_server(self, wire)
 
     # --- Threads and connections
 

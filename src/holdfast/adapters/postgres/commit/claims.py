@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast.adapters.files.home.layout import HOME_SESSION
 from holdfast.adapters.postgres.commit.append import Answer, FramedAppend
 from holdfast.adapters.postgres.commit.refusal import refusal
-from holdfast.adapters.postgres.home.nodes import present_history
+from holdfast.adapters.postgres.home.history import look_at_server
 from holdfast.adapters.postgres.home.seals import seal_now
 from holdfast.adapters.postgres.server import Wire
 from holdfast.adapters.postgres.server_errors import Lost
@@ -154,9 +154,9 @@ class Lease:
         self._end_dead_neighbours(wire)
         self._store.nodes.refresh(wire)
         self._store.look_for_memories(wire)
-        if present_history(wire) != self._store.history.name:  # the other nodes wait for this one
+        if look_at_server(self._store, wire) != self._store.history.name:
             lane = self._store.lanes[0]
-            lane.call(lane.compare)  # after what waits there
+            lane.call(lane.compare)  # after what waits there; the other nodes wait for this one
 
     def _end_dead_neighbours(self, wire: Wire) -> None:
         """End the leases of this machine's processes that are gone; nobody waits for those."""

@@ -41,6 +41,7 @@ from holdfast.adapters.postgres.commit.refusal import (
     unclaimed,
     unread,
 )
+from holdfast.adapters.postgres.home.history import connect_again
 from holdfast.adapters.postgres.home.registry import with_new_keys
 from holdfast.adapters.postgres.home.seals import read_or_seal, seal_now
 from holdfast.adapters.postgres.server import Wire
@@ -73,6 +74,7 @@ class Lane:
             queue.SimpleQueue()
         )
         self._wire: Wire | None = None
+        self._was_connected = False
         self._joined_at = 0.0
         self._waits_for: HoldfastError | None = None  # a node that has not compared its anchors
         self._outcomes = Outcomes()
@@ -166,11 +168,13 @@ class Lane:
             if self._wire is not None:
                 self._wire.close()
             self._wire = None
-            self._wire = self._store.connect()
+            store = self._store
+            self._wire = connect_again(store) if self._was_connected else store.connect()
+            self._was_connected = True
         return self._wire
 
     def read(self, work: Callable[[Wire], T]) -> T:
-        """Run a statement that changes nothing; after a lost connection, once more."""
+        """Run what may run twice; after a lost connection, once more."""
         try:
             return work(self.wire())
         except Lost:

@@ -55,16 +55,27 @@ def begin(store: "PostgresStore", wire: Wire, *, waits: bool = True) -> None:
     if not is_node(store.folder, store.keys[1], facts, read_era(wire)):
         raise damaged_node(store.path)
     store.registry = PostgresRegistry(row.journal, store.keys)
-    reading = store.anchors.read_slots(store.registry.tail)
-    store.refresh(wire)
-    reached = verify_to_head(wire, store.registry.tail, row, first_mac=None, reading=reading)
-    if reached is not None:
-        raise seal_now(store, store.registry.tail, reached)
-    if row.sealed:
-        store.home_mark = SealMark("broken", "the home is sealed")
-    store.anchor([store.registry.tail])
+    _verify_home(store, wire)
     join(store, wire, waits=waits)
     store.look_for_memories(wire)
+
+
+def _verify_home(store: "PostgresStore", wire: Wire) -> None:
+    """Seal the home if it ends before what this node knows: also by another process of it."""
+    tail = store.registry.tail
+    reading = store.anchors.read_slots(tail)  # first: other processes of this node move it
+    store.refresh(wire)
+    row = head_row(wire, HOME_SESSION, HOME_INSTANCE)
+    damage = (
+        missing(HOME_SESSION, 0, tail.head.seq)
+        if row is None
+        else verify_to_head(wire, tail, row, first_mac=None, reading=reading)
+    )
+    if damage is not None:
+        raise seal_now(store, tail, damage)
+    if row is not None and row.sealed:
+        store.home_mark = SealMark("broken", "the home is sealed")
+    store.anchor([tail])
 
 
 def check_key(key: bytes, wire: Wire, journal: int, path: Path) -> None:
@@ -127,7 +138,12 @@ def _key_ids(store: "PostgresStore") -> list[str]:
 
 
 def _compare_anchors(store: "PostgresStore", wire: Wire) -> None:
-    """Open every session that this node has an anchor of: one that went back is sealed."""
+    """
+    Open every session that this node has an anchor of: one that went back is sealed. The home comes
+    first, since it names them, and other processes of this node write to it too.
+    """
+    if store.home_mark is None:
+        _verify_home(store, wire)
     for created in list(store.registry.state.sessions.values()):
         keys = Keyring(store.keys, created.session, created.instance)
         tail = Tail(0, created.session, created.instance, keys, created.slot)

@@ -89,12 +89,6 @@ def read_era(wire: Wire) -> Era:
     return Era(*row)
 
 
-def present_history(wire: Wire) -> str:
-    """The timeline and the era that the server compares each append with."""
-    (row,) = wire.rows("select hf.timeline()")
-    return f"{row[0]}/{read_era(wire).id}"
-
-
 def is_new_history(known: "KnownServer", facts: ServerFacts, era: Era) -> bool:
     """
     Whether this node must declare a new era: the server is not the one that the era was declared

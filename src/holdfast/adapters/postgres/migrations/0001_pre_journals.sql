@@ -454,10 +454,13 @@ begin
 end $$;
 
 -- Forget the sessions that moved over two minutes ago, if the index knows their last record. A node
--- that looks every second has seen them.
+-- that looks every second has seen them. A row that an append holds just now is not waited for.
 create function sweep_moved() returns void
 language sql security definer set search_path from current as $$
-  delete from moved where listed >= seq and at < clock_timestamp() - interval '2 minutes'
+  delete from moved m using (select q.journal from moved q
+      where q.listed >= q.seq and q.at < clock_timestamp() - interval '2 minutes'
+      for update skip locked) g
+    where m.journal = g.journal
 $$;
 
 -- The process is known to be gone: its lease is over, its machine says so, or it ended itself.

@@ -107,7 +107,7 @@ stalls holds no more.
 # One message of an MCP server: a page of tools, or a result with a picture in it. A reader that
 # took any length would be filled by one line.
 MCP_MESSAGE_BYTES_MAX = 4 * MIB
-MCP_UNASKED_BYTES_MAX = 16 * MIB  # of progress and log messages before the one reply
+MCP_UNASKED_BYTES_MAX = 16 * MIB  # of progress and log messages within a minute without a reply
 MCP_LIST_BYTES_MAX = 16 * MIB  # of all pages: each tool that can be offered, with much room
 # One definition of a tool, with all texts that it brings to the model. A pin keeps it in one record
 # of the home's journal, and a person reads all of it.

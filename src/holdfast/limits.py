@@ -12,6 +12,9 @@ JSON_DEPTH_MAX = 64  # deeper input is an attack on recursive readers, not a req
 INTEGER_MAX = 2**53
 INPUT_TEXT_BYTES_MAX = 256 * KIB  # a message; fits one record with room for its context and quotes
 DEDUP_INPUTS = 4096  # remembered keys per session; older duplicates are new messages
+# The arguments of a call: half a record, so that it fits the journal with room for the event's
+# other fields.
+ARGUMENTS_BYTES_MAX = 512 * KIB
 DISPLAY_CHARS_MAX = 20_000  # a person can't judge more than this; longer plans are denied
 FILE_DISPLAY_CHARS_MAX = (
     200_000

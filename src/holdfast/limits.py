@@ -12,6 +12,9 @@ JSON_DEPTH_MAX = 64  # deeper input is an attack on recursive readers, not a req
 INTEGER_MAX = 2**53
 INPUT_TEXT_BYTES_MAX = 256 * KIB  # a message; fits one record with room for its context and quotes
 DEDUP_INPUTS = 4096  # remembered keys per session; older duplicates are new messages
+# The arguments of a call: half a record, so that it fits the journal with room for the event's
+# other fields.
+ARGUMENTS_BYTES_MAX = 512 * KIB
 DISPLAY_CHARS_MAX = 20_000  # a person can't judge more than this; longer plans are denied
 FILE_DISPLAY_CHARS_MAX = (
     200_000
@@ -107,7 +110,7 @@ stalls holds no more.
 # One message of an MCP server: a page of tools, or a result with a picture in it. A reader that
 # took any length would be filled by one line.
 MCP_MESSAGE_BYTES_MAX = 4 * MIB
-MCP_UNASKED_BYTES_MAX = 16 * MIB  # of progress and log messages before the one reply
+MCP_UNASKED_BYTES_MAX = 16 * MIB  # of progress and log messages within a minute without a reply
 MCP_LIST_BYTES_MAX = 16 * MIB  # of all pages: each tool that can be offered, with much room
 # One definition of a tool, with all texts that it brings to the model. A pin keeps it in one record
 # of the home's journal, and a person reads all of it.

@@ -1,5 +1,6 @@
 """A home with one server that does what a plan says, as a real and confined process."""
 
+import asyncio
 import json
 import os
 import sys
@@ -63,6 +64,13 @@ class Rig:
         lines = got.read_text(encoding="utf-8").splitlines() if got.exists() else []
         messages = [json.loads(line) for line in lines]
         return [each for each in messages if each.get("method") == method]
+
+    async def heard(self, method: str) -> dict[str, Any]:
+        """Wait until a server has received a message of that method, and return the last one."""
+        async with asyncio.timeout(30):
+            while not (got := self.got(method)):  # noqa: ASYNC110  of another process
+                await asyncio.sleep(0.01)
+        return got[-1]
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Home, None]:

@@ -1,6 +1,7 @@
 """Where a call of a server's tool is bound: in the event loop's thread once that reads nothing."""
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ from holdfast.adapters.mcp.tool import PinnedTool
 from holdfast.adapters.tools.shell.confinement.isolation import Obstacle
 from holdfast.adapters.tools.shell.confinement.levels import Confinement, Level, bare_scene
 from holdfast.ports.tool_servers import ToolServer
+from holdfast.ports.tools import CannotBind, Scene
+from holdfast.session.authority.plan import Binding
 from holdfast.session.home.events import ToolPinned
-from tests.adapters.mcp.conftest import ECHO
+from holdfast.testing.loop import in_loop
+from tests.adapters.mcp.conftest import ECHO, Rig, asked
 
 PIN = ToolPinned(
     server="x", tool="echo", digest="d", definition=json.dumps(ECHO), instructions="",
@@ -53,3 +57,37 @@ def test_the_first_binding_may_have_to_try_the_confinement(
     for _ in range(2):
         tool.bind(b'{"text":"hi"}', bare_scene(str(tmp_path), None))
         assert tool.binds_quickly == quickly
+
+
+@pytest.mark.needs_system("bwrap")
+@in_loop
+async def test_only_a_short_call_is_bound_in_the_loops_thread(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, bind = threading.get_ident(), PinnedTool.bind
+    in_loops_thread: set[bool] = set()
+
+    def seen(tool: PinnedTool, arguments: bytes, scene: Scene) -> Binding:
+        in_loops_thread.add(threading.get_ident() == here)
+        return bind(tool, arguments, scene)
+
+    monkeypatch.setattr(PinnedTool, "bind", seen)
+    async with rig.pinned() as home:
+        for number, (text, expected) in enumerate(
+            [("first", False), ("second", True), ("x" * 17_000, False)]
+        ):
+            in_loops_thread.clear()
+            await asked(home, f"wire.echo text={text}", f"ops/s{number}")
+            assert in_loops_thread == {expected}, text[:20]
+
+
+@pytest.mark.needs_system("bwrap")
+@in_loop
+async def test_a_server_that_settings_no_longer_name_binds_nothing(rig: Rig) -> None:
+    """Settings may change between the choice of the tool and its binding."""
+    async with rig.pinned() as home:
+        tool = home.service.runtime.world.tools.get("wire.echo")
+        assert tool is not None
+        rig.home.joinpath("holdfast.toml").write_text("[agents.ops]\ntools = []\n")
+        with pytest.raises(CannotBind, match="no setting names the server wire"):
+            tool.bind(b'{"text":"hi"}', bare_scene(str(rig.work), None))

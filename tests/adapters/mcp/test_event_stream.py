@@ -44,3 +44,18 @@ async def test_every_cut_gives_the_same_events() -> None:
 async def test_a_line_past_the_bound_is_not_kept(size: int) -> None:
     with pytest.raises(ReplyLost, match="more than"):
         await events(b"data: " + b"x" * (MCP_MESSAGE_BYTES_MAX + 1) + b"\n\n", size)
+
+
+@pytest.mark.parametrize("takes_hours", [True, False])
+@in_loop
+async def test_a_stream_may_last_for_hours_and_not_flow_without_end(
+    monkeypatch: pytest.MonkeyPatch, takes_hours: bool
+) -> None:
+    body = (b"data: " + b"x" * 2**20 + b"\n\n") * 24
+    if takes_hours:  # every piece comes in a minute of its own
+        monkeypatch.setattr("holdfast.adapters.mcp.connection._MINUTE_SECONDS", 0.0)
+        found, _ = await events(body, 2**20)
+        assert len(found) == 24
+    else:
+        with pytest.raises(ReplyLost, match="16 MiB within a minute without a reply"):
+            await events(body, 2**20)

@@ -269,11 +269,41 @@ async def test_a_grant_does_not_let_an_equal_call_in_doubt_run_again(rig: Rig) -
 async def test_a_time_out_is_in_doubt_and_the_server_is_notified(rig: Rig) -> None:
     rig.settings(policy='[limits]\ntool_timeout = "1s"\n')
     async with rig.pinned() as home:
-        rig.plan(tools=[ECHO], call={"do": "hang"})
+        until = rig.work / "go"
+        rig.plan(tools=[ECHO], call={"do": "hold", "until": str(until)})
         await approved(home)
         kind, text = await outcome(home)
         assert kind == "in_doubt"
         assert "no reply came within 1 s" in text
+        until.touch()  # now it reads on
+        cancelled = await rig.heard("notifications/cancelled")
+        assert [cancelled["params"]["requestId"]] == [each["id"] for each in rig.got()]
+
+
+@in_loop
+async def test_a_call_that_is_cancelled_is_in_doubt_and_the_server_is_notified(rig: Rig) -> None:
+    async with rig.pinned() as home:
+        until = rig.work / "go"
+        rig.plan(tools=[ECHO], call={"do": "hold", "until": str(until)})
+        calling = asyncio.ensure_future(approved(home))
+        called = await rig.heard("tools/call")
+        await home.cancel("ops/a", by=alice)
+        await calling
+        assert (await outcome(home))[0] == "in_doubt"
+        until.touch()
+        cancelled = await rig.heard("notifications/cancelled")
+        assert cancelled["params"]["requestId"] == called["id"]
+    assert len(rig.got()) == 1
+
+
+@in_loop
+async def test_a_result_is_content_from_elsewhere(rig: Rig) -> None:
+    async with rig.pinned() as home:
+        for session, is_answered in (("ops/asked", False), ("ops/called", True)):
+            prompt = await asked(home, session=session)
+            await home.answer(prompt, "approve_once" if is_answered else "deny", by=alice)
+            async with home.service.runtime.sessions.use(SessionId(session)) as ledger:
+                assert ledger.state.view.tainted == is_answered
 
 
 @pytest.mark.parametrize(

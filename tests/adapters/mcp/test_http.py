@@ -1,7 +1,8 @@
 """A server behind an address: one POST for each request, and the table of outcomes."""
 
+import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -286,3 +287,35 @@ async def test_a_rest_that_does_not_come_leaves_the_call_in_doubt(
         await home.__aexit__(None, None, None)
         assert (kind, len(server.calls())) == ("in_doubt", 1)
         assert len([each for each in server.got if "last-event-id" in each.headers]) == looks
+
+
+@in_loop
+async def test_a_list_that_is_refused_while_a_call_runs_costs_that_call_nothing(web: Web) -> None:
+    runs, go = asyncio.Event(), asyncio.Event()
+
+    async def held(got: Got) -> AsyncIterator[bytes]:
+        runs.set()
+        await go.wait()
+        yield reply(got, DONE)
+
+    plain = modern(held)
+
+    def answer(server: WebServer, got: Got) -> Answer:
+        if runs.is_set() and got.message.get("method") == "tools/list":
+            error = {"jsonrpc": "2.0", "id": got.message["id"], "error": {"code": -32603}}
+            return http("200 OK", json.dumps(error).encode())
+        return plain(server, got)
+
+    async with serving(answer) as server:
+        home = await web.pinned(server)
+        try:
+            calling = asyncio.ensure_future(approved(home, TEXT))
+            await runs.wait()
+            (listed,) = await home.service.servers.list()
+            assert "refused tools/list" in listed.problem
+            go.set()
+            await calling
+            assert (await outcome(home))[0] == "ok"
+        finally:
+            await home.__aexit__(None, None, None)
+    assert len(server.calls()) == 1

@@ -186,3 +186,30 @@ def _read_to_end(fd: int) -> bytes:
     while piece := os.read(fd, 65536):
         found += piece
     return found
+
+
+@pytest.mark.parametrize("takes_hours", [True, False])
+@in_loop
+async def test_a_server_may_talk_for_hours_and_not_without_end(
+    monkeypatch: pytest.MonkeyPatch, takes_hours: bool
+) -> None:
+    if takes_hours:  # every line comes in a minute of its own
+        monkeypatch.setattr("holdfast.adapters.mcp.connection._MINUTE_SECONDS", 0.0)
+    async with connected() as (connection, peer, broken):
+        asking = asyncio.ensure_future(connection.request("x", {}, timeout_seconds=60))
+        asked = await peer.line()
+
+        def talk() -> None:
+            with contextlib.suppress(BrokenPipeError):  # cut off
+                for _ in range(24):
+                    peer.say(method="notifications/message", params={"data": "x" * 2**20})
+                peer.say(id=asked["id"], result={"ok": True})
+
+        await asyncio.to_thread(talk)
+        if takes_hours:
+            assert (await asking).result == {"ok": True}
+        else:
+            with pytest.raises(ReplyLost, match="16 MiB within a minute without a reply"):
+                await asking
+        assert connection.is_open == takes_hours
+        assert len(broken) == (not takes_hours)

@@ -110,3 +110,10 @@ def test_an_honest_value_with_many_items_fits() -> None:
     rows = [{"f0": f"row {n}", "kind": f"kind {n % 100}"} for n in range(10_000)]
     filled = Values({"type": "array", "items": row}).filled(rows)
     assert filled[-1]["f1"] is None
+
+
+def test_an_honest_value_that_lies_beside_a_long_choice_fits() -> None:
+    """Each item is refused once, by the first alternative. The refusal does not list them all."""
+    named = {"enum": [f"a name of some length {number}" for number in range(1000)]}
+    items = list(range(1000))
+    assert Values({"items": {"anyOf": [named, {"type": "integer"}]}}).filled(items) == items

@@ -5,11 +5,13 @@ The difference between the failures decides an outcome: `NeverSent` means that t
 did not get the request, `Challenged` that it says so itself, and `ReplyLost` that nobody can know.
 """
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.adapters.mcp.messages import ServerReply
 from holdfast.adapters.mcp.oauth.challenge import Challenge
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
 
 
 class NeverSent(Exception):
@@ -78,3 +80,28 @@ class Connection(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+_MINUTE_SECONDS = 60.0
+TOO_MUCH = f"more than {MCP_UNASKED_BYTES_MAX // MIB} MiB within a minute without a reply"
+
+
+class Talk:
+    """
+    Counts the bytes that a server sends without a reply: progress, log messages and blanks. An
+    honest server may log for days, so only those of one minute count.
+    """
+
+    def __init__(self) -> None:
+        self._bytes, self._since = 0, time.monotonic()
+
+    def is_too_much(self, size: int) -> bool:
+        """Count further bytes. The last of them may be one message that is in bounds itself."""
+        now = time.monotonic()
+        if now - self._since >= _MINUTE_SECONDS:
+            self._bytes, self._since = 0, now
+        self._bytes += size
+        return self._bytes > MCP_UNASKED_BYTES_MAX + MCP_MESSAGE_BYTES_MAX
+
+    def replied(self) -> None:
+        self._bytes = 0

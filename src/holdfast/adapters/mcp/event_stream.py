@@ -9,8 +9,8 @@ import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from holdfast.adapters.mcp.connection import ReplyLost
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
+from holdfast.adapters.mcp.connection import TOO_MUCH, ReplyLost, Talk
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 if TYPE_CHECKING:
     import httpx2
@@ -24,14 +24,14 @@ class EventStream:
     def __init__(self) -> None:
         self.last_id = ""  # of an event; empty if the rest can't be asked for
         self.pause_seconds = _PAUSE_SECONDS  # before the rest is asked for
-        self._total = 0
+        self._talk = Talk()
 
     async def data(self, response: "httpx2.Response") -> AsyncIterator[bytes]:
         """Yield the data of each event that has any. Raise ReplyLost past a bound."""
         data, line = bytearray(), bytearray()
         async for chunk in response.aiter_bytes():
-            self._total += len(chunk)
-            refuse_long(self._total, MCP_UNASKED_BYTES_MAX)
+            if self._talk.is_too_much(len(chunk)):
+                raise ReplyLost(f"the server sent {TOO_MUCH}")
             line += chunk
             if b"\n" not in chunk:  # look at a long line once, however small its pieces are
                 refuse_long(len(line), MCP_MESSAGE_BYTES_MAX)

@@ -12,7 +12,14 @@ import select
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.adapters.mcp.connection import Asked, NeverSent, OnQuestion, ReplyLost
+from holdfast.adapters.mcp.connection import (
+    TOO_MUCH,
+    Asked,
+    NeverSent,
+    OnQuestion,
+    ReplyLost,
+    Talk,
+)
 from holdfast.adapters.mcp.messages import (
     Malformed,
     ServerReply,
@@ -21,7 +28,7 @@ from holdfast.adapters.mcp.messages import (
     write_request,
 )
 from holdfast.adapters.mcp.replies.questions import AskableCalls, OpenQuestions
-from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MCP_UNASKED_BYTES_MAX, MIB
+from holdfast.limits import MCP_MESSAGE_BYTES_MAX, MIB
 
 _READ_BYTES = 64 * 1024
 _CANCELLED = "notifications/cancelled"
@@ -40,7 +47,7 @@ class PipeConnection:
         self._on_broken = on_broken
         self._loop = asyncio.get_running_loop()
         self._line = bytearray()
-        self._unasked = 0  # bytes since the last reply
+        self._talk = Talk()  # since the last reply
         self._next = 1
         self._waiting: dict[int, asyncio.Future[ServerReply]] = {}
         self._askable = AskableCalls()
@@ -184,11 +191,8 @@ class PipeConnection:
 
     def _take(self, line: bytes) -> bool:
         """Take one whole line. Return whether the connection goes on."""
-        self._unasked += len(line) + 1
-        if self._unasked > MCP_UNASKED_BYTES_MAX + MCP_MESSAGE_BYTES_MAX:
-            self._break(
-                f"the server sent more than {MCP_UNASKED_BYTES_MAX // MIB} MiB without a reply"
-            )
+        if self._talk.is_too_much(len(line) + 1):
+            self._break(f"the server sent {TOO_MUCH}")
             return False
         if not line.strip():
             return True
@@ -206,7 +210,7 @@ class PipeConnection:
         if isinstance(message, ServerReply):
             waiting = self._waiting.get(message.id)
             if waiting is not None and not waiting.done():
-                self._unasked = 0
+                self._talk.replied()
                 waiting.set_result(message)
         elif message.id is not None:
             answer = self._askable.take(message)

@@ -82,6 +82,13 @@ def _identity(settings: ToolServer, seen: SeenProgram | None) -> str:
     return http_identity(settings.url or "") if seen is None else seen.program.identity(settings)
 
 
+def _settings_of(now: ServersNow, server: str) -> ToolServer:
+    settings = now.servers.get(server)
+    if settings is None:
+        raise CannotBind(f"no setting names the server {server} any more", code="withdrawn")
+    return settings
+
+
 class McpServers:
     """One per open home. `settings` is asked at each use."""
 
@@ -129,7 +136,7 @@ class McpServers:
 
     def confinement(self, server: str) -> Confinement | None:
         now = self._settings()
-        settings = now.servers[server]
+        settings = _settings_of(now, server)
         if settings.url is not None:
             return None
         return confinement_of(settings, self._home, now.confine)
@@ -257,7 +264,8 @@ class McpServers:
             opened = await self._connected(server)
             listed = await opened.session.listed()
         except NotUsable:
-            await self._drop(server)
+            if not self._calling.get(server):  # else its reply would be lost too
+                await self._drop(server)
             raise
         key = _ListKey(listed.raw, listed.instructions, opened.identity)
         known = self._found.get(server)
@@ -273,9 +281,7 @@ class McpServers:
     async def _connected(self, server: str) -> _Open:
         """Return the server's connection, made anew if it is gone or its settings changed."""
         now = self._settings()
-        settings = now.servers.get(server)
-        if settings is None:
-            raise CannotBind(f"no setting names the server {server} any more", code="withdrawn")
+        settings = _settings_of(now, server)
         opened = self._open.get(server)
         if opened is not None and (not opened.session.is_open or opened.settings != settings):
             opened = None

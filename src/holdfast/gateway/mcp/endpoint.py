@@ -149,8 +149,11 @@ class McpEndpoint:
             if not answering.done():
                 answering.cancel()
                 await asyncio.wait([answering])
-        if not answering.cancelled():
-            answering.result()
+        try:
+            if not answering.cancelled():
+                answering.result()
+        finally:
+            del answering  # its error refers to this frame: a circle, which would hold the request
 
 
 async def _end(

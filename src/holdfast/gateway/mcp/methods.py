@@ -30,6 +30,7 @@ from holdfast.gateway.mcp.rpc import (
 )
 from holdfast.gateway.mcp.versions import PREFIX, STATELESS, agreed
 from holdfast.gateway.server.tokens import Bearer
+from holdfast.limits import ARGUMENTS_BYTES_MAX
 from holdfast.runtime.external_loop.gate import Gate
 from holdfast.secrecy import secrecy_of
 
@@ -151,12 +152,19 @@ class McpMethods:
         if client.headers is not None and "x-mcp-header" in pin.definition:
             schema = msgspec.json.decode(pin.definition).get("inputSchema")
             check_param_headers(schema, message.params.get("arguments"), client.headers)
+        arguments = _arguments(message)
+        if (size := len(arguments.encode())) > ARGUMENTS_BYTES_MAX:  # no record could hold the call
+            text = (
+                f"Not run: {size} bytes of arguments are too many (at most {ARGUMENTS_BYTES_MAX})"
+            )
+            yield ClientReply(_said(message, client, text))
+            return
         call = RelayedCall(
             session=session_of_client(client.bearer, client.name),
             source=source_of_call(client.bearer, shares_user=client.shares_user),
             client=client.name,
             tool=pin.name,
-            arguments=_arguments(message),
+            arguments=arguments,
             key=client.key,
         )
         wait_seconds = self._gateway.settings.mcp_wait_seconds

@@ -42,6 +42,7 @@ from holdfast.session.state import Call, EndedJob, Job, SessionState, Turn
 from holdfast.threads import ThreadPool
 
 _BINDERS = ThreadPool(4, "holdfast-bind")
+_QUICK_CHARS_MAX = 16 * 1024  # of a call's arguments; longer ones take longer to check and to show
 
 
 class BoundBatch(NamedTuple):
@@ -266,10 +267,16 @@ async def bind_to_tool(
     if tool.definition.kind in ("plain", "question", "delegate", "job_cancel", "handed_over"):
         # Only the arguments matter for these kinds, so binding reads no files and needs no thread.
         return _without_secrets(_bind(tool, written, scene), scene)
-    if tool.definition.kind == "server" and getattr(tool, "binds_quickly", False):
+    if _binds_quickly(tool, written):
         return _without_secrets(_bind(tool, written, scene), scene)
     bound = await _BINDERS.call(lambda: _bind(tool, written, scene))
     return _of_a_lost_workspace(_without_secrets(bound, scene), scene, turn)
+
+
+def _binds_quickly(tool: Tool, written: str) -> bool:
+    if tool.definition.kind != "server" or len(written) > _QUICK_CHARS_MAX:
+        return False
+    return bool(getattr(tool, "binds_quickly", False))
 
 
 def _lacked_by(world: World, path: tuple[str, ...], tool: Tool) -> str | None:

@@ -119,3 +119,15 @@ def test_a_token_of_another_reader_set_gets_nothing_of_a_persons_own_call(
             True,
         )
     assert said(proxied.outcome(prompt["id"])) == '{"text": "private"}'
+
+
+def test_a_call_that_no_record_could_hold_is_refused_and_leaves_nothing_open(
+    proxied: Proxied,
+) -> None:
+    for size in (600_000, 1_500_000):
+        refused = proxied.called("wire.quick", "x" * size)
+        assert refused["isError"]
+        assert "bytes of arguments are too many (at most 524288)" in said(refused)
+    client = proxied.gateway.client(proxied.approver("alice"))
+    assert client.get("/v1/sessions").json()["sessions"] == []
+    assert said(proxied.called("wire.quick", "x")) == '{"text": "x"}'

@@ -18,13 +18,11 @@ from holdfast.adapters.tools.python.pydantic_values import is_model, read_model,
 from holdfast.adapters.tools.python.schema import schema_of
 from holdfast.errors import Refused, Unusable, describe_error, error_words
 from holdfast.journal.strict import strict_json
+from holdfast.limits import ARGUMENTS_BYTES_MAX
 from holdfast.ports.tools import InvalidArguments
 
 REQUIRED = inspect.Parameter.empty
 _MSGSPEC_ADVICE = "(extra_json_schema=...)`\n\n"  # the end of msgspec's advice to its own callers
-ARGUMENTS_BYTES_MAX = (
-    512 * 1024
-)  # half a record: the call must fit the journal with room for the event's other fields
 
 
 class ArgumentTypes:

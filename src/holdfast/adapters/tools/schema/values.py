@@ -147,8 +147,7 @@ class _Check:
             raise Misfit(self._work.text(f"{_place(at)} must be ", repr(schema["const"])))
         choices = schema.get("enum")
         if choices is not None and not any(self._work.equal(each, value) for each in choices):
-            words = ", ".join(map(repr, choices))
-            raise Misfit(self._work.text(f"{_place(at)} must be one of ", words))
+            raise Misfit(self._work.listed(f"{_place(at)} must be one of ", choices))
 
     def _combined(self, value: Any, schema: dict[str, Any], at: str) -> Any:
         for each in schema.get("allOf") or ():

@@ -7,7 +7,7 @@ also comparisons, copies and the text of refusals.
 """
 
 import copy
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
 import msgspec
@@ -75,3 +75,14 @@ class Work:
         self.spend(sum(map(len, parts)) // _CHARS_PER_UNIT)
         whole = "".join(parts)
         return whole if len(whole) <= _TEXT_CHARS_MAX else f"{whole[:_TEXT_CHARS_MAX]}…"
+
+    def listed(self, head: str, values: Iterable[Any]) -> str:
+        """Put a refusal together that lists values. Those that it would lack are not written."""
+        words: list[str] = []
+        left = _TEXT_CHARS_MAX
+        for each in values:
+            words.append(repr(each))
+            left -= len(words[-1]) + len(", ")
+            if left < 0:
+                break
+        return self.text(head, ", ".join(words))

@@ -114,10 +114,21 @@ def test_a_killed_worker_loses_nothing_and_comes_back(gateway: Gateway) -> None:
         )
         assert ran.read_text().split() == ["ran"]
         assert f"worker {number} ended with signal 9" in gateway.log.read_text()
-    # The first worker writes the log. It lived while the second prompt was answered.
-    line = f"approved it once: {prompts[1]['id']}"
-    until(lambda: line in gateway.log.read_text(), "the line about the decision")
-    assert gateway.log.read_text().count(line) == 1
+
+
+def test_each_worker_logs_the_decisions_about_its_sessions_once(gateway: Gateway) -> None:
+    gateway.settings(TWO)
+    gateway.start()
+    alice = gateway.client(gateway.token("alice"))
+    until(lambda: len(samples(alice, "streams")) == 2, "both workers, ready")
+    lines = []
+    for number, session in enumerate((OF_FIRST, OF_SECOND)):
+        prompt = ask_for_shell(gateway, alice, session, f"echo ran >> {number}")
+        assert gateway.answer(alice, prompt, "approve_once").json()["result"] in TAKEN
+        lines.append(f"approved it once: {prompt['id']}")
+    for line in lines:
+        until(lambda line=line: line in gateway.log.read_text(), "the line about the decision")
+    assert [gateway.log.read_text().count(line) for line in lines] == [1, 1]
 
 
 def test_workers_end_with_their_parent_and_free_the_home(gateway: Gateway) -> None:

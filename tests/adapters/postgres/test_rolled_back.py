@@ -7,13 +7,16 @@ import shutil
 from collections.abc import Generator
 from pathlib import Path
 
+import msgspec
 import pytest
 from proof.rigs.postgres_cluster import Cluster
 from proof.rigs.postgres_world import PostgresWorld
 
+from holdfast.adapters.postgres.lists.index import PostgresIndex
 from holdfast.adapters.postgres.server import DatabaseAddress
 from holdfast.adapters.postgres.store import PostgresStore
 from holdfast.errors import Busy, CutShort, HoldfastError, InDoubt, Untrusted
+from holdfast.testing.conformance.index import row
 from holdfast.testing.journal_notes import OPS, OTHER, create_session, everything, say, texts
 from holdfast.testing.loop import in_loop
 
@@ -164,3 +167,37 @@ async def test_a_home_whose_own_journal_went_back_is_refused(
             await _reopened(world, standby.url())
     finally:
         standby.remove()
+
+
+@in_loop
+async def test_a_crash_of_the_server_takes_a_row_of_the_lists_and_no_record(
+    world: PostgresWorld, cluster: Cluster
+) -> None:
+    """A row of the lists is not waited for. The lists find that it is missing, and ask for it."""
+    store = await world.store()
+    journal = await create_session(store)
+    index = PostgresIndex(store)
+    known = msgspec.structs.replace(
+        row(seq=journal.head.seq), session=OPS, instance=journal.instance
+    )
+    await index.put(known)
+    assert await index.get(OPS) == known
+    assert await index.behind(store.heads) == []
+    cluster.configure(wal_writer_delay="10s")  # else another process may write the row
+    cluster.stop()
+    cluster.start()
+    again = await _reopened(world, cluster.url())
+    lists = PostgresIndex(again)
+    assert await lists.behind(again.heads) == []
+    moved = await again.open(OPS)
+    await say(moved, "asked")
+    newer = msgspec.structs.replace(known, seq=moved.head.seq)
+    await lists.put(newer)
+    assert await lists.get(OPS) == newer
+    cluster.kill()
+    cluster.start()
+    found = PostgresIndex(await world.store())
+    assert await found.get(OPS) == known
+    assert await found.behind(again.heads) == [OPS]
+    assert texts(await everything(moved)) == ["born", "asked"]
+    await again.close()

@@ -1,5 +1,6 @@
 """
-Logs every decision about a prompt of this home, whichever process recorded it.
+Logs every decision about a prompt, whichever process recorded it. With several workers, each one
+logs the decisions about the sessions that it drives, because it has them open.
 
 Answers come from the page, from a terminal, from scripts and from channels. All of them are records
 of a session's journal, and a notice names the session. This module reads the records that are new

@@ -118,7 +118,12 @@ class Serving:
                 gateway.inboxes.run(),
                 gateway.streams.run(gateway.tails.look, gateway.inboxes.look),
             )
-            working = (gateway.drives.run(), gateway.desk.run(), self._listen())
+            working = (
+                gateway.drives.run(),
+                gateway.desk.run(),
+                gateway.decision_log.run(),
+                self._listen(),
+            )
             forever = (*working, *streaming, *self._once_per_home())
             background = [group.create_task(each) for each in forever]
             if gateway.peers is not None and self._place is not None:
@@ -154,19 +159,18 @@ class Serving:
             return []
         exporting = [] if gateway.exporter is None else [gateway.exporter.run()]
         chatting = [] if self._chats is None else [self._chats.run()]
-        return [gateway.decision_log.run(), self._keep_house_daily(), *exporting, *chatting]
+        return [self._keep_house_daily(), *exporting, *chatting]
 
     async def _listen(self) -> None:
         """Pass on notices from every process that uses this home."""
         async with self.gateway.service.live.notices() as notices:
-            if self.gateway.share.is_first:
-                await self.gateway.decision_log.begin()
+            await self.gateway.decision_log.begin()
             self._is_listening.set()
             async for session in notices:
                 self.gateway.tails.notice(session)
                 self.gateway.inboxes.notice(session)
                 self.gateway.drives.wake(session)
-                if self.gateway.share.is_first:
+                if self.gateway.share.has(session):
                     self.gateway.decision_log.notice(session)
                 if self.gateway.exporter is not None:
                     self.gateway.exporter.notice(session)

@@ -123,6 +123,12 @@ begin
   end if;
 end $$;
 
+-- A cache is not waited for: after a crash of the server, its reader sees that it lacks something.
+-- Until the end of the transaction, which must have no record in it.
+create function write_cache() returns void language sql as $$
+  select set_config('synchronous_commit', 'off', true)
+$$;
+
 -- p_timeline: the timeline and the era that the writer has compared its anchors with.
 create function check_server(p_timeline text) returns void language plpgsql as $$
 declare
@@ -497,6 +503,7 @@ $$;
 
 create function keep_snapshot(p_journal bigint, p_data bytea) returns void
 language sql security definer set search_path from current as $$
+  select write_cache();
   insert into snapshot (journal, data) values (p_journal, p_data)
   on conflict (journal) do update set data = excluded.data
 $$;

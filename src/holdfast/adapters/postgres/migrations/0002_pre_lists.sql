@@ -87,6 +87,7 @@ language plpgsql security definer set search_path from current as $$
 declare
   is_put boolean;
 begin
+  perform write_cache();
   insert into standing as old values (p_session, p_instance, p_seq, p_owes, p_waiting, p_expires_at,
       p_remind_at, p_running, p_awaits, p_rest, p_prompts, p_mac)
     on conflict (session) do update set instance = excluded.instance, seq = excluded.seq,
@@ -130,6 +131,7 @@ create function add_said(
 ) returns void
 language plpgsql security definer set search_path from current as $$
 begin
+  perform write_cache();
   if p_is_new then
     delete from said where session = p_session;
     delete from said_through where session = p_session;

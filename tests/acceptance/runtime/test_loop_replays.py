@@ -12,9 +12,11 @@ import pytest
 
 import holdfast
 from holdfast import LoopCall
+from holdfast.ids import SessionId
 from holdfast.session.events import (
     CallFinished,
     CallsProposed,
+    Compacted,
     InputAccepted,
     StateKept,
     ToolStarted,
@@ -555,3 +557,30 @@ async def test_a_call_that_the_loop_will_not_run_is_dropped_with_its_prompt(stag
         assert (await turn.drop(running, "too late")).state == "started"
         await turn.record(running, "ok", "did")
         assert (await turn.finish("done")).outcome == "completed"
+
+
+@in_loop
+async def test_the_view_of_a_loops_session_stays_bounded_and_its_journal_keeps_all(
+    stage: Stage,
+) -> None:
+    """No model of ours makes room there, so the end of a turn does."""
+    big = "y" * 60_000
+    async with stage.open(loop_agent()) as home:
+        for number in range(20):
+            async with home.turn(
+                "ops/api", f"put {number}", source=alice, dedup=str(number)
+            ) as turn:
+                gate = await turn.gate("put", {"x": f"{number}-{big}"}, id="c")
+                await turn.call(gate, lambda _: "done")
+                await turn.finish(f"reply {number}")
+        async with home.service.live.use(SessionId("ops/api")) as ledger:
+            view = ledger.state.view
+        assert view.chars < 600_000
+        assert 4 <= len(view.entries) < 20
+        assert "put 0" in (view.summary or "")
+        async with home.turn("ops/api", "put 0", source=alice, dedup="0") as again:
+            assert again.is_over
+            assert (await again.finish("else")).reply == "reply 0"
+    events = await stage.events("ops/api")
+    assert len(of(CallFinished, events)) == 20
+    assert len(of(Compacted, events)) <= 6

@@ -146,10 +146,23 @@ class Compactor:
             plan, model, goal, rules.threshold(window) // 2, "manual", None
         )
 
+    async def without_model(self) -> None:
+        """
+        Halve the shared view if it is above the limit by size. The model of an external loop is not
+        ours to call, and its framework has the history: the first words of each turn are enough.
+        """
+        state, rules = self._ledger.state, self._world.compaction()
+        if state.view.chars <= rules.at_chars:
+            return
+        goal = shared_tokens(state.view) // 2
+        plan = plan_shared(state, goal=goal, keep_turns=rules.keep_turns)
+        if plan is not None:
+            await self._carry_out(plan, None, goal, goal, "size", None)
+
     async def _carry_out(
         self,
         plan: Plan | None,
-        model: Model,
+        model: Model | None,
         goal: int,
         room: int,
         trigger: str,
@@ -198,9 +211,11 @@ class Compactor:
             tokens_after=after if done else plan.size_before,
         )
 
-    async def _summarise(self, plan: Plan, model: Model, goal: int, room: int) -> tuple[str, Usage]:
+    async def _summarise(
+        self, plan: Plan, model: Model | None, goal: int, room: int
+    ) -> tuple[str, Usage]:
         tokens_max = max(SUMMARY_TOKENS_MIN, goal // SUMMARY_SHARE)
-        if not getattr(model, "summarises", True):
+        if model is None or not getattr(model, "summarises", True):
             return extract(plan, chars_max=tokens_max * CHARS_PER_TOKEN), Usage()
         summary, usage = plan.earlier or "", Usage()
         try:

@@ -15,16 +15,18 @@ calls that it had started are in doubt and everything else stands: any process t
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Self
 
 import msgspec
 
 from holdfast import limits
-from holdfast.errors import Refused, Unusable
+from holdfast.errors import Busy, Refused, Unusable
 from holdfast.ids import CallId
 from holdfast.ports.journal_store import Check
 from holdfast.runtime.cancellation import finish, wait_for
 from holdfast.runtime.drive.bound_call import bind_call
+from holdfast.runtime.drive.compactor import Compactor
 from holdfast.runtime.external_loop.blobs import refuse_others, same_adapter, unpack
 from holdfast.runtime.external_loop.gate import (
     NO_USAGE,
@@ -358,6 +360,7 @@ class ExternalTurn(HomeToolSteps):
                 turn=self.turn, policy=self._world.policy(), reply=self._secrecy.hidden(reply)
             )
             await self._drive(end, check=Check.FENCE)
+            await self._make_room()
         if not self.is_over:
             raise _unfinished()
         return await turn_report(self._ledger, self.turn)
@@ -372,7 +375,16 @@ class ExternalTurn(HomeToolSteps):
         self._loop.check()
         async with self._driving():
             await self._ledger.drive(fail)
+            await self._make_room()
         return await turn_report(self._ledger, self.turn)
+
+    async def _make_room(self) -> None:
+        """Ended turns join the session's view, which must not grow for ever."""
+        compactor = Compactor(
+            self._world, self._ledger, self._driver.runtime.feed, self._ledger.drive
+        )
+        with suppress(Busy):  # the turn has ended; the next one's end makes room
+            await compactor.without_model()
 
     async def leave(self) -> None:
         """

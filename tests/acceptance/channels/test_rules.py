@@ -102,8 +102,8 @@ def test_long_things_are_split_or_linked_and_every_closing_is_shown(stage: Stage
     fake.wait(lambda: third.edits and not third.buttons, "the update of the third")
     assert third.text.startswith(("Not run: the request was cancelled.", LATE_UPDATE))
 
-    fake.say(stage.alice, "read long.txt")
     (stage.workspace("long.txt")).write_text("line of text\n" * 1_200)
+    fake.say(stage.alice, "read long.txt")
     until(lambda: any(each.text.startswith("(1/") for each in fake.messages), "parts")
     parts = [each.text for each in fake.messages if each.text.startswith("(")]
     count = int(parts[0].partition("/")[2].partition(")")[0])

@@ -24,6 +24,7 @@ from holdfast.adapters.tools.shell.risks.code import DATABASE_CLIENTS, code_effe
 from holdfast.adapters.tools.shell.risks.dry_runs import changes_nothing
 from holdfast.adapters.tools.shell.risks.money import money_effects
 from holdfast.adapters.tools.shell.risks.nodes import (
+    NESTING_MAX,
     SUBSTITUTIONS,
     is_value,
     simple_command,
@@ -46,7 +47,6 @@ from holdfast.session.authority.plan import Risk, RiskKind
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-_NESTING_MAX = 5  # wrappers in wrappers; a person follows no more either
 _MARKS_MAX = 50  # the same bound as the commands that are read
 _RUNS_INPUT = "runs whatever text arrives on its input."
 _REMOTE_WORDS = 3  # git remote add NAME
@@ -169,7 +169,7 @@ def _effects(
         elif is_outside(path, cwd=where.at(start), roots=where.roots):
             text = f"{said} writes {path}, outside the workspace."
             yield _Mark("outside", text, start, end)
-    for inner in inner_commands(words) if depth < _NESTING_MAX else ():
+    for inner in inner_commands(words) if depth < NESTING_MAX else ():
         if inner.text is None:
             yield from _effects(inner.words, where, depth + 1, start, end, is_fed=is_fed)
             continue

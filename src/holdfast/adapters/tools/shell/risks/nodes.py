@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 SUBSTITUTIONS = frozenset({"command_substitution", "process_substitution"})
-_NESTING_MAX = 5  # wrappers in wrappers
+NESTING_MAX = 5  # wrappers in wrappers; a person follows no more either
 _RUNNERS = frozenset({"eval", "source", ".", "exec", "xargs", "parallel", "watch", "trap", "alias"})
 # Programs whose output is a value, not code, where it is an argument of another program.
 _VALUES = frozenset(
@@ -81,7 +81,7 @@ def _is_code(words: Sequence[str]) -> bool:
 def _started(words: Sequence[str], depth: int = 0) -> Iterator[Sequence[str]]:
     """Give the words of a command and of those that it starts."""
     yield words
-    for inner in inner_commands(words) if depth < _NESTING_MAX else ():
+    for inner in inner_commands(words) if depth < NESTING_MAX else ():
         if inner.words:
             yield from _started(inner.words, depth + 1)
 
